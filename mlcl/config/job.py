@@ -1,0 +1,299 @@
+"""The job file: what to run. Every key, its type, its default and its bounds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+LossName = Literal["simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A part of the job: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class SubsetConfig(Section):
+    """A stratified, seeded subset of the training split; validation and test stay whole."""
+
+    per_class: int | None = Field(None, ge=1, description="training samples of every class")
+    n: int | None = Field(None, ge=1, description="training samples in all, classes in proportion")
+    labels: str | None = Field(None, description="label space to stratify by; default: the classifier's")
+    seed: int = Field(0, ge=0, description="which subset of that size")
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if (self.per_class is None) == (self.n is None):
+            raise ValueError("give exactly one of per_class and n")
+        return self
+
+
+class AugmentConfig(Section):
+    """How the views of an image differ. Ignored for text, whose views are dropout passes."""
+
+    crop: Fraction = Field(0.2, description="smallest share of the area that a random crop keeps; 1: no crop")
+    flip: bool = Field(True, description="mirror half of the images left to right")
+    jitter: Fraction = Field(0.4, description="strength of the brightness, contrast and saturation jitter")
+    grayscale: Fraction = Field(0.2, description="probability of a gray image")
+
+
+class DataConfig(Section):
+    """Which data set: a source by name, which is prepared once, or a prepared folder by path."""
+
+    source: str | None = Field(None, description="a source, see `mlcl data sources`")
+    path: str | None = Field(None, description="folder or URI of a prepared data set")
+    options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
+    split_seed: int = Field(0, ge=0, description="seed of the train/validation/test split, where the source makes one")
+    subset: SubsetConfig | None = Field(None, description="train on a part")
+    augment: AugmentConfig = AugmentConfig()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.source is None) == (self.path is None):
+            raise ValueError("give exactly one of source and path")
+        if self.path is not None and self.options:
+            raise ValueError("options go with source: a prepared data set has none")
+        return self
+
+
+class CnnTextConfig(Section):
+    """Kim's convolutional text encoder with a word vocabulary from the training split."""
+
+    name: Literal["cnn_text"]
+    width: int = Field(100, ge=1, description="filters of each kernel size")
+    kernel_sizes: tuple[int, ...] = Field((3, 4, 5), min_length=1, description="words that a filter spans")
+    embedding_dim: int = Field(128, ge=1, description="size of a word vector")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout of the encoder's output")
+    vocabulary: int = Field(30_000, ge=2, description="most frequent training words that are kept")
+    max_length: int = Field(128, ge=1, description="words of a text that are read")
+
+
+class CnnImageConfig(Section):
+    """A small convolutional image encoder."""
+
+    name: Literal["cnn_image"]
+    width: int = Field(32, ge=1, description="channels of the first block; each further block doubles it")
+    blocks: int = Field(3, ge=1, le=5, description="blocks, each halving the resolution")
+    image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
+
+
+class ResNetConfig(Section):
+    """A torchvision residual network without its classifier."""
+
+    name: Literal["resnet18", "resnet50"]
+    stem: Literal["cifar", "imagenet"] = Field("cifar", description="cifar: 3x3 stride 1, no max-pool")
+    weights: str | None = Field(None, description="safetensors file of torchvision weights to start from")
+    image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
+
+
+class TransformerConfig(Section):
+    """A Hugging Face text encoder, by folder or name."""
+
+    name: Literal["transformer"]
+    model: str = Field(description="folder or hub name")
+    pooling: Literal["cls", "mean"] = Field("cls", description="which token states become the embedding")
+    max_length: int = Field(128, ge=1, description="tokens of a text that are read")
+
+
+EncoderConfig = Annotated[
+    CnnTextConfig | CnnImageConfig | ResNetConfig | TransformerConfig, Field(discriminator="name")
+]
+
+
+class ProjectionConfig(Section):
+    """The projection head between the encoder and a loss."""
+
+    kind: Literal["mlp", "linear", "identity"] = Field("mlp", description="mlp has one hidden layer")
+    dim: int = Field(128, ge=1, description="output size; identity keeps the encoder's")
+    hidden: int | None = Field(None, ge=1, description="hidden size of the mlp; default: the encoder's")
+
+
+class TemperatureSchedule(Section):
+    """A temperature that changes over training."""
+
+    schedule: Literal["cosine", "linear"]
+    start: Positive
+    end: Positive
+
+
+class LearnedTemperature(Section):
+    """A temperature that is trained, from this value."""
+
+    learned: Positive
+
+
+class HeadConfig(Section):
+    """One contrastive head: a loss on a projection, over one label space."""
+
+    loss: LossName
+    labels: str | None = Field(None, description="label space; simclr takes none")
+    temperature: Positive | TemperatureSchedule | LearnedTemperature = Field(
+        0.1, description="a number, {schedule, start, end} or {learned}"
+    )
+    weight: NonNegative = Field(1.0, description="its share of the objective (alpha; gamma for knn)")
+    projection: ProjectionConfig = ProjectionConfig()
+    normalize: bool | None = Field(None, description="unit length before the loss; default: all but knn")
+    reduction: Literal["mean", "sum", "mean_valid"] = Field("mean", description="over anchors")
+    options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
+
+    @model_validator(mode="after")
+    def _labels(self) -> Self:
+        if (self.loss == "simclr") != (self.labels is None):
+            raise ValueError(
+                "simclr takes no labels" if self.loss == "simclr" else f"{self.loss} needs labels"
+            )
+        return self
+
+    @property
+    def unit_length(self) -> bool:
+        """Whether embeddings are normalised before this head's loss."""
+        return self.loss != "knn" if self.normalize is None else self.normalize
+
+
+class ClassifierConfig(Section):
+    """The linear classifier on the encoder. Weight 0: two phases, a linear probe after pre-training."""
+
+    loss: Literal["cross_entropy", "bce"]
+    labels: str
+    weight: NonNegative | Literal["remainder"] = Field(
+        "remainder", description="remainder: 1 less the heads' weights (MLCL Eq. 3)"
+    )
+
+
+class ObjectiveConfig(Section):
+    """Contrastive heads and a classifier, added up with their weights."""
+
+    heads: dict[Name, HeadConfig] = Field(default_factory=dict)
+    classifier: ClassifierConfig
+
+    @model_validator(mode="after")
+    def _weights(self) -> Self:
+        total = math.fsum(head.weight for head in self.heads.values())
+        if self.classifier.weight == "remainder" and total > 1 + 1e-9:
+            raise ValueError(f"head weights add up to {total:g}: nothing remains for the classifier")
+        if total == 0 and self.classifier_weight == 0:
+            raise ValueError("all weights are 0: nothing would be trained")
+        return self
+
+    @property
+    def classifier_weight(self) -> float:
+        """The classifier's weight as a number."""
+        if self.classifier.weight == "remainder":
+            rest = 1 - math.fsum(head.weight for head in self.heads.values())
+            return 0.0 if abs(rest) < 1e-9 else rest
+        return self.classifier.weight
+
+
+class TrainConfig(Section):
+    """How the objective is optimised."""
+
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=2, description="samples of one contrastive batch, over all workers")
+    views: int = Field(2, ge=1, le=8, description="views of each sample")
+    drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    lr: Positive = Field(1e-3, description="peak learning rate")
+    weight_decay: NonNegative = Field(0.01, description="not applied to biases and normalisation")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="after the warm-up")
+    warmup: Fraction = Field(0.05, description="share of the steps")
+    clip_norm: Positive | None = Field(None, description="largest gradient norm")
+    precision: Literal["float32", "bf16"] = Field("float32", description="of the encoder; logits stay float32")
+    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+    seed: int = Field(0, ge=0)
+    workers: int = Field(1, ge=1, description="processes; more than one are started through Ray")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = Field(None, ge=1, description="CPU threads of a worker; default: the machine's")
+
+
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(sorted(set(values)))
+
+
+class KnnGrid(Section):
+    """Settings that are all scored on validation from one retrieval."""
+
+    k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 3, 5, 10, 20, 50), min_length=1)
+    lambda_: tuple[Fraction, ...] = Field(
+        tuple(i / 20 for i in range(21)), alias="lambda", min_length=1
+    )
+    temperature: tuple[Positive, ...] = Field((0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), min_length=1)
+
+    @field_validator("k", "lambda_", "temperature")
+    @classmethod
+    def _sorted(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        return _ascending(values)
+
+
+class KnnConfig(Section):
+    """Nearest neighbours at inference (kNN-MLTC Eq. 1), blended with the classifier."""
+
+    k: int = Field(5, ge=1, description="neighbours")
+    lambda_: Fraction = Field(0.5, alias="lambda", description="share of the neighbours in the prediction")
+    temperature: Positive = Field(1.0, description="of the neighbours' weights")
+    grid: KnnGrid | None = Field(KnnGrid(), description="settings to score besides; null: none")
+
+
+class ProbeConfig(Section):
+    """The linear probe on the frozen encoder, one grid trained at once."""
+
+    lr: tuple[Positive, ...] = Field((1e-3, 3e-3, 1e-2, 3e-2, 1e-1), min_length=1)
+    weight_decay: tuple[NonNegative, ...] = Field((0.0, 1e-4, 1e-2), min_length=1)
+    epochs: int = Field(100, ge=1)
+    batch_size: int = Field(512, ge=1)
+
+
+class EvaluationConfig(Section):
+    """What is measured; the test split is read once, at the end."""
+
+    metric: str = Field("val/accuracy", pattern=r"^(knn/)?val/[a-z0-9_]+$", description="what selects")
+    every: int = Field(1, ge=1, description="epochs between validations")
+    batch_size: int = Field(1024, ge=1)
+    knn: KnnConfig | None = None
+    probe: ProbeConfig | None = Field(
+        None, description="also probe a jointly trained encoder; two-phase jobs always probe"
+    )
+    threshold: float = Field(0.5, gt=0, lt=1, description="probability from which a label is predicted")
+
+
+class JobConfig(Section):
+    """One experiment."""
+
+    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    data: DataConfig
+    encoder: EncoderConfig
+    objective: ObjectiveConfig
+    train: TrainConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+def dump_job(job: JobConfig) -> dict[str, Any]:
+    """The resolved job as plain, nested data, under the keys of the file."""
+    return job.model_dump(mode="json", by_alias=True)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted keys: `{"a": {"b": 1}}` gives `{"a.b": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def job_hash(job: JobConfig) -> str:
+    """Sixteen hex digits that name this job: equal jobs, equal hash."""
+    text = json.dumps(dump_job(job), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

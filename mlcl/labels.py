@@ -1,0 +1,105 @@
+"""Sparse label rows, shared by data, losses and evaluation. Needs torch alone.
+
+Shapes: B rows, L labels, N stored entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LabelRows:
+    """Multi-hot label rows in compressed sparse row form, from disk to loss without a dense B x L.
+
+    `offsets` (B + 1) and `columns` (N) are int64 on one device; row b holds the labels
+    `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L.
+    """
+
+    offsets: Tensor
+    columns: Tensor
+    width: int
+
+    @classmethod
+    def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
+        """From one sequence of label indices a row. Raises ValueError for an index outside 0..L-1."""
+        ordered = [sorted(set(row)) for row in rows]
+        if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
+            raise ValueError(f"label index outside 0..{width - 1}")
+        counts = torch.tensor([0, *(len(row) for row in ordered)], dtype=torch.int64)
+        columns = torch.tensor([c for row in ordered for c in row], dtype=torch.int64)
+        return cls(counts.cumsum(0), columns, width)
+
+    @classmethod
+    def from_dense(cls, y_BL: Tensor) -> LabelRows:
+        """From a dense (B, L) matrix; every non-zero entry is a label."""
+        row_N, column_N = y_BL.nonzero(as_tuple=True)
+        counts = torch.bincount(row_N, minlength=len(y_BL))
+        return cls(_offsets(counts), column_N, y_BL.shape[1])
+
+    @classmethod
+    def from_classes(cls, class_B: Tensor, width: int) -> LabelRows:
+        """One-hot rows from class indices (B,); -1 (missing) becomes an empty row."""
+        known_B = class_B >= 0
+        return cls(_offsets(known_B.long()), class_B[known_B].long(), width)
+
+    @classmethod
+    def cat(cls, parts: Sequence[LabelRows]) -> LabelRows:
+        """Rows of several parts, one after the other; all must have the same width."""
+        counts = torch.cat([part.counts() for part in parts])
+        return cls(_offsets(counts), torch.cat([part.columns for part in parts]), parts[0].width)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def device(self) -> torch.device:
+        return self.offsets.device
+
+    def counts(self) -> Tensor:
+        """Labels per row (B,), int64."""
+        return self.offsets.diff()
+
+    def row_index(self) -> Tensor:
+        """The row of every stored entry (N,), int64."""
+        return torch.repeat_interleave(torch.arange(len(self), device=self.device), self.counts())
+
+    def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The (B, L) matrix of zeros and ones."""
+        y_BL = torch.zeros(len(self), self.width, dtype=dtype, device=self.device)
+        y_BL[self.row_index(), self.columns] = 1
+        return y_BL
+
+    def take(self, rows: Tensor) -> LabelRows:
+        """The given rows (int64 indices, repeats allowed), in that order."""
+        counts = self.counts()[rows]
+        offsets = _offsets(counts)
+        within = torch.arange(int(offsets[-1]), device=self.device) - torch.repeat_interleave(
+            offsets[:-1], counts
+        )
+        start = torch.repeat_interleave(self.offsets[:-1][rows], counts)
+        return LabelRows(offsets, self.columns[start + within], self.width)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> LabelRows:
+        """The same rows on another device."""
+        return LabelRows(
+            self.offsets.to(device, non_blocking=non_blocking),
+            self.columns.to(device, non_blocking=non_blocking),
+            self.width,
+        )
+
+    def lists(self) -> list[list[int]]:
+        """One list of label indices a row, for printing and for slow oracles."""
+        bounds = self.offsets.tolist()
+        columns = self.columns.tolist()
+        return [columns[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    offsets = counts.new_zeros(len(counts) + 1)
+    torch.cumsum(counts, 0, out=offsets[1:])
+    return offsets
