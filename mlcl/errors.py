@@ -33,9 +33,7 @@ class UserError(Exception):
 
     def line(self) -> str:
         """The whole error on one line, in the fixed order file, key, problem, found, allowed."""
-        where = ", ".join(
-            part for part in (self.file, f"key {self.key}" if self.key else None) if part
-        )
+        where = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
         text = f"{where}: {self.problem}" if where else self.problem
         if self.found is not None:
             text += f"; found: {_short(self.found)}"
@@ -49,9 +47,7 @@ class UserError(Exception):
         return {name: None if value is None else _short(value) for name, value in text.items()}
 
 
-def _rebuild(
-    problem: str, file: str | None, key: str | None, found: object, allowed: object
-) -> UserError:
+def _rebuild(problem: str, file: str | None, key: str | None, found: object, allowed: object) -> UserError:
     return UserError(problem, file=file, key=key, found=found, allowed=allowed)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -58,6 +59,7 @@ class LabelRows:
 
     @property
     def device(self) -> torch.device:
+        """Where the rows live."""
         return self.offsets.device
 
     def counts(self) -> Tensor:
@@ -96,7 +98,7 @@ class LabelRows:
         """One list of label indices a row, for printing and for slow oracles."""
         bounds = self.offsets.tolist()
         columns = self.columns.tolist()
-        return [columns[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [columns[a:b] for a, b in pairwise(bounds)]
 
 
 def _offsets(counts: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: parsing, printing and exit codes; no logic."""

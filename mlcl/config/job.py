@@ -53,7 +53,9 @@ class DataConfig(Section):
     source: str | None = Field(None, description="a source, see `mlcl data sources`")
     path: str | None = Field(None, description="folder or URI of a prepared data set")
     options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
-    split_seed: int = Field(0, ge=0, description="seed of the train/validation/test split, where the source makes one")
+    split_seed: int = Field(
+        0, ge=0, description="seed of the train/validation/test split, where the source makes one"
+    )
     subset: SubsetConfig | None = Field(None, description="train on a part")
     augment: AugmentConfig = AugmentConfig()
 
@@ -178,6 +180,8 @@ class ObjectiveConfig(Section):
 
     @model_validator(mode="after")
     def _weights(self) -> Self:
+        if "classifier" in self.heads:
+            raise ValueError("a head may not be named classifier")
         total = math.fsum(head.weight for head in self.heads.values())
         if self.classifier.weight == "remainder" and total > 1 + 1e-9:
             raise ValueError(f"head weights add up to {total:g}: nothing remains for the classifier")
@@ -208,7 +212,9 @@ class TrainConfig(Section):
     schedule: Literal["cosine", "constant"] = Field("cosine", description="after the warm-up")
     warmup: Fraction = Field(0.05, description="share of the steps")
     clip_norm: Positive | None = Field(None, description="largest gradient norm")
-    precision: Literal["float32", "bf16"] = Field("float32", description="of the encoder; logits stay float32")
+    precision: Literal["float32", "bf16"] = Field(
+        "float32", description="of the encoder; logits stay float32"
+    )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
     seed: int = Field(0, ge=0)
     workers: int = Field(1, ge=1, description="processes; more than one are started through Ray")
@@ -224,9 +230,7 @@ class KnnGrid(Section):
     """Settings that are all scored on validation from one retrieval."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 3, 5, 10, 20, 50), min_length=1)
-    lambda_: tuple[Fraction, ...] = Field(
-        tuple(i / 20 for i in range(21)), alias="lambda", min_length=1
-    )
+    lambda_: tuple[Fraction, ...] = Field(tuple(i / 20 for i in range(21)), alias="lambda", min_length=1)
     temperature: tuple[Positive, ...] = Field((0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), min_length=1)
 
     @field_validator("k", "lambda_", "temperature")

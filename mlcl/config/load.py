@@ -16,7 +16,6 @@ from pydantic_core import ErrorDetails
 from mlcl.config.job import JobConfig
 from mlcl.errors import UserError, nearest
 
-
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -27,11 +26,15 @@ class _Loader(yaml.SafeLoader):
 def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, (str, int, float, bool, type(None))):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key must be plain text", key_node.start_mark
+            )
         if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key} stands twice", key_node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key} stands twice", key_node.start_mark
+            )
         seen.add(key)
     return loader.construct_mapping(node, deep=True)
 
@@ -49,7 +52,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError("cannot be read", file=path, found=error) from None
     try:
-        tree = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        tree = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", file=path, found=error) from None
     if not isinstance(tree, dict):
@@ -65,7 +68,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise UserError("not an override", found=text, allowed="key.path=value")
     try:
-        return key.strip(), yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        return key.strip(), yaml.load(value, Loader=_Loader)
     except yaml.YAMLError as error:
         raise UserError("value is not valid YAML", key=key, found=error) from None
 
@@ -89,7 +92,9 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     return result
 
 
-def load_job(source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()) -> JobConfig:
+def load_job(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
+) -> JobConfig:
     """The checked job of a file or a mapping, overrides applied.
 
     Raises UserError that names file, key, what was found and what is allowed.

@@ -119,7 +119,9 @@ def load_space(path: str | Path, job: JobConfig) -> Space:
     search = parsed.search
     metric = search.metric or job.evaluation.metric
     if not metric.startswith(("val/", "knn/val/")):
-        raise UserError("selection uses validation only", file=path, key="search.metric", found=metric, allowed="val/...")
+        raise UserError(
+            "selection uses validation only", file=path, key="search.metric", found=metric, allowed="val/..."
+        )
     space = Space(tuple(parameters), posthoc, search, metric, search.mode or default_mode(metric))
     _check_corners(path, space, job)
     return space
@@ -132,7 +134,9 @@ def default_mode(metric: str) -> Literal["max", "min"]:
 
 def _one_kind(path: str | Path, key: str, spec: Mapping[str, Any]) -> tuple[str, Any]:
     if len(spec) != 1:
-        raise UserError("give exactly one kind", file=path, key=f"space.{key}", found=list(spec), allowed=KINDS)
+        raise UserError(
+            "give exactly one kind", file=path, key=f"space.{key}", found=list(spec), allowed=KINDS
+        )
     ((kind, value),) = spec.items()
     if kind not in KINDS:
         near = nearest(kind, KINDS)
@@ -147,7 +151,10 @@ def _matches(path: str | Path, pattern: str, known: list[str]) -> tuple[str, ...
     keys = tuple(k for k in known if k.count(".") == depth and fnmatch.fnmatchcase(k, pattern))
     if not keys:
         raise UserError(
-            "names no key of the job", file=path, key=f"space.{pattern}", allowed=f"for example {nearest(pattern, known) or known[0]}"
+            "names no key of the job",
+            file=path,
+            key=f"space.{pattern}",
+            allowed=f"for example {nearest(pattern, known) or known[0]}",
         )
     return keys
 
@@ -181,7 +188,13 @@ def _simplex(path: str | Path, key: str, value: Any, keys: tuple[str, ...]) -> S
     if isinstance(total, (int, float)) and not isinstance(total, bool) and total > 0:
         return Simplex(keys, float(total), float(total))
     if total is None:
-        raise UserError("needs a total", file=path, key=f"space.{key}", found=value, allowed="{total: 1.0} or {total: [low, high]}")
+        raise UserError(
+            "needs a total",
+            file=path,
+            key=f"space.{key}",
+            found=value,
+            allowed="{total: 1.0} or {total: [low, high]}",
+        )
     low, high = _range(path, key, total)
     if low < 0:
         raise UserError("weights are not negative", file=path, key=f"space.{key}", found=total)
@@ -222,8 +235,8 @@ def _check_corners(path: str | Path, space: Space, job: JobConfig) -> None:
         domain = parameter.domain
         if isinstance(domain, Simplex):
             share = len(domain.keys)
-            low |= {key: domain.low / share for key in domain.keys}
-            high |= {key: domain.high / share for key in domain.keys}
+            low |= dict.fromkeys(domain.keys, domain.low / share)
+            high |= dict.fromkeys(domain.keys, domain.high / share)
         elif isinstance(domain, Choice):
             low[parameter.name], high[parameter.name] = domain.values[0], domain.values[-1]
         else:
@@ -236,5 +249,9 @@ def _check_corners(path: str | Path, space: Space, job: JobConfig) -> None:
             load_job(tree, corner)
         except UserError as error:
             raise UserError(
-                f"leaves what the job allows: {error.problem}", file=path, key=f"space ({error.key})", found=error.found, allowed=error.allowed
+                f"leaves what the job allows: {error.problem}",
+                file=path,
+                key=f"space ({error.key})",
+                found=error.found,
+                allowed=error.allowed,
             ) from None

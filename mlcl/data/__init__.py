@@ -1,1 +1,36 @@
-"""data."""
+"""Data sets: one format, sources that write it, and what training reads from it."""
+
+from mlcl.data.columns import rating_classes
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.images import ImageRows, decode_all
+from mlcl.data.prepare import SOURCES, Source, prepare
+from mlcl.data.sampler import EpochSampler
+from mlcl.data.split import Split
+from mlcl.data.subset import subset
+from mlcl.data.text import Tokenizer, hugging_face_tokenizer, load_tokenizer, train_word_tokenizer
+from mlcl.data.tokens import TokenRows, encode
+from mlcl.data.views import augment, normalise
+
+__all__ = [
+    "SOURCES",
+    "Dataset",
+    "DatasetInfo",
+    "EpochSampler",
+    "ImageRows",
+    "LabelSpace",
+    "Source",
+    "Split",
+    "TokenRows",
+    "Tokenizer",
+    "augment",
+    "decode_all",
+    "encode",
+    "hugging_face_tokenizer",
+    "load_tokenizer",
+    "normalise",
+    "prepare",
+    "rating_classes",
+    "subset",
+    "train_word_tokenizer",
+]

@@ -1,1 +1,28 @@
-"""evaluation."""
+"""What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
+
+from mlcl.evaluation.knn import blend, knn_probabilities
+from mlcl.evaluation.metrics import METRIC_NAMES, evaluate, metric_names
+from mlcl.evaluation.overlap import neighbour_overlap
+from mlcl.evaluation.posthoc import PosthocResult, Setting, search
+from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
+from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.tasks import Targets, Task
+
+__all__ = [
+    "METRIC_NAMES",
+    "Neighbours",
+    "PosthocResult",
+    "ProbeResult",
+    "Setting",
+    "Targets",
+    "Task",
+    "blend",
+    "evaluate",
+    "knn_probabilities",
+    "linear_probe",
+    "metric_names",
+    "neighbour_overlap",
+    "predict",
+    "retrieve",
+    "search",
+]

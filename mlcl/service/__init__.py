@@ -1,1 +1,10 @@
-"""service."""
+"""Ray: single runs, worker groups, sweeps, and the run folders that make all of them resumable."""
+
+import os
+
+# Before Ray is imported anywhere: neither usage statistics nor logger files that nobody asked for.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+# Train polls its workers at this interval; the default of 2 s would be added to short runs.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -1,0 +1,44 @@
+# make demo: set up, run the main job on real input, show the table.  make test: set up, pass every test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-slow check format docs bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: setup
+	$(BIN)/mlcl sweep jobs/icd10cm_mlcl.yaml tune_spaces/mlcl_joint.yaml \
+	  --trials 8 --seeds 2 --baseline jobs/icd10cm_ce.yaml
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/audit.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python -m mlcl.config.reference > docs/job-reference.md
+
+bench: setup
+	$(BIN)/python benchmarks/posthoc.py
+
+clean:
+	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

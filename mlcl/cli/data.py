@@ -1,0 +1,110 @@
+"""`mlcl data`: prepare, check and describe data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.config import apply_overrides, parse_override
+
+app = typer.Typer(help="Prepare, check and describe data sets.", no_args_is_help=True)
+
+Place = Annotated[str, typer.Argument(help="Folder or URI of a prepared data set.")]
+
+
+@app.command()
+def sources(json: Json = False) -> None:
+    """List the sources and what they need."""
+    from mlcl.data import SOURCES
+
+    if json:
+        print_json(
+            {s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in SOURCES.values()}
+        )
+        return
+    table = Table("name", "what", "licence", "needs")
+    for source in SOURCES.values():
+        table.add_row(source.name, source.title, source.licence, _needs(source))
+    results.print(table)
+
+
+def _needs(source: Any) -> str:
+    return "--from PATH" if source.needs_input else "nothing"
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A source, see `mlcl data sources`.")],
+    options: Annotated[list[str] | None, typer.Argument(help="key=value, the source's options.")] = None,
+    from_: Annotated[Path | None, typer.Option("--from", help="The file or folder to read.")] = None,
+    split_seed: Annotated[int, typer.Option("--split-seed", min=0, help="Seed of the split.")] = 0,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Prepare a data set from a source; a second call finds it done."""
+    from mlcl.data import Dataset
+    from mlcl.data import prepare as prepare_source
+
+    settings = apply_overrides({}, dict(parse_override(text) for text in options or []))
+    if from_ is not None:
+        settings["path"] = str(from_)
+    folder = prepare_source(name, home / "data", settings, split_seed)
+    info = Dataset.open(folder).info
+    if json:
+        print_json({"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows)})
+        return
+    rows = ", ".join(f"{split} {count:,}" for split, count in info.rows.items())
+    typer.echo(f"{folder}\n{rows}; fingerprint {info.fingerprint}")
+
+
+@app.command()
+def check(
+    path: Place,
+    allow_untrained: Annotated[
+        bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Check every row: hashes, ids, splits, labels, texts, images. Names the first bad row."""
+    from mlcl.data.check import check as check_data
+
+    report = check_data(path, allow_untrained)
+    if json:
+        print_json(report.as_dict())
+        return
+    rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
+    typer.echo(f"{report.name} is sound: {rows} rows in {report.shards} shards")
+    for warning in report.warnings:
+        typer.echo(f"note: {warning}")
+
+
+@app.command()
+def describe(path: Place, json: Json = False) -> None:
+    """Rows, labels, imbalance and lengths of a data set."""
+    from mlcl.data.describe import describe as describe_data
+
+    description = describe_data(path)
+    if json:
+        print_json(description.as_dict())
+        return
+    rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
+    typer.echo(
+        f"{description.name} ({description.modality}): {rows}\n{description.source}; {description.licence}"
+    )
+    table = Table(
+        "label space", "kind", "classes", "labels a row", "imbalance", "missing", "unused", "most frequent"
+    )
+    for name, label in description.labels.items():
+        frequent = ", ".join(f"{key} {count}" for key, count in label.most_frequent.items())
+        table.add_row(
+            name, label.kind, str(label.classes), f"{label.cardinality:.2f}", f"{label.imbalance:.1f}",
+            str(label.missing), str(label.unused), frequent,
+        )  # fmt: skip
+    results.print(table)
+    for name, levels in description.hierarchies.items():
+        typer.echo(f"{name}: {' > '.join(levels)}")
+    typer.echo(", ".join(f"{key} {value:g}" for key, value in description.content.items()))

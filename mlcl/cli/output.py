@@ -1,0 +1,85 @@
+"""What commands print: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mlcl.errors import UserError
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+results = Console(highlight=False)
+
+
+class Exit(IntEnum):
+    """Exit statuses."""
+
+    DONE = 0
+    BAD_INPUT = 2
+    FAILED = 3
+    BUDGET = 4
+    STOPPED = 130
+
+
+EXIT_OF = {"COMPLETE": Exit.DONE, "FAILED": Exit.FAILED, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
+"""The exit status of a run's or a sweep's state."""
+
+Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
+Home = Annotated[
+    Path,
+    typer.Option("--home", envvar="MLCL_HOME", help="Where data, runs and the local tracking store live."),
+]
+DEFAULT_HOME = Path("outputs")
+
+
+def fail(error: UserError, *, as_json: bool) -> Exit:
+    """Prints the one line, and for `--json` the same as a document."""
+    errors.print(f"error: {error.line()}", style="red", markup=False)
+    if as_json:
+        print_json({"error": error.as_dict()})
+    return Exit.BAD_INPUT
+
+
+def print_json(tree: Mapping[str, Any]) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(tree, indent=2, default=str))
+
+
+def say(text: str) -> None:
+    """A line for the person who waits."""
+    errors.print(text, markup=False)
+
+
+def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
+    """Final figures: one row a metric, one column for validation and one for test."""
+    table = Table(title=title, title_justify="left")
+    for column in ("metric", "validation", "test"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for name in sorted({_family(key) for key in metrics if _family(key)}):
+        prefix, _, metric = name.rpartition("/")
+        lead = f"{prefix}/" if prefix else ""
+        values = [metrics.get(f"{lead}{split}/{metric}") for split in ("val", "test")]
+        table.add_row(name, *("" if value is None else f"{value:.4f}" for value in values))
+    return table
+
+
+def _family(key: str) -> str:
+    parts = key.split("/")
+    kept = [part for part in parts if part not in ("val", "test")]
+    return "/".join(kept) if len(kept) < len(parts) else ""
+
+
+def is_interactive() -> bool:
+    """Whether standard error is a terminal that can redraw."""
+    return errors.is_terminal and os.environ.get("TERM") != "dumb"

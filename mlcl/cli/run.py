@@ -1,0 +1,80 @@
+"""`mlcl run`: one experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from mlcl.cli.output import (
+    DEFAULT_HOME,
+    EXIT_OF,
+    DryRun,
+    Home,
+    Json,
+    Overrides,
+    PrintConfig,
+    errors,
+    metrics_table,
+    print_json,
+    results,
+    say,
+)
+from mlcl.config import dump_job, job_hash, load_job
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="The job file.")],
+    overrides: Overrides = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew, also where an interrupted run exists.")
+    ] = False,
+    dry_run: DryRun = False,
+    print_config: PrintConfig = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Run one experiment: train, probe, nearest neighbours, log. An interrupted run is gone on with."""
+    checked = load_job(job, overrides or [])
+    if print_config:
+        tree = dump_job(checked)
+        print_json(tree) if json else typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+        return
+    if dry_run:
+        from mlcl.service.plan import plan_run
+
+        plan = plan_run(checked, home)
+        print_json(plan) if json else typer.echo(yaml.safe_dump(plan, sort_keys=False), nl=False)
+        return
+
+    from mlcl.cli.progress import RunProgress
+    from mlcl.service.single import run_job
+    from mlcl.tracking import Tracker
+
+    with RunProgress() as progress:
+        report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
+    dashboard = Tracker(home).dashboard()
+    if json:
+        print_json(
+            {
+                "id": report.id,
+                "state": report.state,
+                "resumed": report.resumed,
+                "reason": report.reason,
+                "folder": report.folder,
+                "mlflow_run_id": report.mlflow_run_id,
+                "job_hash": job_hash(checked),
+                "metrics": report.metrics,
+                "dashboard": dashboard,
+            }
+        )
+    elif report.metrics:
+        results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
+        typer.echo(f"MLflow run {report.mlflow_run_id}; dashboard: {dashboard}")
+    if report.state == "STOPPED":
+        say(f"stopped; the same command goes on with {report.id}")
+    elif report.state == "FAILED":
+        errors.print(f"failed: {report.reason}", style="red", markup=False)
+    raise typer.Exit(EXIT_OF[report.state])

@@ -1,0 +1,115 @@
+"""The job reference, written from the schema: `python -m mlcl.config.reference`."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from mlcl.config import job, space
+
+HEADER = """# Job reference
+
+Written from the schema by `make docs`; a test holds it true. Every key can be set on the command line as
+`key.path=value`. An unknown key is an error that names the nearest one.
+"""
+
+
+def reference() -> str:
+    """Markdown: one section a part of the job and of the space file, one row a key."""
+    parts = [HEADER, *(_section(model) for model in _models(job.JobConfig, []))]
+    parts.append("# Space reference\n\n" + SPACE_KINDS)
+    parts.append(_section(space.SearchConfig))
+    return "\n".join(parts)
+
+
+SPACE_KINDS = """A space file has `space` and `search`. `space` maps key paths of the job, with `*` for one part of a
+path, to one of these kinds:
+
+| kind | meaning |
+|---|---|
+| `float: [low, high]` | uniform |
+| `log_float: [low, high]` | uniform in the logarithm |
+| `int: [low, high]` | whole numbers |
+| `choice: [a, b, ...]` | one of the values |
+| `simplex: {total: t}`, `{total: [low, high]}` | weights, uniform on the simplex, times a total |
+
+`evaluation.knn.k`, `.lambda` and `.temperature` cost nothing: every trial scores them on validation from one
+retrieval after its training, and its score is its best over them.
+"""
+
+
+def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
+    """`model` and every model below it, in the order of the file."""
+    if model in seen:
+        return seen
+    seen.append(model)
+    for field in model.model_fields.values():
+        for member in _members(field.annotation):
+            if isinstance(member, type) and issubclass(member, BaseModel):
+                _models(member, seen)
+    return seen
+
+
+def _members(annotation: Any) -> list[Any]:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _members(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return [member for argument in arguments for member in _members(argument)]
+    if origin is dict:
+        return _members(arguments[1])
+    return [annotation]
+
+
+def _section(model: type[BaseModel]) -> str:
+    first = (model.__doc__ or "").strip()
+    rows = [_row(field.alias or name, field) for name, field in model.model_fields.items()]
+    table = "\n".join(["| key | type | default | what |", "|---|---|---|---|", *rows])
+    return f"## {model.__name__.removesuffix('Config')}\n\n{first}\n\n{table}\n"
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    cells = [f"`{name}`", _type(field.annotation), _default(field), field.description or ""]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments))
+    if origin is typing.Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin is dict:
+        return f"mapping of {_type(arguments[1])}"
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}"
+    if annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation.__name__.removesuffix("Config")
+    return getattr(annotation, "__name__", "any")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default if field.default is not PydanticUndefined else {}
+    if isinstance(value, BaseModel):
+        return "its defaults"
+    if isinstance(value, tuple):
+        value = list(value)
+    if isinstance(value, list) and len(value) > 8:
+        return f"{value[0]} ... {value[-1]} ({len(value)} values)"
+    return "null" if value is None else f"`{value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

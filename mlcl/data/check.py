@@ -1,0 +1,170 @@
+"""Checking a data set whole: hashes, ids, splits, labels, texts and images, down to the first bad row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.data import columns
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.images import decoded
+from mlcl.data.split import label_error
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+CHECK_SIZE = 32
+"""Side to which images are decoded for the check: any will do, and a small one is quick."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was checked, and what is allowed but odd."""
+
+    name: str
+    fingerprint: str
+    rows: dict[str, int]
+    shards: int
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data, for `--json`."""
+        return asdict(self)
+
+
+def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
+    """Check every row of a data set.
+
+    Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
+    an unknown split, an empty text, a damaged image, a label outside its space, and (unless allowed here or
+    in `dataset.json`) a label of the test split that neither train nor validation has.
+    """
+    data = Dataset.open(place, verify=True)
+    seen: dict[str, int] = {}
+    splits: Counter[str] = Counter()
+    for number in range(len(data.info.shards)):
+        splits += _check_shard(data, number, seen)
+    _check_counts(data, splits)
+    if data.info.modality == "image":
+        for split in splits:
+            for _ in decoded(data.split(split), CHECK_SIZE):
+                pass
+    warnings = tuple(_untrained(data, splits, allow_untrained or data.info.allow_untrained))
+    return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
+
+
+def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
+    ids = data.column(number, "id").to_pylist()
+    for row, row_id in enumerate(ids):
+        if not row_id:
+            raise _bad(data, number, row, ids, "id is empty", "id")
+        if row_id in seen:
+            raise _bad(data, number, row, ids, f"id is also in shard {seen[row_id]}", "id")
+        seen[row_id] = number
+    splits = data.column(number, "split").to_pylist()
+    for row, split in enumerate(splits):
+        if split not in SPLITS:
+            raise _bad(data, number, row, ids, "unknown split", "split", split, SPLITS)
+    if data.info.modality == "text":
+        for row, text in enumerate(data.column(number, "text").to_pylist()):
+            if not (text and text.strip()):
+                raise _bad(data, number, row, ids, "text is empty", "text")
+    for name, space in data.info.label_spaces.items():
+        if space.kind != "hierarchy":
+            _check_labels(data, number, ids, name, space)
+    return Counter(splits)
+
+
+def _check_labels(data: Dataset, number: int, ids: list[str], name: str, space: LabelSpace) -> None:
+    column = data.column(number, name)
+    bad = np.flatnonzero(columns.bad_rows(column, space))
+    if len(bad):
+        row = int(bad[0])
+        raise label_error(name, space, column[row].as_py(), data.shard_file(number), row, ids[row])
+
+
+def _bad(
+    data: Dataset,
+    number: int,
+    row: int,
+    ids: list[str],
+    problem: str,
+    key: str,
+    found: Any = None,
+    allowed: Any = None,
+) -> UserError:
+    where = f"{problem} at row {row}, id {ids[row]}"
+    return UserError(where, file=data.shard_file(number), key=key, found=found, allowed=allowed)
+
+
+def _check_counts(data: Dataset, splits: Counter[str]) -> None:
+    declared = {split: rows for split, rows in data.info.rows.items() if rows}
+    if declared != dict(splits):
+        file = f"{data.place}/{INFO_FILE}"
+        raise UserError(
+            "rows of the splits differ from the shards'",
+            file=file,
+            key="rows",
+            found=declared,
+            allowed=dict(splits),
+        )
+
+
+def _untrained(data: Dataset, splits: Counter[str], allowed: bool) -> Iterator[str]:
+    for name, space, counts in _class_counts(data, splits):
+        train, test = counts["train"] > 0, counts["test"] > 0
+        only_test = [space.classes[c] for c in np.flatnonzero(test & ~train & ~(counts["validation"] > 0))]
+        # A rating that nobody gave in training is a point of a known scale, not an unknown label.
+        if only_test and not allowed and "." not in name:
+            raise _test_only(data, name, space, only_test[0], len(only_test))
+        elsewhere = [space.classes[c] for c in np.flatnonzero(~train & (test | (counts["validation"] > 0)))]
+        if elsewhere:
+            shown = ", ".join(elsewhere[:5]) + (", ..." if len(elsewhere) > 5 else "")
+            yield f"{name}: {len(elsewhere)} classes have no training row: {shown}"
+
+
+def _test_only(data: Dataset, name: str, space: LabelSpace, label: str, count: int) -> UserError:
+    test = data.split("test")
+    rows = as_rows(test.labels(name), space)
+    entry = int((rows.columns == space.classes.index(label)).nonzero()[0])
+    row = int(rows.row_index()[entry])
+    shard_file, shard_row = test.place(row)
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return UserError(
+        f"label in the test split only{more}, at row {shard_row}, id {test.ids[row]}",
+        file=shard_file,
+        key=name,
+        found=label,
+        allowed="labels with a training or validation row; --allow-untrained",
+    )
+
+
+def _class_counts(
+    data: Dataset, splits: Counter[str]
+) -> Iterator[tuple[str, LabelSpace, dict[str, NDArray[np.int64]]]]:
+    for name in data.info.space_names():
+        space = data.info.space(name)
+        if space.kind in ("single", "multi_label") and not _is_level(data.info, name):
+            counts = {split: np.zeros(space.n_classes, dtype=np.int64) for split in SPLITS}
+            for split in splits:
+                columns_E = as_rows(data.split(split).labels(name), space).columns
+                counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
+            yield name, space, counts
+
+
+def _is_level(info: DatasetInfo, name: str) -> bool:
+    """Whether a dotted name only repeats a single space."""
+    return info.label_spaces[name.partition(".")[0]].kind == "hierarchy"
+
+
+def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:
+    """Labels of a single or multi-label space as sparse rows."""
+    return labels if isinstance(labels, LabelRows) else LabelRows.from_classes(labels, space.n_classes)

@@ -1,0 +1,154 @@
+"""The data set format: what `dataset.json` says, and the columns that a shard has.
+
+A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, `text` or
+`image` (encoded bytes), and one column a label space (a hierarchy names other columns and has none).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mlcl.errors import UserError, nearest
+
+INFO_FILE = "dataset.json"
+SPLITS = ("train", "validation", "test")
+RESERVED = ("id", "split", "text", "image")
+
+SplitName = Literal["train", "validation", "test"]
+Modality = Literal["text", "image"]
+SpaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
+class Record(BaseModel):
+    """A part of `dataset.json`: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LabelSpace(Record):
+    """One way to label a row.
+
+    `single`: one of `classes`. `multi_label`: any number of `classes`. `aspects`: one rating on `scale` for
+    each of `aspects`, 0 for missing. `hierarchy`: the single spaces `levels`, coarse to fine.
+    """
+
+    kind: Literal["single", "multi_label", "aspects", "hierarchy"]
+    classes: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _parts(self) -> Self:
+        has = {"single": "classes", "multi_label": "classes", "hierarchy": "levels", "aspects": "aspects"}[
+            self.kind
+        ]
+        names = getattr(self, has)
+        if not names:
+            raise ValueError(f"a {self.kind} space needs {has}")
+        if len(set(names)) != len(names):
+            raise ValueError(f"{has} repeat a name")
+        if self.kind == "aspects" and not self.scale:
+            raise ValueError("an aspects space needs a scale, such as [1, 2, 3, 4, 5]")
+        if any(a >= b for a, b in pairwise((0.0, *self.scale))):
+            raise ValueError("scale must ascend and lie above 0, which stands for missing")
+        return self
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of a single or multi-label space, ratings of a scale, or (resolved) finest classes."""
+        return len(self.scale) if self.kind == "aspects" else len(self.classes)
+
+
+class Shard(Record):
+    """One Parquet file."""
+
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.parquet$")]
+    rows: int = Field(ge=1)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class DatasetInfo(Record):
+    """All of `dataset.json`."""
+
+    version: Literal[1] = 1
+    name: str = Field(min_length=1)
+    modality: Modality
+    label_spaces: dict[SpaceName, LabelSpace] = Field(min_length=1)
+    rows: dict[SplitName, int]
+    source: str
+    licence: str
+    allow_untrained: bool = False
+    shards: tuple[Shard, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name, space in self.label_spaces.items():
+            if name in RESERVED:
+                raise ValueError(f"{name} is not free for a label space")
+            for level in space.levels:
+                if level not in self.label_spaces or self.label_spaces[level].kind != "single":
+                    raise ValueError(f"level {level} of {name} is not a single label space")
+        if sum(self.rows.values()) != sum(shard.rows for shard in self.shards):
+            raise ValueError("rows of the splits and of the shards add up to different numbers")
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits over the shard hashes and the label spaces: equal data, equal fingerprint."""
+        spaces = {name: space.model_dump(mode="json") for name, space in self.label_spaces.items()}
+        content = json.dumps([[shard.sha256 for shard in self.shards], spaces], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def space(self, name: str) -> LabelSpace:
+        """A label space, an aspect of one (`ratings.value`) or a level of one (`path.section`), resolved.
+
+        An aspect is a single space whose classes are the scale; a hierarchy has its finest level's classes.
+        Raises UserError for an unknown name.
+        """
+        if name not in self.space_names():
+            near = nearest(name, self.space_names())
+            hint = f"; did you mean {near}?" if near else ""
+            raise UserError(
+                f"{self.name} has no such label space{hint}", found=name, allowed=self.space_names()
+            )
+        space_name, _, part = name.partition(".")
+        space = self.label_spaces[space_name]
+        if space.kind == "aspects":
+            ratings = tuple(f"{value:g}" for value in space.scale)
+            return LabelSpace(kind="single", classes=ratings) if part else space
+        if space.kind == "hierarchy":
+            finest = self.label_spaces[part or space.levels[-1]]
+            return finest if part else space.model_copy(update={"classes": finest.classes})
+        return space
+
+    def space_names(self) -> list[str]:
+        """Every name that `space` takes."""
+        parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}
+        return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a shard and their Arrow types."""
+        return columns(self.modality, self.label_spaces)
+
+
+def columns(modality: Modality, spaces: dict[str, LabelSpace]) -> dict[str, Any]:
+    """Names and Arrow types of the columns of a data set with these label spaces."""
+    content = {"text": pa.string()} if modality == "text" else {"image": pa.binary()}
+    fixed = {"id": pa.string(), **content, "split": pa.string()}
+    return fixed | {name: label_type(space) for name, space in spaces.items() if space.kind != "hierarchy"}
+
+
+def label_type(space: LabelSpace) -> Any:
+    """The Arrow type of a label space's column."""
+    if space.kind == "multi_label":
+        return pa.list_(pa.int32())
+    if space.kind == "aspects":
+        return pa.list_(pa.float32(), len(space.aspects))
+    return pa.int32()

@@ -1,0 +1,107 @@
+"""Images of one size, decoded once into a memory-mapped cache.
+
+Shapes: N images, B rows of a batch, H = W = the size in pixels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from mlcl.data.files import new_file
+from mlcl.data.split import Split
+from mlcl.errors import UserError
+
+MAX_PIXELS = 64_000_000
+"""An image that claims more is refused before it is decoded: a decompression bomb."""
+DECODED_AT_ONCE = 1_024
+"""Images that are in memory at once."""
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRows:
+    """Decoded images (N, 3, H, W) uint8, in memory or memory-mapped."""
+
+    pixels: Pixels
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """`pixels` (B, 3, H, W) uint8."""
+        return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
+
+
+def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
+    """All images of a split, (N, 3, size, size) uint8: decoded by the first call, memory-mapped ever after.
+
+    The cache is keyed by the data set's fingerprint, the rows and the size. Raises UserError for an image
+    that cannot be decoded, with its shard, row and id.
+    """
+    key = hashlib.sha256(f"{split.fingerprint}/{size}".encode()).hexdigest()[:24]
+    file = cache / "images" / f"{key}.npy"
+    if not file.exists():
+        shape = (len(split), 3, size, size)
+        with new_file(file) as work:
+            array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
+            for row, pixels in enumerate(decoded(split, size)):
+                array[row] = pixels
+            array.flush()
+            del array
+    return ImageRows(np.load(file, mmap_mode="r"))
+
+
+def decoded(split: Split, size: int) -> Iterator[Pixels]:
+    """Every image (3, size, size) of a split, in order.
+
+    Threads, since Pillow decodes and resizes outside the interpreter lock; processes would copy the pixels.
+    """
+    images = split.images()
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for first in range(0, len(images), DECODED_AT_ONCE):
+            blocks = images[first : first + DECODED_AT_ONCE]
+            for row, result in enumerate(pool.map(lambda data: _try_decode(data, size), blocks), first):
+                if isinstance(result, str):
+                    file, shard_row = split.place(row)
+                    where = f"row {shard_row}, id {split.ids[row]}"
+                    raise UserError(
+                        f"image cannot be decoded at {where}", file=file, key="image", found=result
+                    )
+                yield result
+
+
+def decode(data: bytes, size: int) -> Pixels:
+    """One encoded image as (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
+
+    Raises ValueError for bytes that are no whole image and for one above `MAX_PIXELS`.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+            image.draft("RGB", (2 * size, 2 * size))
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(str(error)) from None
+    if upright.size != (size, size):
+        upright = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
+    return np.asarray(upright).transpose(2, 0, 1)
+
+
+def _try_decode(data: bytes, size: int) -> Pixels | str:
+    try:
+        return decode(data, size)
+    except Exception as error:  # a damaged image makes Pillow raise nearly anything
+        return f"{type(error).__name__}: {error}"

@@ -1,0 +1,58 @@
+"""The epoch shuffle: global, seeded, and the same whatever the number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class EpochSampler:
+    """Batches of row indices for one of `world_size` processes.
+
+    Epoch e is one permutation of all rows, drawn from (seed, e) alone. Its b-th batch is the b-th run of
+    `batch_size` rows, cut into `world_size` contiguous slices of near-equal length, one a rank: the slices of
+    all ranks, in rank order, are the batch of a single process.
+
+    The last, smaller batch is dropped where `drop_last` says so, and always where it has fewer rows than
+    max(world_size, 2): each rank needs a row, and one row alone has nothing to contrast with.
+
+    Raises ValueError for a batch size below max(world_size, 2), a rank outside the world, and too few rows
+    for one batch.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_last: bool = False,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} outside 0..{world_size - 1}")
+        least = max(world_size, 2)
+        if batch_size < least:
+            raise ValueError(f"batch_size {batch_size} below {least}")
+        self.rows, self.batch_size, self.seed = rows, batch_size, seed
+        self.rank, self.world_size = rank, world_size
+        whole, rest = divmod(rows, batch_size)
+        self.steps_per_epoch = whole + (rest >= least and not drop_last)
+        if self.steps_per_epoch == 0:
+            raise ValueError(f"{rows} rows make no batch of {batch_size}")
+
+    def batches(self, epoch: int, start_step: int = 0) -> Iterator[Tensor]:
+        """This rank's slice (int64) of every batch of an epoch, from `start_step` on."""
+        order = self._order(epoch)
+        for step in range(start_step, self.steps_per_epoch):
+            batch = order[step * self.batch_size : (step + 1) * self.batch_size]
+            yield torch.tensor_split(batch, self.world_size)[self.rank]
+
+    def _order(self, epoch: int) -> Tensor:
+        # A seed of its own for every (seed, epoch); a sum would repeat epochs between neighbouring seeds.
+        mixed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0]
+        generator = torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
+        return torch.randperm(self.rows, generator=generator)

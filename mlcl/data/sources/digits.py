@@ -1,0 +1,88 @@
+"""Scenes of one to three handwritten digits: multi-label images of real pixels, from scikit-learn's digits.
+
+The 1,797 digits are divided first, so that no digit of a validation or test scene is in a training scene.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field
+
+from mlcl.data.assign import FRACTIONS, assign
+from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.writer import write_dataset
+
+CELLS = 2
+"""A scene is a grid of CELLS x CELLS; each digit has a cell to itself."""
+SMALLEST = 0.7
+"""Smallest side of a digit, as a share of its cell."""
+Pixels = NDArray[np.uint8]
+
+
+class Options(BaseModel):
+    """How many scenes, and how large."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scenes: int = Field(5_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
+    size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set."""
+    return write_dataset(
+        folder,
+        name="digits",
+        modality="image",
+        label_spaces={"digits": LabelSpace(kind="multi_label", classes=tuple("0123456789"))},
+        batches=_batches(options, split_seed),
+        source="Optical Recognition of Handwritten Digits (UCI), through scikit-learn",
+        licence="CC BY 4.0",
+    )
+
+
+def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = (bunch.images * (255 / 16)).round().astype(np.uint8)
+    digit_split = np.array([assign(str(i), seed) for i in range(len(pixels))])
+    for number, (split, share) in enumerate(zip(SPLITS, FRACTIONS, strict=True)):
+        own = np.flatnonzero(digit_split == split)
+        rng = np.random.default_rng([seed, number])
+        count = round(options.scenes * share)
+        drawn = [_scene(pixels, bunch.target, own, options.size, rng) for _ in range(count)]
+        yield {
+            "id": [f"{split}-{i}" for i in range(count)],
+            "split": [split] * count,
+            "image": [image for image, _ in drawn],
+            "digits": [labels for _, labels in drawn],
+        }
+
+
+def _scene(
+    pixels: NDArray[np.uint8],
+    target: NDArray[np.int64],
+    own: NDArray[np.int64],
+    size: int,
+    rng: np.random.Generator,
+) -> tuple[bytes, list[int]]:
+    chosen = rng.choice(own, size=rng.integers(1, 4), replace=False)
+    places = rng.permutation(CELLS * CELLS)
+    canvas = Image.new("L", (size, size))
+    cell = size // CELLS
+    for digit, place in zip(chosen, places, strict=False):
+        side = int(rng.integers(round(SMALLEST * cell), cell + 1))
+        left, top = rng.integers(0, cell - side + 1, size=2)
+        drawn = Image.fromarray(pixels[digit]).resize((side, side), Image.Resampling.BILINEAR)
+        canvas.paste(drawn, (int(place % CELLS * cell + left), int(place // CELLS * cell + top)))
+    with io.BytesIO() as file:
+        canvas.save(file, "PNG")
+        return file.getvalue(), sorted({int(label) for label in target[chosen]})

@@ -1,0 +1,96 @@
+"""ICD-10-CM diagnosis descriptions under chapter > section > category, from the package simple-icd-10-cm.
+
+One row for every category and subcategory, which is every diagnosis short of the codes that a seventh
+character extends: 46,881 in the release of April 2026, under 22 chapters, 297 sections and 1,918 categories.
+Twelve sections are headings of wider ranges (C00-C96, T20-T32) and hold no code of their own: 285 occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from mlcl.data.assign import assign
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.writer import write_dataset
+
+
+class Options(BaseModel):
+    """No options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Diagnosis(NamedTuple):
+    """One row."""
+
+    code: str
+    text: str
+    chapter: str
+    section: str
+    category: str
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
+    """Write the data set. Classes keep the order of the classification."""
+    sections, rows = read()
+    classes = {
+        "chapter": list(dict.fromkeys(row.chapter for row in rows)),
+        "section": sections,
+        "category": list(dict.fromkeys(row.category for row in rows)),
+    }
+    spaces = {name: LabelSpace(kind="single", classes=tuple(names)) for name, names in classes.items()}
+    spaces["path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section"))
+    spaces["full_path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section", "category"))
+    return write_dataset(
+        folder,
+        name="icd10cm",
+        modality="text",
+        label_spaces=spaces,
+        batches=_batches(rows, classes, split_seed),
+        source="ICD-10-CM by CMS and NCHS, through the Python package simple-icd-10-cm",
+        licence="public domain (classification), MIT (package)",
+    )
+
+
+def read() -> tuple[list[str], list[Diagnosis]]:
+    """The section names, and the diagnoses in the order of the classification.
+
+    The package lists codes parents first, so the last chapter, section and category seen are a code's own.
+    """
+    import simple_icd_10_cm as icd
+
+    sections: list[str] = []
+    rows: list[Diagnosis] = []
+    chapter = category = ""
+    for code in icd.get_all_codes(with_dots=True):
+        if icd.is_chapter(code):
+            chapter = code
+        elif icd.is_block(code) and (not sections or sections[-1] != code):
+            # Some sections bear the name of their only category, which then follows at once.
+            sections.append(code)
+        elif not icd.is_extended_subcategory(code):
+            category = code if icd.is_category(code) else category
+            rows.append(Diagnosis(code, icd.get_description(code), chapter, sections[-1], category))
+    return sections, rows
+
+
+def split_of(rows: list[Diagnosis], seed: int) -> list[str]:
+    """80/10/10 by a seeded hash of the description, so that equal descriptions share a split.
+
+    Categories, and what is worded like one, are for training: thus every class of every level is trained.
+    """
+    headings = {row.text for row in rows if row.code == row.category}
+    return ["train" if row.text in headings else assign(row.text, seed) for row in rows]
+
+
+def _batches(
+    rows: list[Diagnosis], classes: dict[str, list[str]], seed: int
+) -> Iterator[dict[str, list[Any]]]:
+    index = {level: {name: i for i, name in enumerate(names)} for level, names in classes.items()}
+    labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
+    texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}
+    yield {**texts, "split": split_of(rows, seed), **labels}

@@ -1,0 +1,203 @@
+"""What the sources `csv` and `parquet` share: columns of a table as texts or images with label spaces.
+
+The table is read twice: once for ids, splits and labels, which are checked whole, then once for the content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from mlcl.data.assign import FRACTIONS, assign, train_every_class
+from mlcl.data.format import SPLITS, DatasetInfo, Modality, SpaceName
+from mlcl.data.sources.label_column import LabelColumn, LabelReader
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+SPLIT_NAMES = {name: name for name in SPLITS} | {
+    "val": "validation",
+    "valid": "validation",
+    "dev": "validation",
+}
+"""How a split may be written."""
+ROWS_AT_ONCE = 1_024
+
+
+class Row(NamedTuple):
+    """One row, and what to call its place in messages ("line 7")."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+class TableOptions(BaseModel):
+    """How the columns of a table are read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path = Field(description="the file")
+    text: str | None = Field(None, description="column of the text")
+    image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
+    id: str | None = Field(None, description="column of a unique id; default: the row's number")
+    labels: dict[SpaceName, LabelColumn] = Field(min_length=1, description="label space to its column")
+    split: str | None = Field(None, description="column of the split; default: a seeded hash of the id")
+    fractions: tuple[float, float, float] = Field(
+        FRACTIONS, description="train, validation, test, without split"
+    )
+    name: str | None = Field(None, description="default: the file's name")
+    licence: str = Field("not stated", description="the data's licence")
+    allow_untrained: bool = Field(False, description="accept labels that only the test split has")
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        if (self.text is None) == (self.image is None):
+            raise ValueError("give exactly one of text and image")
+        return self
+
+    @field_validator("fractions")
+    @classmethod
+    def _whole(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
+        if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9 or fractions[0] == 0:
+            raise ValueError("fractions must add up to 1, with some for train")
+        return fractions
+
+    @property
+    def modality(self) -> Modality:
+        """text or image."""
+        return "text" if self.text is not None else "image"
+
+    @property
+    def content(self) -> str:
+        """The column of the text or image."""
+        return self.text or self.image or ""
+
+
+def file_state(path: Path) -> list[Any]:
+    """What tells one state of an input file from another. Raises UserError where there is no file."""
+    if not path.is_file():
+        raise UserError("no such file", file=path, key="data.options.path")
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+@dataclass
+class _Read:
+    """What the first reading keeps."""
+
+    ids: list[str]
+    splits: list[str]
+    labels: dict[str, LabelReader]
+
+
+def write_table(
+    folder: Path,
+    options: TableOptions,
+    columns: list[str],
+    rows: Callable[[], Iterator[Row]],
+    split_seed: int,
+) -> DatasetInfo:
+    """Write a table as a data set. Raises UserError with file, place and column for the first bad value."""
+    _check_columns(options, columns)
+    read = _first_reading(options, rows())
+    if options.split is None:
+        read.splits = [assign(row_id, split_seed, options.fractions) for row_id in read.ids]
+        classes = [own for reader in read.labels.values() if (own := reader.class_rows())]
+        train_every_class(read.splits, classes, read.ids, split_seed)
+    return write_dataset(
+        folder,
+        name=options.name or options.path.stem,
+        modality=options.modality,
+        label_spaces={name: reader.space() for name, reader in read.labels.items()},
+        batches=_batches(options, read, rows()),
+        source=str(options.path.name),
+        licence=options.licence,
+        allow_untrained=options.allow_untrained,
+    )
+
+
+def _check_columns(options: TableOptions, columns: list[str]) -> None:
+    wanted = {"id": options.id, "split": options.split, options.modality: options.content}
+    for name, label in options.labels.items():
+        wanted |= {f"labels.{name}.{key}": column for key, column in label.wanted().items()}
+    for key, column in wanted.items():
+        if column is not None and column not in columns:
+            raise UserError("no such column", file=options.path, key=key, found=column, allowed=columns)
+    for name, label in options.labels.items():
+        for level in label.levels_of():
+            if level not in options.labels or options.labels[level].kind != "single":
+                singles = [other for other, its in options.labels.items() if its.kind == "single"]
+                key = f"labels.{name}.levels"
+                raise UserError(
+                    "not a single label space", file=options.path, key=key, found=level, allowed=singles
+                )
+
+
+def _first_reading(options: TableOptions, rows: Iterator[Row]) -> _Read:
+    read = _Read(
+        [], [], {name: LabelReader(name, label, options.path) for name, label in options.labels.items()}
+    )
+    places: dict[str, str] = {}
+    for number, row in enumerate(rows):
+        row_id = str(number) if options.id is None else str(_filled(options, row, options.id))
+        if row_id in places:
+            raise UserError(
+                f"id of {row.place} stands in {places[row_id]} too", file=options.path, found=row_id
+            )
+        places[row_id] = row.place
+        read.ids.append(row_id)
+        _filled(options, row, options.content)
+        if options.split is not None:
+            read.splits.append(_split(options, row, options.split))
+        for reader in read.labels.values():
+            reader.add(row.place, row.values)
+    if not read.ids:
+        raise UserError("no rows", file=options.path)
+    return read
+
+
+def _filled(options: TableOptions, row: Row, column: str) -> Any:
+    value = row.values[column]
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise UserError(f"empty at {row.place}", file=options.path, key=column)
+    return value
+
+
+def _split(options: TableOptions, row: Row, column: str) -> str:
+    found = str(row.values[column]).strip().lower()
+    if found not in SPLIT_NAMES:
+        problem = f"unknown split at {row.place}"
+        raise UserError(problem, file=options.path, key=column, found=row.values[column], allowed=SPLITS)
+    return SPLIT_NAMES[found]
+
+
+def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, list[Any]]]:
+    labels = {name: values for name, reader in read.labels.items() if (values := reader.values()) is not None}
+    content: list[Any] = []
+    first = 0
+    for row in rows:
+        content.append(_content(options, row))
+        if len(content) == ROWS_AT_ONCE or first + len(content) == len(read.ids):
+            here = slice(first, first + len(content))
+            columns = {name: values[here] for name, values in labels.items()}
+            yield {"id": read.ids[here], "split": read.splits[here], options.modality: content, **columns}
+            first, content = here.stop, []
+
+
+def _content(options: TableOptions, row: Row) -> Any:
+    value = row.values[options.content]
+    if options.modality == "text":
+        return str(value)
+    if isinstance(value, Mapping):
+        # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        return value
+    try:
+        return (options.path.parent / str(value)).read_bytes()
+    except OSError as error:
+        problem = f"image cannot be read at {row.place}"
+        raise UserError(problem, file=options.path, key=options.content, found=error) from None

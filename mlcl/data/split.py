@@ -1,0 +1,201 @@
+"""The rows of one split, and parts of it, read column by column.
+
+Shapes: N rows, A aspects, H levels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.data import columns
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.image_column import ImageColumn
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+if TYPE_CHECKING:
+    from mlcl.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows `here` (int64, within the shard) of shard `number`; `first`: its first row in the data set."""
+
+    number: int
+    first: int
+    here: NDArray[np.int64]
+
+
+class SplitRows:
+    """All rows of one split: where they lie, and their label columns once read."""
+
+    def __init__(self, dataset: Dataset, name: str, parts: list[Part]) -> None:
+        self.dataset = dataset
+        self.name = name
+        self.parts = parts
+        self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
+        self._kept: dict[str, Any] = {}
+
+    def chunks(self, column: str) -> list[tuple[Part, Any]]:
+        """A column's rows of this split, part by part."""
+        read = self.dataset.column
+        return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
+
+    def ids(self) -> list[str]:
+        """The ids of all rows."""
+        ids: list[str] = self._keep("id", lambda: self._strings("id"))
+        return ids
+
+    def texts(self) -> list[str]:
+        """The texts of all rows."""
+        return self._strings("text")
+
+    def labels(self, name: str) -> Tensor | LabelRows:
+        """The labels of all rows in a label space, an aspect or a level."""
+        space_name, _, part = name.partition(".")
+        space = self.dataset.info.label_spaces[space_name]
+        if space.kind == "hierarchy":
+            levels = [part] if part else space.levels
+            class_NH = torch.stack([self._classes(level) for level in levels], dim=1)
+            return class_NH[:, 0] if part else class_NH
+        if space.kind == "aspects" and part:
+            rating_NA = self._keep(space_name, lambda: self._read(space_name, space))
+            return columns.rating_classes(rating_NA[:, space.aspects.index(part)], space.scale)
+        labels: Tensor | LabelRows = self._keep(space_name, lambda: self._read(space_name, space))
+        return labels
+
+    def _strings(self, column: str) -> list[str]:
+        return [text for _, chunk in self.chunks(column) for text in chunk.to_pylist()]
+
+    def _classes(self, name: str) -> Tensor:
+        classes: Tensor = self._keep(name, lambda: self._read(name, self.dataset.info.label_spaces[name]))
+        return classes
+
+    def _keep(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
+        chunks = self.chunks(name)
+        for part, chunk in chunks:
+            bad = np.flatnonzero(columns.bad_rows(chunk, space))
+            if len(bad):
+                self._refuse(part, int(bad[0]), name, space, chunk)
+        if space.kind == "multi_label":
+            return LabelRows.cat([columns.label_rows(chunk, space.n_classes) for _, chunk in chunks])
+        if space.kind == "aspects":
+            return torch.cat([columns.ratings(chunk, len(space.aspects)) for _, chunk in chunks])
+        return torch.cat([columns.single_classes(chunk) for _, chunk in chunks])
+
+    def _refuse(self, part: Part, row: int, name: str, space: LabelSpace, chunk: Any) -> None:
+        raise label_error(
+            name, space, chunk[row].as_py(), self.dataset.shard_file(part.number), int(part.here[row])
+        )
+
+
+def label_error(
+    name: str, space: LabelSpace, found: object, file: str, row: int, row_id: str | None = None
+) -> UserError:
+    """The error for a class index or a rating that the space does not have."""
+    allowed = space.scale if space.kind == "aspects" else f"0 to {space.n_classes - 1}"
+    what = "rating outside the scale" if space.kind == "aspects" else "class index outside the classes"
+    where = f"row {row}" if row_id is None else f"row {row}, id {row_id}"
+    return UserError(f"{what} at {where}", file=file, key=name, found=found, allowed=allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows of one split: all of them, or those that `take` or a subset chose.
+
+    `index` (N,) int64 points into the whole split, None for all of it in order. `warnings` says what a subset
+    could not give.
+    """
+
+    whole: SplitRows
+    index: Tensor | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.whole.rows) if self.index is None else len(self.index)
+
+    @property
+    def name(self) -> str:
+        """train, validation or test."""
+        return self.whole.name
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What the data set says of itself."""
+        return self.whole.dataset.info
+
+    @property
+    def fingerprint(self) -> str:
+        """Names these rows of this data set, for caches."""
+        rows = "" if self.index is None else hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16]
+        return f"{self.info.fingerprint}-{self.name}-{rows or 'all'}"
+
+    @property
+    def rows(self) -> Tensor:
+        """The row numbers (N,) int64 in the whole data set: its shards, one after the other."""
+        return self.whole.rows if self.index is None else self.whole.rows[self.index]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rows."""
+        return self._pick(self.whole.ids())
+
+    def texts(self) -> list[str]:
+        """The texts of the rows. Raises UserError where the rows are images."""
+        self._need("text")
+        return self._pick(self.whole.texts())
+
+    def images(self) -> ImageColumn:
+        """The encoded images of the rows, read when asked for. Raises UserError where the rows are texts."""
+        self._need("image")
+        return ImageColumn(self.whole.dataset, self.rows)
+
+    def labels(self, name: str) -> Tensor | LabelRows:
+        """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
+
+        single, an aspect or a level: (N,) int64, -1 missing. multi_label: `LabelRows`. aspects: (N, A)
+        float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1 unknown. Raises UserError for an unknown
+        name and for a label that the space does not have.
+        """
+        self.info.space(name)
+        labels = self.whole.labels(name)
+        if self.index is None:
+            return labels
+        return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
+
+    def place(self, row: int) -> tuple[str, int]:
+        """The shard's file, and the row in it, of a row of this split, for messages."""
+        return self.whole.dataset.place_of(int(self.rows[row]))
+
+    def take(self, indices: Tensor) -> Split:
+        """The rows at `indices` (int64, into this split), in that order."""
+        index = indices if self.index is None else self.index[indices]
+        return replace(self, index=index)
+
+    def _pick(self, values: list[str]) -> list[str]:
+        return values if self.index is None else [values[i] for i in self.index.tolist()]
+
+    def _need(self, modality: str) -> None:
+        if self.info.modality != modality:
+            raise UserError(
+                f"{self.info.name} has no {modality}s",
+                file=self.whole.dataset.place,
+                found=self.info.modality,
+            )
+
+
+def _pick(column: Any, here: NDArray[np.int64]) -> Any:
+    return column if len(here) == len(column) else column.take(here)

@@ -1,0 +1,104 @@
+"""Token ids of many texts, encoded once and memory-mapped from a cache.
+
+Shapes: N texts, B rows of a batch, T tokens of its longest, E tokens in all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from mlcl.data.files import new_folder
+from mlcl.data.split import Split
+from mlcl.data.text import PAD, UNK
+
+ENCODED_AT_ONCE = 8_192
+"""Texts that the tokenizer, which runs in parallel, takes at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRows:
+    """Token ids row by row: `tokens[offsets[i]:offsets[i + 1]]` (int32) are those of text i."""
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    pad_id: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """`input_ids` (B, T) int64, padded to the longest text, and `attention_mask` (B, T) bool."""
+        rows_B = indices.numpy()
+        start_B = self.offsets[rows_B]
+        length_B = self.offsets[rows_B + 1] - start_B
+        at_T = np.arange(max(1, int(length_B.max(initial=0))))
+        mask_BT = at_T < length_B[:, None]
+        ids_BT = np.full(mask_BT.shape, self.pad_id, dtype=np.int64)
+        ids_BT[mask_BT] = self.tokens[(start_B[:, None] + at_T)[mask_BT]]
+        return {"input_ids": torch.from_numpy(ids_BT), "attention_mask": torch.from_numpy(mask_BT)}
+
+
+def encode(
+    tokenizer: Tokenizer, texts: Split | Sequence[str], max_length: int, cache: Path | None = None
+) -> TokenRows:
+    """Token ids of a split's texts or of any texts, at most `max_length` each; an empty one becomes [UNK].
+
+    With `cache`, a folder, they are encoded once for each tokenizer, texts and length, and memory-mapped ever
+    after; a split is known by its data set's fingerprint and its rows, so its texts are not even read.
+    """
+    if cache is None:
+        return _encode(tokenizer, _texts(texts), max_length)
+    key = texts.fingerprint if isinstance(texts, Split) else _hash(*texts)
+    folder = cache / "tokens" / _hash(tokenizer.to_str(), key, str(max_length))
+    if not folder.exists():
+        rows = _encode(tokenizer, _texts(texts), max_length)
+        # Another process may have been as quick; what it wrote is the same.
+        with suppress(FileExistsError), new_folder(folder) as work:
+            np.save(work / "offsets.npy", rows.offsets)
+            np.save(work / "tokens.npy", rows.tokens)
+    tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+    return TokenRows(np.load(folder / "offsets.npy"), tokens, pad_id(tokenizer))
+
+
+def pad_id(tokenizer: Tokenizer) -> int:
+    """The id that stands where a text has ended."""
+    if tokenizer.padding is not None:
+        return int(tokenizer.padding["pad_id"])
+    return tokenizer.token_to_id(PAD) or 0
+
+
+def _texts(texts: Split | Sequence[str]) -> Sequence[str]:
+    return texts.texts() if isinstance(texts, Split) else texts
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> TokenRows:
+    work = Tokenizer.from_str(tokenizer.to_str())
+    work.no_padding()
+    work.enable_truncation(max_length)
+    unknown = work.token_to_id(UNK)
+    empty = [pad_id(tokenizer) if unknown is None else unknown]
+    counts, chunks = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+    for first in range(0, len(texts), ENCODED_AT_ONCE):
+        encoded = work.encode_batch_fast(list(texts[first : first + ENCODED_AT_ONCE]))
+        ids = [row.ids or empty for row in encoded]
+        counts.append(np.fromiter(map(len, ids), dtype=np.int64, count=len(ids)))
+        chunks.append(np.concatenate([np.asarray(row, dtype=np.int32) for row in ids]))
+    return TokenRows(np.cumsum(np.concatenate(counts)), np.concatenate(chunks), pad_id(tokenizer))
+
+
+def _hash(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        block = part.encode()
+        digest.update(len(block).to_bytes(8, "big") + block)
+    return digest.hexdigest()[:24]

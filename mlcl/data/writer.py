@@ -1,0 +1,107 @@
+"""Writing a data set: shards are hashed while they are written, the folder renamed when it is whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from mlcl.data.columns import to_arrow
+from mlcl.data.dataset import Dataset
+from mlcl.data.files import new_folder
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, columns
+from mlcl.data.shards import SplitWriter
+from mlcl.errors import UserError
+
+Batch = Mapping[str, Sequence[Any]]
+"""Some rows, column by column: id, text or image, split, and the label columns."""
+GROUP_ROWS = {"text": 16_384, "image": 1_024}
+"""Rows that are read from a shard at once, by modality."""
+
+
+def write_dataset(
+    folder: Path,
+    *,
+    name: str,
+    modality: Modality,
+    label_spaces: dict[str, LabelSpace],
+    batches: Iterable[Batch],
+    source: str,
+    licence: str,
+    allow_untrained: bool = False,
+    shard_rows: int = 65_536,
+) -> DatasetInfo:
+    """Write rows as a data set; a shard holds one split, so training never opens a test shard's labels.
+
+    The folder appears whole or not at all. An existing one is left as it is where it has the same
+    fingerprint. Raises UserError for another one there, for no rows, for values that a column cannot take and
+    for a full disk.
+    """
+    try:
+        with new_folder(folder) as work:
+            info = DatasetInfo(
+                name=name,
+                modality=modality,
+                label_spaces=label_spaces,
+                source=source,
+                licence=licence,
+                allow_untrained=allow_untrained,
+                **_write_shards(
+                    work, batches, columns(modality, label_spaces), GROUP_ROWS[modality], shard_rows
+                ),
+            )
+            (work / INFO_FILE).write_text(info.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except FileExistsError:
+        return _same(folder, info)
+    except ValidationError as error:
+        raise UserError("no data set", file=folder, found=error.errors()[0]["msg"]) from None
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, found=error) from None
+    return info
+
+
+def _same(folder: Path, info: DatasetInfo) -> DatasetInfo:
+    found = Dataset.open(folder).info
+    if found.fingerprint != info.fingerprint:
+        raise UserError(
+            "another data set is there", file=folder, found=found.fingerprint, allowed=info.fingerprint
+        )
+    return found
+
+
+def _write_shards(
+    folder: Path, batches: Iterable[Batch], types: Mapping[str, Any], group_rows: int, shard_rows: int
+) -> dict[str, Any]:
+    schema = pa.schema(list(types.items()))
+    writers = {split: SplitWriter(folder, split, schema, group_rows, shard_rows) for split in SPLITS}
+    for batch in batches:
+        table = pa.table([_column(batch, name, type_) for name, type_ in types.items()], schema=schema)
+        for split in _splits_of(table, folder):
+            writers[split].add(table.filter(pc.equal(table["split"], split)))
+    shards = [shard for writer in writers.values() for shard in writer.close()]
+    if not shards:
+        raise UserError("no rows to write", file=folder)
+    rows = {split: writer.rows for split, writer in writers.items() if writer.rows}
+    return {"rows": rows, "shards": tuple(shards)}
+
+
+def _column(batch: Batch, name: str, arrow_type: Any) -> Any:
+    try:
+        return to_arrow(batch[name], arrow_type)
+    except KeyError:
+        raise UserError("column is missing", key=name, found=list(batch)) from None
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UserError("values do not fit the column", key=name, found=error, allowed=arrow_type) from None
+
+
+def _splits_of(table: Any, folder: Path) -> list[str]:
+    found = Counter(table["split"].to_pylist())
+    wrong = [split for split in found if split not in SPLITS]
+    if wrong:
+        raise UserError("unknown split", file=folder, key="split", found=wrong[0], allowed=SPLITS)
+    return list(found)

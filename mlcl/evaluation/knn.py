@@ -1,0 +1,114 @@
+"""Predictions from nearest neighbours.
+
+Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R = M or M * A vote rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+
+__all__ = ["Ballot", "Neighbours", "ballot", "blend", "knn_probabilities", "retrieve", "vote_weights"]
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """Who votes for what: V votes, each for one column of one vote row, and by which neighbour.
+
+    A vote row is a query, or with aspects a query's aspect (row = query * A + aspect). `row`, `column` and
+    `rank` (V,) int64 are ordered by row and then rank. `distance` (R, K) float64; `known` (R, K) bool says
+    which neighbours have a label at all, or is None where all have. `shape` is (M, C), (M, L) or (M, A, C).
+    """
+
+    row: Array
+    column: Array
+    rank: Array
+    distance: Array
+    known: Array | None
+    shape: tuple[int, ...]
+
+
+def knn_probabilities(
+    neighbours: Neighbours, labels: Targets, task: Task, k: int, temperature: float, n_classes: int
+) -> Tensor:
+    """The neighbours' vote: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature) over the k nearest.
+
+    `labels` are the datastore's: classes (N,), label rows, or classes (N, A). Gives float32 (M, C), (M, L) or
+    (M, A, C). A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all
+    are missing the classes are equal. Sums are float64, one neighbour after the other.
+
+    Raises ValueError for k < 1 and for a temperature that is not positive. Source: kNN-MLTC Eq. 1.
+    """
+    votes = ballot(neighbours, labels, task, k, n_classes)
+    weight_RK = vote_weights(votes.distance, votes.known, temperature)
+    key_V = votes.row * votes.shape[-1] + votes.column
+    sum_RC = np.bincount(key_V, weight_RK[votes.row, votes.rank], int(np.prod(votes.shape)))
+    total_R1 = np.cumsum(weight_RK, axis=1)[:, -1:]
+    probability_RC = share(sum_RC.reshape(-1, votes.shape[-1]), total_R1, votes.shape[-1])
+    return torch.from_numpy(probability_RC.reshape(votes.shape))
+
+
+def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
+    """y = model + lambda * (knn - model), kNN-MLTC section 3.2, in float64.
+
+    Written so that rounding keeps it monotone in lambda; float32 would let unequal classes become equal.
+    """
+    model = model.double()
+    return model + lambda_ * (knn.double() - model)
+
+
+def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float) -> Array:
+    """exp((d_first - d) / temperature) (R, K) float64, 0 for neighbours without a label.
+
+    d_first is the nearest neighbour that has one: its weight is 1, so that no sum under- or overflows, and a
+    weight does not depend on k.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive: {temperature}")
+    if known_RK is None:
+        return np.asarray(np.exp((distance_RK[:, :1] - distance_RK) / temperature))
+    first_R1 = known_RK.argmax(axis=1)[:, None]
+    nearer_RK = np.minimum(np.take_along_axis(distance_RK, first_R1, 1) - distance_RK, 0)
+    return np.where(known_RK, np.exp(nearer_RK / temperature), 0)
+
+
+def share(votes: Array, total: Array, n_classes: int) -> Array:
+    """Votes by their total, float32; equal shares where nobody votes."""
+    silent = total == 0
+    return np.where(silent, 1 / n_classes, votes / np.where(silent, 1, total)).astype(np.float32)
+
+
+def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
+    """The votes of the k nearest (of all, where there are fewer)."""
+    if k < 1:
+        raise ValueError(f"k must be at least 1: {k}")
+    index_MK, distance_MK = (
+        array(neighbours.index)[:, :k],
+        array(neighbours.distance)[:, :k].astype(np.float64),
+    )
+    if task == "multi_label":
+        return _label_ballot(index_MK, distance_MK, labels)
+    class_RK = as_classes(labels)[index_MK]
+    shape: tuple[int, ...] = (len(index_MK), n_classes)
+    if task == "aspects":
+        n_aspects = class_RK.shape[2]
+        shape = (len(index_MK), n_aspects, n_classes)
+        class_RK = class_RK.transpose(0, 2, 1).reshape(-1, index_MK.shape[1])
+        distance_MK = np.repeat(distance_MK, n_aspects, axis=0)
+    known_RK = class_RK >= 0
+    row, rank = known_RK.nonzero()
+    known = None if known_RK.all() else known_RK
+    return Ballot(row, class_RK[row, rank], rank, distance_MK, known, shape)
+
+
+def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballot:
+    rows = as_rows(labels).take(torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1)))
+    flat_V = array(rows.row_index())
+    row, rank = np.divmod(flat_V, index_MK.shape[1])
+    return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))

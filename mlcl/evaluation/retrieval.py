@@ -1,0 +1,133 @@
+"""Exact nearest neighbours.
+
+Shapes: N datastore rows, M queries, D embedding, K neighbours, F found, U unsafe queries, B of a chunk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.evaluation.tasks import Array, array
+
+SLACK = 8
+"""Neighbours that are looked for beyond K, so that the K-th is seldom in doubt."""
+CHUNK = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """`distance` (M, K) float32, Euclidean and ascending, and `index` (M, K) int64 into the datastore."""
+
+    distance: Tensor
+    index: Tensor
+
+
+def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int, exclude_self: bool = False) -> Neighbours:
+    """The K = k_max nearest datastore rows of every query, nearest first; equal distances by lower index.
+
+    Both inputs are float32 (N, D) and (M, D). faiss proposes by float32 matrix products, whose distances
+    cancel for near rows; the found rows' distances are then computed again from differences in float64, and a
+    query whose K-th neighbour is not safe beyond faiss' rounding is searched again in float64. So a duplicate
+    is at distance 0 and the result depends on neither batch nor threads. `exclude_self` says that query i is
+    datastore row i and leaves it out. With fewer than k_max rows K is smaller, which is logged.
+
+    Raises ValueError for an empty datastore, embeddings that are not finite and k_max < 1.
+    Source: kNN-MLTC section 3.2.
+    """
+    x_ND, q_MD = _matrix(datastore_ND), _matrix(queries_MD)
+    k = _available(len(x_ND) - exclude_self, k_max)
+    index = faiss.IndexFlatL2(x_ND.shape[1])
+    index.add(x_ND)
+    approximate_MF, found_MF = index.search(q_MD, min(len(x_ND), k + exclude_self + SLACK))
+    own_M = np.arange(len(q_MD)) if exclude_self else np.full(len(q_MD), -1)
+    distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
+    for first in range(0, len(q_MD), CHUNK):
+        rows = slice(first, first + CHUNK)
+        distance_MK[rows], index_MK[rows] = _nearest(x_ND, q_MD[rows], found_MF[rows], own_M[rows], k)
+    if found_MF.shape[1] < len(x_ND):
+        unsafe_U = _unsafe(x_ND, q_MD, approximate_MF[:, -1], distance_MK[:, -1])
+        if len(unsafe_U):
+            again = _search_float64(x_ND, q_MD[unsafe_U], own_M[unsafe_U], k + exclude_self)
+            for row, (distance_F, found_F) in zip(unsafe_U, again, strict=True):
+                distance_MK[row], index_MK[row] = distance_F[:k], found_F[:k]
+    return Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK))
+
+
+def _nearest(x_ND: Array, q_BD: Array, found_BF: Array, own_B: Array, k: int) -> tuple[Array, Array]:
+    """The first k of the found rows, by distance and then index."""
+    distance_BF = _distance(x_ND[found_BF], q_BD[:, None])
+    distance_BF[found_BF == own_B[:, None]] = np.inf
+    order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
+    return np.take_along_axis(distance_BF, order_BK, 1), np.take_along_axis(found_BF, order_BK, 1)
+
+
+def _distance(x: Array, q: Array) -> Array:
+    difference = x - q.astype(np.float64)
+    square = np.einsum("...d,...d->...", difference, difference)
+    return np.asarray(np.sqrt(square), dtype=np.float32)
+
+
+def _unsafe(x_ND: Array, q_MD: Array, last_M: Array, kth_M: Array) -> Array:
+    """Queries for which a row that faiss did not propose could be as near as the K-th."""
+    rounding_M = _rounding(x_ND, q_MD, np.float32)
+    kth_M = kth_M.astype(np.float64) ** 2 * (1 + 1e-6)
+    return np.flatnonzero(last_M - rounding_M <= kth_M)
+
+
+def _search_float64(x_ND: Array, q_UD: Array, own_U: Array, k: int) -> Iterator[tuple[Array, Array]]:
+    """Distances and rows, in order, of at least the k nearest of each query.
+
+    Equal rows are measured once: a collapsed encoder makes all of them candidates.
+    """
+    distinct_GD, group_N = np.unique(x_ND, axis=0, return_inverse=True)
+    for first in range(0, len(q_UD), CHUNK):
+        part = slice(first, first + CHUNK)
+        for q_D, own, square_N, rounding in zip(
+            q_UD[part], own_U[part], *_squares(x_ND, q_UD[part]), strict=True
+        ):
+            kth = np.partition(square_N, k - 1)[k - 1]
+            # 1e-6 covers rows whose distances differ in float64 and are equal in float32.
+            found_F = np.flatnonzero(square_N <= kth + abs(kth) * 1e-6 + 2 * rounding)
+            found_F = found_F[found_F != own]
+            groups, member_F = np.unique(group_N[found_F], return_inverse=True)
+            distance_F = _distance(distinct_GD[groups], q_D)[member_F]
+            order_F = np.argsort(distance_F, kind="stable")
+            yield distance_F[order_F], found_F[order_F]
+
+
+def _squares(x_ND: Array, q_BD: Array) -> tuple[Array, Array]:
+    """Squared distances (B, N) by float64 products, and the bound on their error (B,)."""
+    x_ND, q_BD = x_ND.astype(np.float64), q_BD.astype(np.float64)
+    lengths_BN = np.einsum("nd,nd->n", x_ND, x_ND) + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
+    return lengths_BN - 2 * q_BD @ x_ND.T, _rounding(x_ND, q_BD, np.float64)
+
+
+def _rounding(x_ND: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
+    """Bound on the error of |x|^2 - 2 x.q + |q|^2 in `dtype`, for every query."""
+    largest = np.sqrt(np.einsum("nd,nd->n", x_ND, x_ND).max())
+    size_M = np.sqrt(np.einsum("md,md->m", q_MD, q_MD)) + largest
+    return np.asarray((x_ND.shape[1] + 8) * float(np.finfo(dtype).eps) * size_M.astype(np.float64) ** 2)
+
+
+def _matrix(embeddings: Tensor) -> Array:
+    values = np.ascontiguousarray(array(embeddings), dtype=np.float32)
+    if not np.isfinite(values).all():
+        raise ValueError("embeddings are not finite")
+    return values
+
+
+def _available(rows: int, k_max: int) -> int:
+    if rows < 1 or k_max < 1:
+        raise ValueError(f"no neighbours: {rows} rows to choose from, k_max {k_max}")
+    if rows < k_max:
+        logger.warning("only %d neighbours instead of %d: the datastore has no more", rows, k_max)
+    return min(rows, k_max)

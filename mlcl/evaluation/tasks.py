@@ -1,0 +1,50 @@
+"""The three kinds of task, and their targets as arrays.
+
+Shapes: N rows, C classes, L labels, A aspects.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+
+Task = Literal["single", "multi_label", "aspects"]
+"""Probabilities are (N, C) for `single`, (N, L) for `multi_label` and (N, A, C) for `aspects`."""
+
+Targets = Tensor | LabelRows
+"""Classes (N,) int64, label rows, or classes (N, A) int64; -1 is missing and left out everywhere."""
+
+Array = NDArray[Any]
+
+
+def array(tensor: Tensor) -> Array:
+    """A tensor's values on the CPU."""
+    values: Array = tensor.detach().cpu().numpy()
+    return values
+
+
+def as_classes(targets: Targets) -> Array:
+    """Class targets as int64; raises TypeError for label rows."""
+    if isinstance(targets, LabelRows):
+        raise TypeError("this task takes a tensor of classes, not label rows")
+    return array(targets).astype(np.int64)
+
+
+def as_rows(targets: Targets) -> LabelRows:
+    """Label rows on the CPU; raises TypeError for classes."""
+    if not isinstance(targets, LabelRows):
+        raise TypeError("multi_label takes label rows, not a tensor")
+    return targets.to("cpu")
+
+
+def known_rows(task: Task, targets: Targets) -> Array:
+    """Which rows have any target (N,) bool; a row of a multi-label set always has."""
+    if task == "multi_label":
+        return np.ones(len(targets), dtype=bool)
+    known = np.asarray(as_classes(targets) >= 0)
+    return known if task == "single" else np.asarray(known.any(axis=1))

@@ -1,0 +1,38 @@
+"""A small convolutional image encoder with batch normalisation.
+
+Shapes: B images, H x W pixels, D = width * 2 ** (blocks - 1).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+
+class CnnImage(nn.Module):
+    """Blocks of convolution 3x3, batch norm, ReLU and max-pool 2, then the mean over positions.
+
+    Each block halves the resolution (rounded up, so that no image is too small) and doubles the channels of
+    the one before; `dim` is D.
+    """
+
+    def __init__(self, width: int = 32, blocks: int = 3, channels: int = 3) -> None:
+        super().__init__()
+        sizes = [channels, *(width * 2**block for block in range(blocks))]
+        self.dim = sizes[-1]
+        self.blocks = nn.Sequential(*(_block(a, b) for a, b in pairwise(sizes)))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`pixels` (B, 3, H, W) float; gives (B, D)."""
+        h_BD: Tensor = self.blocks(pixels).mean(dim=(2, 3))
+        return h_BD
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+        nn.MaxPool2d(2, ceil_mode=True),
+    )

@@ -1,0 +1,60 @@
+"""Kim's convolutional text encoder.
+
+Shapes: B texts, T words, E embedding size, F filters of one kernel size, k kernel size, D = F x sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class CnnText(nn.Module):
+    """Word vectors, parallel convolutions, ReLU, maximum over time, dropout.
+
+    h_f = max_t relu(w_f . x_{t:t+k} + b_f) over the windows t that hold real words alone; a text shorter than
+    k words has one window, completed with zeros. Padding stands on the right and never changes an output.
+
+    `vocabulary_size` counts every id that may occur, padding included; `dim` is D.
+    Source: Kim 2014, Convolutional Neural Networks for Sentence Classification, Eq. 2 and section 2.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        width: int = 100,
+        kernel_sizes: Sequence[int] = (3, 4, 5),
+        embedding_dim: int = 128,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.dim = width * len(kernel_sizes)
+        self.kernel_sizes = tuple(kernel_sizes)
+        self.embedding = nn.Embedding(vocabulary_size, embedding_dim)
+        self.convolutions = nn.ModuleList(nn.Conv1d(embedding_dim, width, k) for k in self.kernel_sizes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for words; gives (B, D)."""
+        x_BTE = self.embedding(input_ids) * attention_mask.unsqueeze(-1)
+        x_BET = functional.pad(
+            x_BTE.transpose(1, 2), (0, max(0, max(self.kernel_sizes) - input_ids.shape[1]))
+        )
+        words_B = attention_mask.sum(1)
+        pooled = [
+            _max_over_time(convolution(x_BET), words_B, k)
+            for convolution, k in zip(self.convolutions, self.kernel_sizes, strict=True)
+        ]
+        h_BD: Tensor = self.dropout(torch.cat(pooled, dim=1))
+        return h_BD
+
+
+def _max_over_time(c_BFT: Tensor, words_B: Tensor, k: int) -> Tensor:
+    start_T = torch.arange(c_BFT.shape[2], device=c_BFT.device)
+    last_B = (words_B - k).clamp(min=0)
+    beyond_BT = start_T > last_B.unsqueeze(1)
+    # 0 is the least that ReLU leaves and every text has a window, so 0 never wins over a real one.
+    return c_BFT.relu().masked_fill(beyond_BT.unsqueeze(1), 0).amax(2)

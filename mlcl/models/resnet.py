@@ -1,0 +1,98 @@
+"""torchvision's residual networks as encoders.
+
+Shapes: B images, H x W pixels, D = 512 (resnet18) or 2048 (resnet50).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mlcl.errors import UserError
+
+DIMS = {"resnet18": 512, "resnet50": 2048}
+
+
+class ResNet(nn.Module):
+    """A residual network without its classifier.
+
+    `stem="imagenet"` is torchvision's 7x7 stride 2 with a max-pool; `stem="cifar"` is 3x3 stride 1 without
+    one, for images of about 32 pixels. `weights` is a safetensors file under torchvision's names; its
+    classifier is ignored. `dim` is D.
+
+    Raises UserError where torchvision cannot be imported and where the weights do not fit.
+    Source: He et al. 2016, section 3.3 (imagenet) and section 4.2 (the small stem).
+    """
+
+    def __init__(
+        self,
+        name: Literal["resnet18", "resnet50"],
+        stem: Literal["cifar", "imagenet"] = "cifar",
+        weights: str | Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = DIMS[name]
+        self.network: nn.Module = getattr(_torchvision_models(name), name)(weights=None)
+        self.network.fc = nn.Identity()
+        if stem == "cifar":
+            self.network.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+            nn.init.kaiming_normal_(self.network.conv1.weight, mode="fan_out", nonlinearity="relu")
+            self.network.maxpool = nn.Identity()
+        if weights is not None:
+            _load(self.network, Path(weights))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`pixels` (B, 3, H, W) float; gives (B, D)."""
+        h_BD: Tensor = self.network(pixels)
+        return h_BD
+
+
+def _torchvision_models(name: str) -> Any:
+    # A torchvision of another torch fails with RuntimeError: operator torchvision::nms does not exist.
+    try:
+        from torchvision import models
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            f"{name} needs a torchvision that fits the installed torch: pip install 'mlcl[images]', with "
+            "torch and torchvision from the same index",
+            key="encoder.name",
+            found=str(error),
+        ) from error
+    return models
+
+
+def _load(network: nn.Module, file: Path) -> None:
+    loaded = {name: value for name, value in _read(file).items() if not name.startswith("fc.")}
+    own = network.state_dict()
+    # Batch counters are bookkeeping that older files lack.
+    required = {name for name in own if not name.endswith("num_batches_tracked")}
+    wrong = sorted((required - loaded.keys()) | (loaded.keys() - own.keys()))
+    if wrong:
+        raise UserError(
+            "weights do not belong to this network", file=file, key="encoder.weights", found=wrong[:5]
+        )
+    for name in sorted(loaded):
+        if loaded[name].shape != own[name].shape:
+            raise UserError(
+                f"weight {name} has another shape; does encoder.stem fit?",
+                file=file,
+                key="encoder.weights",
+                found=list(loaded[name].shape),
+                allowed=list(own[name].shape),
+            )
+    network.load_state_dict(loaded, strict=False)
+
+
+def _read(file: Path) -> Mapping[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            "cannot read these weights as safetensors", file=file, key="encoder.weights", found=str(error)
+        ) from error
+    return tensors

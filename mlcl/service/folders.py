@@ -1,0 +1,107 @@
+"""Run folders: one per run under `home/runs`, with a record that says what it is and what became of it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mlcl.tracking import State
+
+RECORD = "run.json"
+RESUMABLE = (State.RUNNING, State.STOPPED)
+"""RUNNING without a living owner was killed."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run: its id is the folder's name and a tag in MLflow."""
+
+    id: str
+    experiment: str
+    job_hash: str
+    fingerprint: str
+    state: State
+    mlflow_run_id: str
+    tracking_uri: str
+    created: str
+
+
+def new_id() -> str:
+    """`mlcl-<UTC time>-<random>`: sorts by time, unique without a registry."""
+    return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record, None where there is none (yet)."""
+        try:
+            tree = json.loads((self.path / RECORD).read_text())
+            return RunRecord(**{**tree, "state": State(tree["state"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, record: RunRecord) -> None:
+        """Replaces the record at once and whole."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f".{RECORD}.{os.getpid()}.partial"
+        partial.write_text(json.dumps(asdict(record), indent=2) + "\n")
+        partial.replace(self.path / RECORD)
+
+    def set_state(self, state: State) -> None:
+        """The same record in another state."""
+        record = self.record
+        assert record is not None
+        self.write(replace(record, state=state))
+
+    @contextmanager
+    def owned(self) -> Iterator[bool]:
+        """Holds the folder for this process while inside; yields False where another process holds it.
+
+        The lock ends with its process, so a killed run never blocks the next one.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+class RunFolders:
+    """All run folders under one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / "runs"
+
+    def new(self) -> RunFolder:
+        """A folder under a new id; the folder is made when it is first written to."""
+        return RunFolder(self.root / new_id())
+
+    def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
+        """The latest interrupted run of the same job on the same data that no process holds."""
+        for path in sorted(self.root.glob("mlcl-*"), reverse=True):
+            folder = RunFolder(path)
+            record = folder.record
+            if record is None or record.state not in RESUMABLE:
+                continue
+            if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
+                continue
+            with folder.owned() as free:
+                if free:
+                    return folder
+        return None

@@ -1,0 +1,55 @@
+"""Where a result comes from: code, uncommitted changes, library versions, machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
+MAX_DIFF = 2_000_000
+"""Characters of a diff that are kept; a larger one is cut and says so."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Tags for a run, and the uncommitted change as text."""
+
+    tags: dict[str, str]
+    diff: str
+
+
+def provenance(folder: Path) -> Provenance:
+    """Of the git checkout around `folder`, where there is one, and of this interpreter and machine."""
+    tags = {"mlcl.python": platform.python_version(), "mlcl.machine": platform.machine()}
+    for name in ("mlcl", *LIBRARIES):
+        try:
+            tags[f"mlcl.version.{name}"] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return Provenance(tags, "")
+    diff = _git(folder, "diff", "HEAD") or ""
+    untracked = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
+    tags |= {
+        "mlflow.source.git.commit": commit.strip(),
+        "mlcl.git.dirty": str(bool(diff or untracked)).lower(),
+    }
+    if len(diff) > MAX_DIFF:
+        diff = diff[:MAX_DIFF] + "\n[cut]\n"
+    if untracked:
+        diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
+    return Provenance(tags, diff)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

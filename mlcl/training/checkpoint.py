@@ -1,0 +1,50 @@
+"""Checkpoints: everything that decides the future, written beside and renamed into place."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlcl.errors import UserError
+
+VERSION = 1
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            torch.save({"version": VERSION, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
+    """The state of a checkpoint of this job on this data.
+
+    Tensors and plain containers only: nothing is unpickled that could run code. Raises UserError for a
+    damaged file, another format, another job or other data.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError("not a readable checkpoint", file=path, found=reason) from None
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        found = state.get("version") if isinstance(state, dict) else type(state).__name__
+        raise UserError("another checkpoint format", file=path, found=found, allowed=VERSION)
+    for key, expected in (("job_hash", job_hash), ("fingerprint", fingerprint)):
+        if state[key] != expected:
+            raise UserError(
+                "checkpoint of something else", file=path, key=key, found=state[key], allowed=expected
+            )
+    return state

@@ -1,0 +1,104 @@
+"""A job against the data that it names: everything that can be wrong is said before anything starts."""
+
+from __future__ import annotations
+
+from mlcl.config import HeadConfig, JobConfig
+from mlcl.data import DatasetInfo, LabelSpace
+from mlcl.errors import UserError, nearest
+from mlcl.evaluation import Task, metric_names
+from mlcl.losses import LOSSES, check_options
+
+FITS = {
+    "class": ("single",),
+    "multi_label": ("multi_label", "single"),
+    "ratings": ("aspects", "multi_label"),
+}
+"""The kinds of label space that can serve what a loss needs."""
+TASKS: dict[tuple[str, str], Task] = {
+    ("cross_entropy", "single"): "single",
+    ("cross_entropy", "aspects"): "aspects",
+    ("bce", "multi_label"): "multi_label",
+}
+"""The task that a classifier's loss and label space make."""
+TEXT_ENCODERS = ("cnn_text", "transformer")
+
+
+def check_job(job: JobConfig, info: DatasetInfo) -> Task:
+    """The classifier's task. Raises UserError with the job's key for whatever does not fit the data."""
+    _check_modality(job, info)
+    for name, head in job.objective.heads.items():
+        _check_head(f"objective.heads.{name}", head, info)
+    task = _check_classifier(job, info)
+    _check_metric(job, info, task)
+    if job.data.subset is not None and job.data.subset.labels is not None:
+        _space(info, job.data.subset.labels, "data.subset.labels")
+    if job.train.workers > job.train.batch_size:
+        raise UserError(
+            "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
+        )
+    return task
+
+
+def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
+    try:
+        return info.space(name)
+    except UserError as error:
+        raise UserError(error.problem, key=key, found=error.found or name, allowed=error.allowed) from None
+
+
+def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
+    wanted = "text" if job.encoder.name in TEXT_ENCODERS else "image"
+    if wanted != info.modality:
+        raise UserError(
+            f"reads {wanted}s, the data set {info.name} holds {info.modality}s",
+            key="encoder.name",
+            found=job.encoder.name,
+        )
+
+
+def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
+    needs = LOSSES[head.loss].labels
+    if head.labels is not None and needs != "none":
+        kind = _space(info, head.labels, f"{key}.labels").kind
+        if kind not in FITS[needs]:
+            raise UserError(
+                f"{head.loss} does not take this kind of label space",
+                key=f"{key}.labels",
+                found=f"{head.labels} ({kind})",
+                allowed=FITS[needs],
+            )
+    try:
+        check_options(head.loss, head.options)
+    except ValueError as error:
+        raise UserError(str(error), key=f"{key}.options") from None
+
+
+def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
+    classifier = job.objective.classifier
+    kind = _space(info, classifier.labels, "objective.classifier.labels").kind
+    task = TASKS.get((classifier.loss, kind))
+    if task is None:
+        fitting = [f"{loss} with {space}" for loss, space in TASKS]
+        raise UserError(
+            "this loss does not fit this kind of label space",
+            key="objective.classifier",
+            found=f"{classifier.loss} with {classifier.labels} ({kind})",
+            allowed=fitting,
+        )
+    return task
+
+
+def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
+    space = info.space(job.objective.classifier.labels)
+    names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
+    family, _, name = job.evaluation.metric.rpartition("/")
+    if name not in names:
+        near = nearest(name, names)
+        raise UserError(
+            f"no such metric for this task{f'; did you mean {near}?' if near else ''}",
+            key="evaluation.metric",
+            found=job.evaluation.metric,
+            allowed=[f"{family}/{n}" for n in names],
+        )
+    if family.startswith("knn/") and job.evaluation.knn is None:
+        raise UserError("needs evaluation.knn", key="evaluation.metric", found=job.evaluation.metric)

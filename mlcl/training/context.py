@@ -1,0 +1,83 @@
+"""Where this process stands: its rank, its device, and the collectives that the loop needs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from mlcl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Context:
+    """Rank, world size and device. World size 1 never communicates."""
+
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def current(cls, device: str = "auto") -> Context:
+        """From torch.distributed, where a process group is up, and the wished-for device."""
+        if dist.is_available() and dist.is_initialized():
+            rank, world_size = dist.get_rank(), dist.get_world_size()
+        else:
+            rank, world_size = 0, 1
+        return cls(pick_device(device), rank, world_size)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank writes files and logs."""
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank; every rank must ask."""
+        if self.world_size == 1:
+            return flag
+        flag_1 = torch.tensor([float(flag)], device=self.device)
+        dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
+        return bool(flag_1.item())
+
+    def mean(self, values: Sequence[float]) -> list[float]:
+        """The mean over ranks of each value."""
+        if self.world_size == 1:
+            return list(values)
+        values_N = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(values_N)
+        return [float(value) for value in (values_N / self.world_size).tolist()]
+
+    def sum(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks of a tensor that needs no gradient."""
+        if self.world_size == 1:
+            return value
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def objects(self, value: Any) -> list[Any]:
+        """Every rank's picklable value, in the order of ranks."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def autocast(self, precision: str) -> contextlib.AbstractContextManager[Any]:
+        """bf16 autocast on this device, or nothing for float32."""
+        if precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the first GPU where there is one. Raises UserError for a GPU that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("no GPU is visible", key="train.device", found=name, allowed="auto, cpu")
+    return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)

@@ -1,0 +1,89 @@
+"""What a run leaves in its folder: figures, embeddings, and the encoder with all that it needs.
+
+Shapes: N rows, D embedding, P probabilities of a row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mlcl.config import dump_job
+from mlcl.training.assess import Assessment
+from mlcl.training.material import Material
+from mlcl.training.objective import ContrastiveModel
+
+RESULT = "result.json"
+EMBEDDINGS = "embeddings.parquet"
+MODEL = "model"
+
+
+def write_results(folder: Path, material: Material, model: ContrastiveModel, assessment: Assessment) -> None:
+    """`embeddings.parquet`, `model/` and, last, `result.json`: with it the run is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _atomic(folder / EMBEDDINGS, lambda path: _write_embeddings(path, material, assessment))
+    write_model(folder / MODEL, material, model)
+    text = json.dumps(assessment.metrics, indent=2, sort_keys=True)
+    _atomic(folder / RESULT, lambda path: path.write_text(text + "\n"))
+
+
+def write_model(folder: Path, material: Material, model: ContrastiveModel) -> None:
+    """Weights (safetensors), tokenizer, resolved job and data fingerprint, in one folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    _atomic(folder / "weights.safetensors", lambda path: save_file(tensors, path))
+    job = yaml.safe_dump(dump_job(material.job), sort_keys=False)
+    _atomic(folder / "job.yaml", lambda path: path.write_text(job))
+    info = json.dumps({"name": material.dataset.info.name, "fingerprint": material.fingerprint})
+    _atomic(folder / "dataset.json", lambda path: path.write_text(info + "\n"))
+    if material.tokenizer is not None:
+        text = material.tokenizer.to_str()
+        _atomic(folder / "tokenizer.json", lambda path: path.write_text(text))
+
+
+def _write_embeddings(path: Path, material: Material, assessment: Assessment) -> None:
+    tables = []
+    for split, embedding_ND in assessment.embeddings.items():
+        rows = material.train if split == "train" else material.dataset.split(split)
+        tables.append(
+            pa.table(
+                {
+                    "id": pa.array(rows.ids, pa.string()),
+                    "split": pa.array([split] * len(rows), pa.string()),
+                    "embedding": _fixed(embedding_ND),
+                    "probabilities": _lists(assessment.probabilities.get(split), len(rows)),
+                }
+            )
+        )
+    pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+
+
+def _fixed(values_ND: Tensor) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
+
+
+def _lists(values: Tensor | None, rows: int) -> pa.ListArray:
+    """Probabilities (flattened over aspects) as lists; null where the split has none."""
+    if values is None:
+        return pa.nulls(rows, pa.list_(pa.float32()))
+    flat_NP = values.reshape(rows, -1).float()
+    offsets = np.arange(rows + 1, dtype=np.int32) * flat_NP.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_NP.numpy().ravel()))
+
+
+def _atomic(path: Path, write: Callable[[Path], object]) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

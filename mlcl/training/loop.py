@@ -1,0 +1,205 @@
+"""The training loop: one pass over epochs and steps that can be stopped and resumed at any step.
+
+It knows neither Ray nor MLflow. One process or many run the same code; the context says which.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from mlcl.data import EpochSampler
+from mlcl.training.batches import Batch, Rows, label_statistics
+from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
+from mlcl.training.context import Context
+from mlcl.training.events import Diverged, Event, Kind, Listener, Stopped
+from mlcl.training.objective import ContrastiveModel, ObjectiveValue
+from mlcl.training.seeding import rng_state, set_rng_state
+
+LOG_EVERY = 50
+"""Steps of a logging window; an epoch's end closes it too."""
+
+
+@dataclass
+class Position:
+    """Where the loop stands, and the open logging window."""
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    window: dict[str, float] = field(default_factory=dict)
+    window_steps: int = 0
+
+
+@dataclass
+class Loop:
+    """Everything that a training run needs, and `run` to go through it."""
+
+    model: ContrastiveModel
+    optimizer: Optimizer
+    schedule: LambdaLR
+    rows: Rows
+    sampler: EpochSampler
+    context: Context
+    epochs: int
+    views: int
+    precision: str
+    clip_norm: float | None
+    validate_every: int
+    checkpoint_every: int
+    checkpoint: Path | None
+    identity: dict[str, str]
+    listener: Listener
+    validate: Callable[[], dict[str, float]]
+    should_stop: Callable[[], bool]
+    position: Position = field(default_factory=Position)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.epochs * self.sampler.steps_per_epoch
+
+    def resume(self) -> bool:
+        """Takes up the checkpoint, where there is one. Raises UserError for one of something else."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return False
+        state = load_checkpoint(
+            self.checkpoint, job_hash=self.identity["job_hash"], fingerprint=self.identity["fingerprint"]
+        )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.position = Position(**state["position"])
+        # A group of another size goes on from the same weights, with fresh streams for dropout.
+        if len(state["rng"]) == self.context.world_size:
+            set_rng_state(state["rng"][self.context.rank])
+        return True
+
+    def save(self) -> None:
+        """Writes the checkpoint: weights, optimiser, schedule, position, every rank's random state."""
+        if self.checkpoint is None:
+            return
+        self._tell("saving")
+        rng = self.context.objects(rng_state())
+        if self.context.is_main:
+            state: dict[str, Any] = {
+                **self.identity,
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "schedule": self.schedule.state_dict(),
+                "position": dict(vars(self.position)),
+                "rng": rng,
+            }
+            save_checkpoint(self.checkpoint, state)
+
+    def run(self) -> None:
+        """Trains to the last epoch. Raises Stopped after a requested stop, Diverged on a NaN."""
+        model = self._wrapped()
+        while self.position.epoch < self.epochs:
+            self._epoch(model)
+            position = self.position
+            position.epoch += 1
+            position.step_in_epoch = 0
+            last = position.epoch == self.epochs
+            if last or position.epoch % self.validate_every == 0:
+                self._validate()
+            if last or position.epoch % self.checkpoint_every == 0:
+                self.save()
+
+    def _wrapped(self) -> nn.Module:
+        if self.context.world_size == 1:
+            return self.model
+        devices = [self.context.device] if self.context.device.type == "cuda" else None
+        return DistributedDataParallel(self.model, device_ids=devices)
+
+    def _epoch(self, model: nn.Module) -> None:
+        model.train()
+        position = self.position
+        waited, began, samples = 0.0, time.perf_counter(), 0
+        for batch, seconds in self._batches():
+            waited += seconds
+            samples += len(batch)
+            self._step(model, batch)
+            position.step_in_epoch += 1
+            position.step += 1
+            full = (
+                position.window_steps == LOG_EVERY or position.step_in_epoch == self.sampler.steps_per_epoch
+            )
+            elapsed = time.perf_counter() - began
+            pace = {
+                "train/rows_per_second": samples * self.context.world_size / elapsed,
+                "train/data_wait": waited / elapsed,
+            }
+            self._tell("step", {**self._close_window(), **pace} if full else {})
+            if self.context.any(self.should_stop()):
+                self.save()
+                raise Stopped
+
+    def _batches(self) -> Iterator[tuple[Batch, float]]:
+        """This rank's remaining batches of the epoch, with the seconds that each was waited for."""
+        before = time.perf_counter()
+        for indices in self.sampler.batches(self.position.epoch, self.position.step_in_epoch):
+            batch = self.rows.batch(indices, self.views, self.context.device)
+            yield batch, time.perf_counter() - before
+            before = time.perf_counter()
+
+    def _step(self, model: nn.Module, batch: Batch) -> None:
+        self.model.objective.set_progress(self.position.step / max(1, self.steps - 1))
+        with self.context.autocast(self.precision):
+            value: ObjectiveValue = model(batch.inputs, batch.labels, batch.sample_ids)
+        self._check(value, batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        value.total.backward()
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self._add_to_window(value)
+        self.optimizer.step()
+        self.schedule.step()
+
+    def _check(self, value: ObjectiveValue, batch: Batch) -> None:
+        finite = bool(torch.isfinite(value.total))
+        if not self.context.any(not finite):
+            return
+        parts = {name: float(part) for name, part in value.parts.items()}
+        bad = [name for name, part in parts.items() if part != part or abs(part) == float("inf")]
+        raise Diverged(
+            f"loss is not finite at step {self.position.step} (epoch {self.position.epoch}), "
+            f"in {', '.join(bad) or 'another rank'}; parts: {parts}; batch: {label_statistics(batch.labels)}"
+        )
+
+    def _add_to_window(self, value: ObjectiveValue) -> None:
+        position = self.position
+        values = {"loss": float(value.total), **{name: float(part) for name, part in value.parts.items()}}
+        values |= self.model.objective.statistics()
+        for name, number in values.items():
+            position.window[name] = position.window.get(name, 0.0) + number
+        position.window_steps += 1
+
+    def _close_window(self) -> dict[str, float]:
+        """The window's means over steps and ranks, and the learning rate."""
+        position = self.position
+        names = list(position.window)
+        means = self.context.mean([position.window[name] / position.window_steps for name in names])
+        position.window, position.window_steps = {}, 0
+        metrics = {f"train/{name}": mean for name, mean in zip(names, means, strict=True)}
+        return metrics | {"train/lr": float(self.schedule.get_last_lr()[0])}
+
+    def _validate(self) -> None:
+        self.model.eval()
+        metrics = self.validate()
+        self._tell("validation", metrics)
+
+    def _tell(self, kind: Kind, metrics: dict[str, float] | None = None) -> None:
+        if self.context.is_main:
+            self.listener(
+                Event(kind, self.position.epoch, self.epochs, self.position.step, self.steps, metrics or {})
+            )

@@ -1,0 +1,118 @@
+"""What a job works on: its data set, tokenizer and encoded splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from mlcl.config import JobConfig
+from mlcl.data import (
+    Dataset,
+    ImageRows,
+    Split,
+    Tokenizer,
+    TokenRows,
+    decode_all,
+    encode,
+    hugging_face_tokenizer,
+    load_tokenizer,
+    prepare,
+    subset,
+    train_word_tokenizer,
+)
+from mlcl.evaluation import Task
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES
+from mlcl.training.batches import Rows
+from mlcl.training.checks import check_job
+from mlcl.training.objective import CLASSIFIER, Labels
+
+
+def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
+    """The job's data set, prepared first where the job names a source. Raises UserError."""
+    data = job.data
+    if data.path is not None:
+        return Dataset.open(data.path, verify=verify)
+    assert data.source is not None
+    return Dataset.open(prepare(data.source, home / "data", data.options, data.split_seed), verify=verify)
+
+
+@dataclass(frozen=True)
+class Material:
+    """A checked job with its data: `train` is the subset that is trained on."""
+
+    job: JobConfig
+    dataset: Dataset
+    task: Task
+    tokenizer: Tokenizer | None
+    train: Split
+    cache: Path
+
+    @classmethod
+    def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> Material:
+        """Opens and checks what the job names; `verify` compares every shard with its SHA-256.
+
+        Raises UserError before anything has been started.
+        """
+        dataset = open_dataset(job, home, verify=verify)
+        task = check_job(job, dataset.info)
+        train = dataset.split("train")
+        wanted = job.data.subset
+        if wanted is not None:
+            space = wanted.labels or job.objective.classifier.labels
+            train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=wanted.seed)
+        return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache")
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data set's content."""
+        return self.dataset.info.fingerprint
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Word types of the tokenizer; None for images."""
+        return None if self.tokenizer is None else self.tokenizer.get_vocab_size()
+
+    def rows(self, split: Split) -> Rows:
+        """A split, encoded, with the labels of every part of the objective."""
+        labels: dict[str, Labels] = {}
+        for name, head in self.job.objective.heads.items():
+            if head.labels is not None and head.weight > 0:
+                labels[name] = _for_loss(head.loss, self.dataset, split, head.labels)
+        labels[CLASSIFIER] = self.targets(split)
+        return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
+
+    def targets(self, split: Split) -> Labels:
+        """The classifier's targets; aspects as classes (N, A), -1 missing."""
+        labels = split.labels(self.job.objective.classifier.labels)
+        if self.task == "aspects":
+            assert isinstance(labels, Tensor)
+            return labels.long() - 1
+        return labels
+
+    def _inputs(self, split: Split) -> TokenRows | ImageRows:
+        encoder = self.job.encoder
+        if self.tokenizer is None:
+            assert encoder.name in ("cnn_image", "resnet18", "resnet50")
+            return decode_all(split, encoder.image_size, self.cache)
+        assert encoder.name in ("cnn_text", "transformer")
+        return encode(self.tokenizer, split, encoder.max_length, self.cache)
+
+
+def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
+    encoder = job.encoder
+    if encoder.name == "cnn_text":
+        # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
+        return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
+    if encoder.name == "transformer":
+        return hugging_face_tokenizer(encoder.model)
+    return None
+
+
+def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:
+    labels = split.labels(name)
+    if LOSSES[loss].labels == "multi_label" and isinstance(labels, Tensor):
+        return LabelRows.from_classes(labels, dataset.info.space(name).n_classes)
+    return labels

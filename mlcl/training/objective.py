@@ -1,0 +1,148 @@
+"""The objective: contrastive heads and a classifier on one embedding, added up with their weights.
+
+Shapes: R rows (samples x views), D embedding, C classes, L labels, A aspects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.labels import LabelRows
+from mlcl.losses import ContrastiveLoss
+
+Labels = Tensor | LabelRows
+CLASSIFIER = "classifier"
+"""The key of the classifier's targets among a batch's labels; no head may have this name."""
+
+
+class Head(nn.Module):
+    """A projection head, its loss and its weight alpha in the objective."""
+
+    def __init__(self, projection: nn.Module, loss: ContrastiveLoss, weight: float) -> None:
+        super().__init__()
+        self.projection = projection
+        self.loss = loss
+        self.weight = weight
+
+    def forward(self, embedding_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
+        """The head's unweighted loss, a scalar in at least float32."""
+        projected = self.projection(embedding_RD)
+        # Under autocast the B x B products would run in bf16, which the logits do not survive.
+        with torch.autocast(projected.device.type, enabled=False):
+            value: Tensor = self.loss(projected, labels, sample_ids_R)
+        return value
+
+    def statistics(self) -> dict[str, float]:
+        """What to watch: positives per anchor, anchors without one, the temperature."""
+        stats = self.loss.stats
+        watched = {"temperature": float(self.loss.temperature.value())}
+        if stats is not None:
+            watched["positives_per_anchor"] = float(stats.positives_per_anchor)
+            watched["without_positive"] = float(stats.without_positive)
+        return watched
+
+
+class Classifier(nn.Module):
+    """A linear classifier and its cross-entropy, as a mean over all ranks' targets.
+
+    `cross_entropy`: targets (R,) or, per aspect, (R, A), -1 missing; logits (R, C) or (R, A, C).
+    `bce`: targets LabelRows (R, L); logits (R, L).
+    """
+
+    def __init__(self, linear: nn.Module, weight: float) -> None:
+        super().__init__()
+        self.linear = linear
+        self.weight = weight
+
+    def forward(self, embedding_RD: Tensor, targets: Labels) -> Tensor:
+        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch."""
+        logits = self.linear(embedding_RD).float()
+        if isinstance(targets, LabelRows):
+            total = F.binary_cross_entropy_with_logits(logits, targets.dense(logits.dtype), reduction="sum")
+            return _mean_over_ranks(total, logits.new_tensor(float(logits.numel())))
+        flat = targets.reshape(-1)
+        total = F.cross_entropy(logits.reshape(len(flat), -1), flat, ignore_index=-1, reduction="sum")
+        return _mean_over_ranks(total, (flat >= 0).sum().to(logits.dtype))
+
+
+def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
+    """total / count of all ranks, times the world size that DDP's averaging divides by."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return total / count.clamp(min=1)
+    count = count.clone()
+    dist.all_reduce(count)
+    return total * dist.get_world_size() / count.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class ObjectiveValue:
+    """The weighted total, and each part before its weight."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor]
+
+
+class Objective(nn.Module):
+    """L = sum_h alpha_h L_h + w L_classifier. Labels are keyed by head name, and by `classifier`.
+
+    Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and
+    w = 1. Parts of weight 0 are not built: they would be parameters without a gradient.
+    """
+
+    def __init__(self, heads: Mapping[str, Head], classifier: Classifier | None) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict(heads)
+        self.classifier = classifier
+
+    def forward(
+        self, embedding_RD: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
+    ) -> ObjectiveValue:
+        """All parts and their weighted sum."""
+        parts: dict[str, Tensor] = {}
+        total = embedding_RD.new_zeros((), dtype=torch.float32)
+        for name, head in self.heads.items():
+            assert isinstance(head, Head)
+            parts[f"heads/{name}/loss"] = value = head(embedding_RD, labels.get(name), sample_ids_R)
+            total = total + head.weight * value
+        if self.classifier is not None:
+            value = self.classifier(embedding_RD, labels[CLASSIFIER])
+            parts["classifier/loss"] = value
+            total = total + self.classifier.weight * value
+        return ObjectiveValue(total, parts)
+
+    def set_progress(self, fraction: float) -> None:
+        """Moves scheduled temperatures to this share of the training."""
+        for head in self.heads.values():
+            assert isinstance(head, Head)
+            head.loss.temperature.set_progress(fraction)
+
+    def statistics(self) -> dict[str, float]:
+        """Every head's diagnostics of the last batch."""
+        return {
+            f"heads/{name}/{key}": value
+            for name, head in self.heads.items()
+            if isinstance(head, Head)
+            for key, value in head.statistics().items()
+        }
+
+
+class ContrastiveModel(nn.Module):
+    """Encoder and objective as one module, so that DDP sees one forward."""
+
+    def __init__(self, encoder: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.objective = objective
+
+    def forward(
+        self, inputs: Mapping[str, Tensor], labels: Mapping[str, Labels], sample_ids_R: Tensor
+    ) -> ObjectiveValue:
+        """The objective's value on one batch of rows."""
+        value: ObjectiveValue = self.objective(self.encoder(**inputs), labels, sample_ids_R)
+        return value

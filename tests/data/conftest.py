@@ -1,0 +1,93 @@
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+
+SPACES = {
+    "topic": LabelSpace(kind="single", classes=("sport", "news")),
+    "detail": LabelSpace(kind="single", classes=("ball", "run", "vote")),
+    "tags": LabelSpace(kind="multi_label", classes=("a", "b", "c", "d")),
+    "ratings": LabelSpace(kind="aspects", aspects=("value", "room"), scale=(1, 1.5, 2)),
+    "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
+}
+SPLITS = ("train", "train", "train", "validation", "test")
+
+
+def text_batch(rows: int = 40) -> dict[str, list[Any]]:
+    """Labels that repeat every few rows, so that each occurs in train."""
+    numbers = range(rows)
+    return {
+        "id": [f"r{i}" for i in numbers],
+        "text": [f"Row {i} says word{i % 7}." for i in numbers],
+        "split": [SPLITS[i % 5] for i in numbers],
+        "topic": [None if i == 1 else i % 3 // 2 for i in numbers],
+        "detail": [i % 3 for i in numbers],
+        "tags": [None if i == 2 else sorted({i % 4, i % 3}) for i in numbers],
+        "ratings": [None if i == 0 else [(0, 1, 1.5, 2)[i % 4], 1] for i in numbers],
+    }
+
+
+@pytest.fixture
+def batch():
+    return text_batch()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a data set of texts from a batch, as a user's own tool might: nothing is checked."""
+
+    def write(batch: dict[str, list[Any]], folder: str = "set", **options: Any) -> Path:
+        settings = {
+            "name": "toy",
+            "modality": "text",
+            "label_spaces": SPACES,
+            "source": "made",
+            "licence": "none",
+        }
+        write_dataset(tmp_path / folder, batches=[batch], **(settings | options))
+        return tmp_path / folder
+
+    return write
+
+
+@pytest.fixture
+def text_set(write, batch):
+    return write(batch, shard_rows=10)
+
+
+def png(seed: int, size: tuple[int, int] = (12, 8)) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+
+@pytest.fixture
+def make_png():
+    return png
+
+
+@pytest.fixture
+def image_batch():
+    return {
+        "id": [f"i{i}" for i in range(20)],
+        "image": [png(i) for i in range(20)],
+        "split": [SPLITS[i % 5] for i in range(20)],
+        "kind": [i % 2 for i in range(20)],
+    }
+
+
+@pytest.fixture
+def write_images(write):
+    spaces = {"kind": LabelSpace(kind="single", classes=("x", "y"))}
+
+    def write_images(batch: dict[str, list[Any]], folder: str = "images", **options: Any) -> Path:
+        return write(batch, folder, modality="image", label_spaces=spaces, **options)
+
+    return write_images

@@ -1,0 +1,212 @@
+import hashlib
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from mlcl.data import Dataset, LabelSpace
+from mlcl.data.format import DatasetInfo
+from mlcl.errors import UserError
+
+
+def rewrite(folder, **changes):
+    file = folder / "dataset.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_every_row_comes_back_under_its_split(text_set, batch):
+    data = Dataset.open(text_set, verify=True)
+    assert data.info.rows == {"train": 24, "validation": 8, "test": 8}
+    for name in ("train", "validation", "test"):
+        split = data.split(name)
+        wanted = [i for i, s in enumerate(batch["split"]) if s == name]
+        assert split.ids == [batch["id"][i] for i in wanted]
+        assert split.texts() == [batch["text"][i] for i in wanted]
+        assert len(split) == len(wanted)
+
+
+def test_labels_have_the_form_that_training_takes(text_set, batch):
+    split = Dataset.open(text_set).split("train")
+    wanted = [i for i, s in enumerate(batch["split"]) if s == "train"]
+    topic = [-1 if batch["topic"][i] is None else batch["topic"][i] for i in wanted]
+    detail = [batch["detail"][i] for i in wanted]
+    assert split.labels("topic").tolist() == topic
+    assert split.labels("topic").dtype == torch.int64
+    assert split.labels("tags").lists() == [batch["tags"][i] or [] for i in wanted]
+    assert split.labels("tags").width == 4
+    assert split.labels("path").tolist() == [list(pair) for pair in zip(topic, detail, strict=True)]
+    assert split.labels("path.detail").tolist() == detail
+    ratings = split.labels("ratings")
+    assert ratings.dtype == torch.float32
+    assert ratings.tolist() == [batch["ratings"][i] or [0, 0] for i in wanted]
+    index = {0: -1, 1: 0, 1.5: 1, 2: 2}
+    assert split.labels("ratings.value").tolist() == [index[r] for r in ratings[:, 0].tolist()]
+
+
+def test_take_composes(text_set):
+    split = Dataset.open(text_set).split("train")
+    part = split.take(torch.tensor([5, 3, 3, 0])).take(torch.tensor([3, 0]))
+    assert part.ids == [split.ids[0], split.ids[5]]
+    assert part.rows.tolist() == split.rows[[0, 5]].tolist()
+    assert part.labels("tags").lists() == [split.labels("tags").lists()[i] for i in (0, 5)]
+    assert part.texts() == [split.texts()[0], split.texts()[5]]
+    assert part.fingerprint != split.fingerprint
+
+
+def test_rows_number_the_whole_data_set(text_set):
+    data = Dataset.open(text_set)
+    rows = torch.cat([data.split(name).rows for name in ("train", "validation", "test")])
+    assert sorted(rows.tolist()) == list(range(40))
+
+
+def test_unsorted_and_repeated_labels_become_proper_rows(write, batch):
+    batch["tags"][0] = [3, 0, 3]
+    assert Dataset.open(write(batch)).split("train").labels("tags").lists()[0] == [0, 3]
+
+
+def test_opening_and_training_read_no_test_labels(text_set, monkeypatch):
+    read = []
+    column = Dataset.column
+    monkeypatch.setattr(
+        Dataset, "column", lambda s, n, c: read.append((s.shard_file(n), c)) or column(s, n, c)
+    )
+    data = Dataset.open(text_set, verify=True)
+    assert read == []
+    split = data.split("train")
+    split.labels("tags"), split.labels("path"), split.texts()
+    assert {c for file, c in read if "/test-00000" in file} == {"split"}
+
+
+def test_a_uri_and_a_path_are_the_same_data(text_set):
+    by_path, by_uri = Dataset.open(text_set), Dataset.open(text_set.as_uri(), verify=True)
+    assert by_uri.info == by_path.info
+    assert by_uri.split("test").texts() == by_path.split("test").texts()
+
+
+def test_fingerprint_follows_content_and_label_spaces(write, batch):
+    one, same = (Dataset.open(write(batch, folder)).info for folder in ("one", "same"))
+    assert one.fingerprint == same.fingerprint
+    renamed = DatasetInfo.model_validate(
+        one.model_dump()
+        | {"label_spaces": {**one.label_spaces, "more": LabelSpace(kind="single", classes=("x",))}}
+    )
+    assert renamed.fingerprint != one.fingerprint
+    batch["text"][0] = "Another."
+    assert Dataset.open(write(batch, "other")).info.fingerprint != one.fingerprint
+
+
+def test_spaces_resolve(text_set):
+    info = Dataset.open(text_set).info
+    assert info.space("ratings.room") == LabelSpace(kind="single", classes=("1", "1.5", "2"))
+    assert info.space("path.topic").classes == ("sport", "news")
+    assert (info.space("path").kind, info.space("path").n_classes) == ("hierarchy", 3)
+    assert info.space("path").levels == ("topic", "detail")
+    assert (info.space("tags").n_classes, info.space("ratings").n_classes) == (4, 3)
+
+
+@pytest.mark.parametrize("name", ["tagz", "ratings.valu", "path.tags", "topic.x"])
+def test_an_unknown_space_names_the_nearest_and_the_allowed(text_set, name):
+    split = Dataset.open(text_set).split("train")
+    with pytest.raises(UserError, match="did you mean") as error:
+        split.labels(name)
+    assert "ratings.value" in error.value.allowed
+
+
+def test_an_unknown_or_empty_split_says_which_there_are(write, batch):
+    batch["split"] = ["train"] * 40
+    data = Dataset.open(write(batch))
+    for name in ("dev", "test"):
+        with pytest.raises(UserError, match="no such split; found: .*; allowed: train"):
+            data.split(name)
+
+
+def test_a_missing_folder_file_or_shard_is_named(text_set, tmp_path):
+    with pytest.raises(UserError, match="not a prepared data set") as error:
+        Dataset.open(tmp_path / "nowhere")
+    assert error.value.file.endswith("nowhere/dataset.json")
+    (text_set / "train-00001.parquet").unlink()
+    with pytest.raises(UserError, match="shard is missing") as error:
+        Dataset.open(text_set)
+    assert error.value.file.endswith("train-00001.parquet")
+
+
+@pytest.mark.parametrize("place", ["nope://bucket/set", "s3://"])
+def test_a_wrong_uri_is_a_user_error(place):
+    with pytest.raises(UserError):
+        Dataset.open(place)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_truncated_shard_is_named(text_set, keep):
+    shard = text_set / "validation-00000.parquet"
+    shard.write_bytes(shard.read_bytes()[: int(keep * shard.stat().st_size)])
+    with pytest.raises(UserError, match="truncated") as error:
+        Dataset.open(text_set)
+    assert error.value.file == str(shard)
+
+
+def test_a_changed_shard_has_the_wrong_hash(text_set):
+    shard = text_set / "test-00000.parquet"
+    data = bytearray(shard.read_bytes())
+    data[40] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(UserError, match="SHA-256 differs") as error:
+        Dataset.open(text_set, verify=True)
+    assert error.value.file == str(shard)
+    assert error.value.found == hashlib.sha256(data).hexdigest()
+
+
+def test_row_counts_and_columns_must_fit(text_set):
+    shards = json.loads((text_set / "dataset.json").read_text())["shards"]
+    table = pq.read_table(text_set / "test-00000.parquet")
+    pq.write_table(table.slice(1), text_set / "test-00000.parquet")
+    with pytest.raises(UserError, match=r"wrong number of rows; found: 7; allowed: 8"):
+        Dataset.open(text_set)
+    pq.write_table(table.drop_columns("tags"), text_set / "test-00000.parquet")
+    with pytest.raises(UserError, match="key tags: column is missing"):
+        Dataset.open(text_set)
+    tags = table.column_names.index("tags")
+    pq.write_table(table.set_column(tags, "tags", table["text"]), text_set / "test-00000.parquet")
+    with pytest.raises(UserError, match=r"key tags: wrong column type; found: string"):
+        Dataset.open(text_set)
+    assert len(shards) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modality": "sound"}, "key modality"),
+        ({"rows": {"train": 1}}, "add up"),
+        ({"extra": 1}, "unknown key"),
+        ({"version": 2}, "key version"),
+        ({"label_spaces": {"x": {"kind": "single", "classes": ["a", "a"]}}}, "repeat a name"),
+        ({"label_spaces": {"x": {"kind": "hierarchy", "levels": ["y"]}}}, "not a single label space"),
+        (
+            {"label_spaces": {"x": {"kind": "aspects", "aspects": ["y"], "scale": [0, 1]}}},
+            "scale must ascend",
+        ),
+        ({"label_spaces": {"split": {"kind": "single", "classes": ["a"]}}}, "not free"),
+        ({"shards": [{"file": "../x.parquet", "rows": 40, "sha256": "0" * 64}]}, "key shards.0.file"),
+    ],
+)
+def test_a_wrong_dataset_json_is_refused(text_set, changes, message):
+    rewrite(text_set, **changes)
+    with pytest.raises(UserError, match=message) as error:
+        Dataset.open(text_set)
+    assert error.value.file.endswith("dataset.json")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\xff"])
+def test_a_malformed_dataset_json_is_refused(text_set, text):
+    (text_set / "dataset.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"not valid JSON|must be a mapping"):
+        Dataset.open(text_set)
+
+
+def test_labels_outside_the_space_are_refused_when_read(write, batch):
+    batch["tags"][3] = [0, 4]
+    with pytest.raises(
+        UserError, match=r"key tags: class index outside the classes at row 0; .*allowed: 0 to 3"
+    ):
+        Dataset.open(write(batch)).split("validation").labels("tags")

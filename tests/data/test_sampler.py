@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from mlcl.data import EpochSampler
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("rows", [100, 103, 97])
+def test_the_ranks_slices_in_order_are_the_single_process_batch(world, rows):
+    single = EpochSampler(rows, 16, seed=3)
+    ranks = [EpochSampler(rows, 16, seed=3, rank=rank, world_size=world) for rank in range(world)]
+    for epoch in (0, 7):
+        together = [torch.cat(parts) for parts in zip(*(r.batches(epoch) for r in ranks), strict=True)]
+        alone = list(single.batches(epoch))[: len(together)]
+        assert len(together) == ranks[0].steps_per_epoch
+        assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_slices_differ_by_one_row_at_most(world):
+    ranks = [EpochSampler(50, 16, seed=0, rank=rank, world_size=world) for rank in range(world)]
+    for parts in zip(*(r.batches(0) for r in ranks), strict=False):
+        sizes = [len(part) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) > 0
+
+
+def test_an_epoch_is_a_permutation():
+    order = torch.cat(list(EpochSampler(100, 16, seed=1).batches(2)))
+    assert sorted(order.tolist()) == list(range(100))
+
+
+def test_epochs_and_seeds_differ_and_repeat():
+    def epoch(seed, number):
+        return torch.cat(list(EpochSampler(64, 8, seed=seed).batches(number))).tolist()
+
+    assert epoch(0, 1) == epoch(0, 1)
+    orders = [epoch(seed, number) for seed in range(3) for number in range(3)]
+    assert len({tuple(order) for order in orders}) == 9
+
+
+def test_a_start_step_goes_on_where_the_epoch_was_left():
+    sampler = EpochSampler(50, 8, seed=0, rank=1, world_size=2)
+    whole = list(sampler.batches(4))
+    rest = list(sampler.batches(4, start_step=3))
+    assert len(rest) == len(whole) - 3
+    assert all(torch.equal(a, b) for a, b in zip(whole[3:], rest, strict=True))
+    assert list(sampler.batches(4, start_step=len(whole))) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "world", "drop_last", "steps"),
+    [
+        (32, 1, False, 4),
+        (33, 1, False, 4),
+        (34, 1, False, 5),
+        (34, 2, False, 5),
+        (34, 3, False, 4),
+        (39, 1, True, 4),
+    ],
+)
+def test_a_last_batch_too_small_to_share_is_dropped(rows, world, drop_last, steps):
+    sampler = EpochSampler(rows, 8, seed=0, world_size=world, drop_last=drop_last)
+    assert sampler.steps_per_epoch == steps == len(list(sampler.batches(0)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": 10, "batch_size": 1},
+        {"rows": 10, "batch_size": 2, "world_size": 3},
+        {"rows": 10, "batch_size": 4, "rank": 1},
+        {"rows": 1, "batch_size": 4},
+        {"rows": 3, "batch_size": 4, "drop_last": True},
+    ],
+)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"."):
+        EpochSampler(seed=0, **wrong)

@@ -1,0 +1,108 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+
+
+def test_shards_hold_one_split_and_at_most_their_rows(text_set):
+    info = Dataset.open(text_set).info
+    assert [(shard.file, shard.rows) for shard in info.shards] == [
+        ("train-00000.parquet", 10),
+        ("train-00001.parquet", 10),
+        ("train-00002.parquet", 4),
+        ("validation-00000.parquet", 8),
+        ("test-00000.parquet", 8),
+    ]
+
+
+def test_many_small_batches_give_the_same_data_as_one(write, batch, tmp_path):
+    whole = write(batch, "whole", shard_rows=10)
+    small = [{name: values[i : i + 3] for name, values in batch.items()} for i in range(0, 40, 3)]
+    parts = write(None, "parts", shard_rows=10, batches=small)
+    assert Dataset.open(parts).info == Dataset.open(whole).info
+
+
+def test_the_same_data_again_is_accepted_and_other_data_refused(write, batch):
+    folder = write(batch)
+    before = (folder / "dataset.json").stat().st_mtime_ns
+    write(batch)
+    assert (folder / "dataset.json").stat().st_mtime_ns == before
+    batch["topic"][0] = 1
+    with pytest.raises(UserError, match="another data set is there"):
+        write(batch)
+    assert (folder / "dataset.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("topic", "sport", "key topic: values do not fit"),
+        ("ratings", [1], "key ratings: values do not fit"),
+        ("text", 5, "key text: values do not fit"),
+        ("split", "dev", "key split: unknown split; found: dev"),
+    ],
+)
+def test_values_that_do_not_fit_leave_nothing(write, batch, tmp_path, column, value, message):
+    batch[column][7] = value
+    with pytest.raises(UserError, match=message):
+        write(batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_rows_and_missing_columns_are_refused(write, batch):
+    with pytest.raises(UserError, match="no rows"):
+        write(None, batches=[])
+    del batch["tags"]
+    with pytest.raises(UserError, match="key tags: column is missing"):
+        write(batch)
+
+
+def test_a_disk_that_takes_no_more_is_a_user_error(write, batch, tmp_path, monkeypatch):
+    from mlcl.data import shards
+
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shards._HashingFile, "write", full)
+    with pytest.raises(UserError, match=r"cannot be written.*No space left"):
+        write(batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from mlcl.data import prepare\n"
+        "prepare('digits', Path(sys.argv[1]), {'scenes': 200_000})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".digits-*.partial-*")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    (left,) = tmp_path.glob(".digits-*.partial-*")
+    name = left.name.removeprefix(".").partition(".partial-")[0]
+    assert not (tmp_path / name).exists()
+
+    from mlcl.data import prepare, sources
+    from mlcl.data.sources import digits
+
+    real = digits.write
+    with pytest.MonkeyPatch.context() as patch:
+        # The same options, so the same folder, at a size that a test can wait for.
+        patch.setattr(
+            sources.digits, "write", lambda folder, _, seed: real(folder, digits.Options(scenes=100), seed)
+        )
+        folder = prepare("digits", tmp_path, {"scenes": 200_000})
+    assert folder.name == name
+    assert not list(tmp_path.glob(".digits-*.partial-*"))
