@@ -28,7 +28,8 @@ def neighbour_overlap(
 
     `pooled`: sum_n |y_n & y_q| / sum_n |y_n|; `per_neighbour`: mean over n of |y_n & y_q| / |y_n|;
     `distinct`: |U & y_q| / |U| with U the union of the y_n. Neighbours without a label bring nothing and
-    queries that are brought nothing are left out; NaN where no query remains. The paper does not print the statistic.
+    queries that are brought nothing are left out; NaN where no query remains. The paper states the statistic
+    in words alone, of which `pooled` is the nearest reading.
     Source: kNN-MLTC Table 6.
     """
     votes = ballot(neighbours, train_labels, "multi_label", k, train_labels.width)

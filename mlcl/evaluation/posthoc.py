@@ -40,7 +40,7 @@ class Setting:
 class PosthocResult:
     """The best setting, all metrics at it, and the searched metric at every setting.
 
-    `table` is a structured array with fields `k`, `lambda`, `temperature` and the metric's name, in that order.
+    `table` is a structured array, ordered by its fields `k`, `lambda`, `temperature`; the last is the metric.
     """
 
     best: Setting
@@ -88,13 +88,14 @@ def search(
 ) -> PosthocResult:
     """The best of all settings for one metric, and all of them.
 
-    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Accuracies and the metrics of
-    counts (micro- and both macro-F1, Hamming loss) take one pass for each k and temperature, whatever the number
-    of lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the smallest k,
-    then lambda, then temperature is best. A k beyond the neighbours at hand is left out, which is logged.
+    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Accuracies and the metrics
+    of counts (micro- and both macro-F1, Hamming loss) take one pass for each k and temperature, whatever the
+    number of lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the
+    smallest k, then lambda, then temperature is best. A k beyond the neighbours at hand becomes their number,
+    which is logged.
 
-    Raises ValueError for an empty or invalid grid and where no setting has a value, and UserError for a metric
-    that the task does not have.
+    Raises ValueError for an empty or invalid grid and where no setting has a value, and UserError for a
+    metric that the task does not have.
     """
     ks, lambda_G = _grid(neighbours, ks, lambdas)
     temperatures = sorted(set(temperatures))

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from mlcl.evaluation.metrics import evaluate
@@ -26,10 +26,10 @@ NUMBERS_AT_ONCE = 2**27
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The best layer on validation, what it scores there, and the searched metric of every configuration.
+    """The best layer on validation, what it scores there, and the metric of every configuration.
 
-    `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table` is a
-    structured array with fields `lr`, `weight_decay` and the metric's name.
+    `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table` is
+    a structured array with fields `lr`, `weight_decay` and the metric's name.
     """
 
     weight: Tensor
@@ -59,12 +59,12 @@ def linear_probe(
     threshold: float = 0.5,
     aspects: Sequence[str] | None = None,
 ) -> ProbeResult:
-    """Trains every (lr, weight decay) from zero with AdamW and a cosine schedule; the best on validation wins.
+    """Trains every (lr, weight decay) from zero, AdamW and a cosine schedule; the best on validation wins.
 
-    Features (N, D) float32 are standardised by the training rows' mean and deviation, which the returned layer
-    has folded in. All configurations see the same batches, shuffled by `seed`; their losses are added up, so
-    that none touches another's gradient. Cross-entropy, or binary cross-entropy for labels; rows without a
-    target are left out; weight decay spares the bias. Of equal configurations the first of the grid wins.
+    Features (N, D) float32 are standardised by the training rows' mean and deviation, which the returned
+    layer has folded in. All configurations see the same batches, shuffled by `seed`; their losses are added
+    up, so that none touches another's gradient. Cross-entropy, or binary cross-entropy for labels; rows
+    without a target are left out; weight decay spares the bias. Of equal configurations the first of the grid wins.
 
     Raises ValueError where no training row has a target or every configuration diverged.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).
@@ -130,32 +130,35 @@ def _train(
     seed: int,
 ) -> tuple[Tensor, Tensor]:
     """Weights (H, O, D) and biases (H, O) of the configurations, as one layer of H * O outputs."""
-    layers = [nn.Linear(x_ND.shape[1], outputs) for _ in grid]
-    for layer in layers:
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-    groups = [
-        {"params": [parameter], "lr": lr, "weight_decay": decay if parameter.ndim == 2 else 0.0}
-        for layer, (lr, decay) in zip(layers, grid, strict=True)
-        for parameter in layer.parameters()
-    ]
-    optimizer = torch.optim.AdamW(groups)
+    weights = [torch.zeros(outputs, x_ND.shape[1], requires_grad=True) for _ in grid]
+    biases = [torch.zeros(outputs, requires_grad=True) for _ in grid]
+    optimizer = _optimizer(grid, weights, biases)
     steps = epochs * math.ceil(len(x_ND) / batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
-        for rows in torch.randperm(len(x_ND), generator=generator).split(batch_size):
-            weight = torch.cat([layer.weight for layer in layers])
-            bias = torch.cat([layer.bias for layer in layers])
-            logits_BHO = functional.linear(x_ND[rows], weight, bias).unflatten(1, (len(grid), outputs))  # type: ignore[no-untyped-call]
+        order_N = torch.randperm(len(x_ND), generator=generator)
+        for rows in torch.split(order_N, batch_size):
+            logits_BO = functional.linear(x_ND[rows], torch.cat(weights), torch.cat(biases))
+            target = y.take(rows) if isinstance(y, LabelRows) else y[rows]
             optimizer.zero_grad()
-            _loss(logits_BHO, y.take(rows) if isinstance(y, LabelRows) else y[rows]).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(_loss(logits_BO.reshape(len(rows), len(grid), outputs), target))
             optimizer.step()
             schedule.step()
-    return (
-        torch.stack([layer.weight.detach() for layer in layers]),
-        torch.stack([layer.bias.detach() for layer in layers]),
-    )
+    return torch.stack(weights).detach(), torch.stack(biases).detach()
+
+
+def _optimizer(
+    grid: Sequence[tuple[float, float]], weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> torch.optim.AdamW:
+    groups = [
+        {"params": [weight], "lr": lr, "weight_decay": decay}
+        for weight, (lr, decay) in zip(weights, grid, strict=True)
+    ]
+    for rate in sorted({lr for lr, _ in grid}):
+        same = [bias for bias, (lr, _) in zip(biases, grid, strict=True) if lr == rate]
+        groups.append({"params": same, "lr": rate, "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, fused=True)
 
 
 def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:

@@ -19,7 +19,8 @@ class Slots:
     """Cells (row, column) of an R x C prediction, ordered by row and then column.
 
     `row` and `column` (E,) int64; `at` maps row * C + column to the cell, -1 where there is none. `steps` has
-    one (cell, row * K + rank) pair of index arrays for each k: the votes that it adds to those of the k before.
+    one (cell, row * K + rank) pair of index arrays for each k: the votes that it adds to those of the k
+    before.
     """
 
     votes: Ballot

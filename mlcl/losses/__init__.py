@@ -1,1 +1,39 @@
-"""losses."""
+"""Contrastive losses: a rule turns labels into weights, one engine turns weights into the loss."""
+
+from mlcl.losses.build import LOSSES, build_loss, check_options, positive_weights
+from mlcl.losses.loss import ContrastiveLoss
+from mlcl.losses.relations import (
+    LabelCounts,
+    dissimilarity_factor,
+    label_counts,
+    relation,
+    similarity_factor,
+)
+from mlcl.losses.spec import LossSpec, Option
+from mlcl.losses.stats import LossStats
+from mlcl.losses.temperature import (
+    ConstantTemperature,
+    LearnedTemperature,
+    ScheduledTemperature,
+    Temperature,
+)
+
+__all__ = [
+    "LOSSES",
+    "ConstantTemperature",
+    "ContrastiveLoss",
+    "LabelCounts",
+    "LearnedTemperature",
+    "LossSpec",
+    "LossStats",
+    "Option",
+    "ScheduledTemperature",
+    "Temperature",
+    "build_loss",
+    "check_options",
+    "dissimilarity_factor",
+    "label_counts",
+    "positive_weights",
+    "relation",
+    "similarity_factor",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,10 @@ from mlflow.exceptions import MlflowException
 from mlcl.errors import UserError
 from mlcl.tracking.names import MLFLOW_STATUS, State
 from mlcl.tracking.provenance import Provenance
+
+# Making the tables of a new store is no news to anybody.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+logging.getLogger("alembic").setLevel(logging.WARNING)
 
 BATCH = 100
 """Parameters in one request: MLflow's own limit."""

@@ -79,5 +79,5 @@ def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:
             counts = space.counts()
             lines[name] = f"{int(counts.sum())} labels on {len(space)} rows, {int((counts == 0).sum())} empty"
         else:
-            lines[name] = f"{len(space.unique())} distinct values on {len(space)} rows"
+            lines[name] = f"{len(torch.unique(space))} distinct values on {len(space)} rows"
     return lines

@@ -22,7 +22,7 @@ def embed(encoder: nn.Module, rows: Rows, batch_size: int, precision: str, conte
     share = torch.arange(len(rows)).tensor_split(context.world_size)[context.rank]
     parts = [
         _embed_batch(encoder, rows, indices, precision, context)
-        for indices in share.split(batch_size)
+        for indices in torch.split(share, batch_size)
         if len(indices)
     ]
     own_ND = torch.cat(parts) if parts else torch.zeros(0, int(encoder.dim))  # type: ignore[arg-type]

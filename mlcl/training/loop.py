@@ -158,7 +158,7 @@ class Loop:
             value: ObjectiveValue = model(batch.inputs, batch.labels, batch.sample_ids)
         self._check(value, batch)
         self.optimizer.zero_grad(set_to_none=True)
-        value.total.backward()
+        value.total.backward()  # type: ignore[no-untyped-call]
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self._add_to_window(value)
@@ -166,10 +166,10 @@ class Loop:
         self.schedule.step()
 
     def _check(self, value: ObjectiveValue, batch: Batch) -> None:
-        finite = bool(torch.isfinite(value.total))
+        finite = bool(torch.isfinite(value.total.detach()))
         if not self.context.any(not finite):
             return
-        parts = {name: float(part) for name, part in value.parts.items()}
+        parts = {name: float(part.detach()) for name, part in value.parts.items()}
         bad = [name for name, part in parts.items() if part != part or abs(part) == float("inf")]
         raise Diverged(
             f"loss is not finite at step {self.position.step} (epoch {self.position.epoch}), "
@@ -178,7 +178,8 @@ class Loop:
 
     def _add_to_window(self, value: ObjectiveValue) -> None:
         position = self.position
-        values = {"loss": float(value.total), **{name: float(part) for name, part in value.parts.items()}}
+        values = {"loss": float(value.total.detach())}
+        values |= {name: float(part.detach()) for name, part in value.parts.items()}
         values |= self.model.objective.statistics()
         for name, number in values.items():
             position.window[name] = position.window.get(name, 0.0) + number

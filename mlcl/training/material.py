@@ -19,6 +19,7 @@ from mlcl.data import (
     hugging_face_tokenizer,
     load_tokenizer,
     prepare,
+    rating_classes,
     subset,
     train_word_tokenizer,
 )
@@ -86,10 +87,11 @@ class Material:
 
     def targets(self, split: Split) -> Labels:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
-        labels = split.labels(self.job.objective.classifier.labels)
+        name = self.job.objective.classifier.labels
+        labels = split.labels(name)
         if self.task == "aspects":
             assert isinstance(labels, Tensor)
-            return labels.long() - 1
+            return rating_classes(labels, self.dataset.info.space(name).scale)
         return labels
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:

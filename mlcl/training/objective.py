@@ -32,10 +32,7 @@ class Head(nn.Module):
 
     def forward(self, embedding_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
         """The head's unweighted loss, a scalar in at least float32."""
-        projected = self.projection(embedding_RD)
-        # Under autocast the B x B products would run in bf16, which the logits do not survive.
-        with torch.autocast(projected.device.type, enabled=False):
-            value: Tensor = self.loss(projected, labels, sample_ids_R)
+        value: Tensor = self.loss(self.projection(embedding_RD), labels, sample_ids_R)
         return value
 
     def statistics(self) -> dict[str, float]:

@@ -49,8 +49,9 @@ def write(tmp_path):
             "label_spaces": SPACES,
             "source": "made",
             "licence": "none",
+            "batches": [batch],
         }
-        write_dataset(tmp_path / folder, batches=[batch], **(settings | options))
+        write_dataset(tmp_path / folder, **(settings | options))
         return tmp_path / folder
 
     return write

@@ -117,7 +117,7 @@ def test_an_unknown_or_empty_split_says_which_there_are(write, batch):
     batch["split"] = ["train"] * 40
     data = Dataset.open(write(batch))
     for name in ("dev", "test"):
-        with pytest.raises(UserError, match="no such split; found: .*; allowed: train"):
+        with pytest.raises(UserError, match=r"no such split; found: .*; allowed: train"):
             data.split(name)
 
 

@@ -1,0 +1,88 @@
+"""How two label sets relate: R1 to R5, and the similarity and dissimilarity factors.
+
+S is an anchor's label set, T a candidate's. Shapes: N anchors, B candidates, L labels.
+Source: Similarity-Dissimilarity, Eq. 8-12 (relations), Eq. 14-16 (factors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses.weighting import safe_divide
+
+Penalty = Literal["inverse", "exponential"]
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """`shared` |S & T| (N, B), `anchor_size` |S| (N, 1) and `candidate_size` |T| (1, B): whole floats."""
+
+    shared: Tensor
+    anchor_size: Tensor
+    candidate_size: Tensor
+
+    @property
+    def extra(self) -> Tensor:
+        """|T - S| (N, B), Similarity-Dissimilarity Eq. 16."""
+        return self.candidate_size - self.shared
+
+
+def count_pairs(y_NL: Tensor, y_BL: Tensor) -> LabelCounts:
+    """The counts of multi-hot rows in a floating dtype; exact up to 2^24 labels a row in float32."""
+    return LabelCounts(y_NL @ y_BL.T, y_NL.sum(1)[:, None], y_BL.sum(1)[None, :])
+
+
+def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
+    """The counts of label rows, or dense multi-hot matrices, against candidates (default: themselves)."""
+    y_NL = _dense(anchors)
+    y_BL = y_NL if candidates is None else _dense(candidates)
+    if y_NL.ndim != 2 or y_BL.ndim != 2 or y_NL.shape[1] != y_BL.shape[1]:
+        raise ValueError(
+            f"label rows do not fit: anchors {tuple(y_NL.shape)}, candidates {tuple(y_BL.shape)}"
+        )
+    return count_pairs(y_NL, y_BL)
+
+
+def _dense(labels: LabelRows | Tensor) -> Tensor:
+    return labels.dense(torch.float64) if isinstance(labels, LabelRows) else labels.to(torch.float64)
+
+
+def relation(counts: LabelCounts) -> Tensor:
+    """The relation of every pair as int64 (N, B), 1 to 5.
+
+    R1 nothing shared, R2 equal sets, R3 overlap and neither holds the other, R4 S holds T, R5 T holds S.
+    With an empty set several of the printed conditions hold at once; R1 is decided first, which makes the
+    five a partition and R1 the same as a factor of 0.
+    """
+    shared, s, t = counts.shared, counts.anchor_size, counts.candidate_size
+    answer = torch.full_like(shared, 3, dtype=torch.int64)
+    answer[(shared == t) & (t < s)] = 4
+    answer[(shared == s) & (s < t)] = 5
+    answer[(shared == s) & (shared == t)] = 2
+    answer[shared == 0] = 1
+    return answer
+
+
+def similarity_factor(counts: LabelCounts) -> Tensor:
+    """K^s = |S & T| / |S|, 0 for an empty S. Similarity-Dissimilarity, Eq. 14."""
+    return safe_divide(counts.shared, counts.anchor_size)
+
+
+def dissimilarity_factor(
+    counts: LabelCounts, penalty: Penalty = "inverse", rate: float | None = None
+) -> Tensor:
+    """K^d = 1 / (1 + |T - S|), or exp(-rate |T - S|).
+
+    Source: Similarity-Dissimilarity, Eq. 15; the exponential is the alternative that its later version
+    discusses in appendix A.2 and does not adopt. Raises ValueError for an exponential without a rate.
+    """
+    if penalty == "inverse":
+        return 1 / (1 + counts.extra)
+    if rate is None:
+        raise ValueError("penalty exponential needs a rate")
+    return torch.exp(-rate * counts.extra)

@@ -1,0 +1,20 @@
+"""SimCLR: the other views of the same sample. Shapes: B candidates, N anchors."""
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.spec import LossSpec
+from mlcl.losses.weighting import Weighting, others, uniform
+
+
+def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
+    """W_ip = 1[p is another view of i's sample] / (number of these).
+
+    `sample_B` (B,) integers name each row's sample. Without labels this is SupCon with one class a sample.
+    Source: SimCLR (Chen et al. 2020), Eq. 1; more than two views as in Khosla et al. 2020.
+    """
+    same_NB = sample_B[anchors, None] == sample_B
+    return uniform(same_NB & others(anchors, len(sample_B), sample_B.device), dtype)
+
+
+SIMCLR = LossSpec("simclr", "none", "Chen et al. 2020, Eq. 1", simclr_weights)

@@ -1,0 +1,20 @@
+"""SupCon: the rows of the same class. Shapes: B candidates, N anchors."""
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.spec import LossSpec
+from mlcl.losses.weighting import Weighting, others, uniform
+
+
+def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
+    """W_ip = 1[c_i = c_p] / |P(i)|.
+
+    `class_B` (B,) integers; a missing class (-1) has no positives and is nobody's, but stays a candidate.
+    Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
+    """
+    same_NB = (class_B[anchors, None] == class_B) & (class_B >= 0)
+    return uniform(same_NB & others(anchors, len(class_B), class_B.device), dtype)
+
+
+SUPCON = LossSpec("supcon", "class", "MLCL Eq. 1", supcon_weights)

@@ -1,0 +1,89 @@
+"""The temperature tau of a loss: constant, scheduled over training, or learned."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Schedule = Literal["linear", "cosine"]
+
+
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (0 < value < math.inf):
+        raise ValueError(f"{what} must be a finite number above 0; found: {value!r}")
+    return float(value)
+
+
+class Temperature(nn.Module):
+    """tau as a module: `value()` is a scalar tensor above 0."""
+
+    def value(self) -> Tensor:
+        """The temperature now."""
+        raise NotImplementedError
+
+    def set_progress(self, fraction: float) -> None:
+        """Tells the share of the training that is done, 0 to 1; only a schedule listens."""
+
+
+class ConstantTemperature(Temperature):
+    """One value for good. A buffer, since DDP refuses a parameter that gets no gradient."""
+
+    tau: Tensor
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        # A zero-dimensional float64 never widens float32 logits, and holds 0.07 as Python does.
+        self.register_buffer("tau", torch.tensor(_positive(value, "temperature"), dtype=torch.float64))
+
+    def value(self) -> Tensor:
+        """The temperature."""
+        return self.tau
+
+
+class ScheduledTemperature(Temperature):
+    """From `start` to `end` over training, f being the progress.
+
+    linear: start + (end - start) f.  cosine: end + (start - end) (1 + cos(pi f)) / 2.
+    """
+
+    tau: Tensor
+
+    def __init__(self, start: float, end: float, schedule: Schedule = "cosine") -> None:
+        super().__init__()
+        self.start = _positive(start, "start of the temperature")
+        self.end = _positive(end, "end of the temperature")
+        if schedule not in ("linear", "cosine"):
+            raise ValueError(f"schedule of the temperature; found: {schedule!r}; allowed: linear, cosine")
+        self.schedule = schedule
+        self.register_buffer("tau", torch.tensor(self.start, dtype=torch.float64))
+
+    def value(self) -> Tensor:
+        """The temperature at the progress told last."""
+        return self.tau
+
+    def set_progress(self, fraction: float) -> None:
+        """Moves to this share of the training; beyond 0..1 the ends hold."""
+        done = min(max(fraction, 0.0), 1.0)
+        if self.schedule == "cosine":
+            done = (1 - math.cos(math.pi * done)) / 2
+        self.tau.fill_(self.start + (self.end - self.start) * done)
+
+
+class LearnedTemperature(Temperature):
+    """tau = exp(log_tau) with the parameter log_tau, so that it stays above 0."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log_tau = nn.Parameter(torch.tensor(math.log(_positive(initial, "temperature"))))
+
+    def value(self) -> Tensor:
+        """The temperature, with its gradient."""
+        return self.log_tau.exp()
+
+
+def as_temperature(given: float | Temperature) -> Temperature:
+    """A module as it is; a number as a constant. Raises ValueError for a number that is not above 0."""
+    return given if isinstance(given, Temperature) else ConstantTemperature(given)

@@ -1,0 +1,44 @@
+"""What a rule hands to the engine, and the few operations that rules share.
+
+Shapes: B candidates (all rows of the batch), N anchors (a contiguous slice of them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """The weights of N anchors' pairs; depends on labels alone.
+
+    `weights` (N, B) >= 0 are zero for the anchor itself and for every pair that is not positive. `positives`
+    (N,) are the |P(i)|. `constant` (N,) is added to each anchor's term where a printed equation has a part
+    that is constant in the embeddings.
+    """
+
+    weights: Tensor
+    positives: Tensor
+    constant: Tensor | None = None
+
+
+def others(anchors: slice, count: int, device: torch.device) -> Tensor:
+    """The candidates A(i) of each anchor as a bool (N, B) mask: all rows but i itself."""
+    index_B = torch.arange(count, device=device)
+    return index_B[anchors, None] != index_B
+
+
+def safe_divide(top: Tensor, bottom: Tensor) -> Tensor:
+    """top / bottom with 0 wherever bottom is 0."""
+    zero = bottom == 0
+    return torch.where(zero, 0.0, top / bottom.masked_fill(zero, 1))
+
+
+def uniform(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
+    """W_ip = 1[p in P(i)] / |P(i)|: every positive of an anchor weighs the same."""
+    positives_N = positive_NB.sum(1)
+    w_NB = safe_divide(positive_NB.to(dtype), positives_N.to(dtype)[:, None])
+    return Weighting(w_NB, positives_N)

@@ -1,0 +1,131 @@
+import pytest
+
+from mlcl.config import apply_overrides, dump_job, flatten, job_hash, load_job, parse_override
+from mlcl.config.reference import reference
+from mlcl.errors import UserError
+
+JOB = {
+    "experiment": "test",
+    "data": {"source": "icd10cm"},
+    "encoder": {"name": "cnn_text"},
+    "objective": {
+        "heads": {
+            "section": {"loss": "supcon", "labels": "section", "weight": 0.1},
+            "chapter": {"loss": "supcon", "labels": "chapter", "weight": 0.3},
+        },
+        "classifier": {"loss": "cross_entropy", "labels": "section"},
+    },
+    "train": {"epochs": 2, "batch_size": 8},
+}
+
+
+def test_a_job_file_is_read_with_its_overrides(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "experiment: x\ndata: {path: here}\nencoder: {name: cnn_image}\n"
+        "objective: {classifier: {loss: bce, labels: y, weight: 1}}\ntrain: {epochs: 3, batch_size: 4, lr: 1e-3}\n"
+    )
+    job = load_job(path, ["train.epochs=5", "data.subset={n: 10}"])
+    assert (job.train.epochs, job.data.subset.n, job.train.lr) == (5, 10, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "text"),
+    [
+        ("train.epoch=2", "train.epoch", "did you mean epochs"),
+        ("train.epochs=two", "train.epochs", "valid integer"),
+        ("objective.heads.section.los=x", "objective.heads.section.los", "did you mean loss"),
+        ("objective.heads.section.temperature=0", "objective.heads.section.temperature", "greater than 0"),
+        ("objective.heads.section.temperature=.nan", "objective.heads.section.temperature", "finite"),
+        ("objective.heads.section.weight=0.9", "objective", "nothing remains for the classifier"),
+        ("objective.heads.section.labels=null", "objective.heads.section", "supcon needs labels"),
+        ("encoder.widht=3", "encoder.widht", "did you mean width"),
+        ("encoder.name=cnn", "encoder", "cnn_text"),
+        ("evaluation.metric=test/accuracy", "evaluation.metric", "pattern"),
+        ("data.path=x", "data", "exactly one of source and path"),
+        ("data.subset={}", "data.subset", "exactly one of per_class and n"),
+        ("evaluation.knn.lamda=1", "evaluation.knn.lamda", "did you mean lambda"),
+        ("train.epochs.x=1", "train.epochs", "no keys below"),
+    ],
+)
+def test_a_wrong_key_is_one_error_that_names_it(override, key, text):
+    with pytest.raises(UserError) as caught:
+        load_job(JOB, [override])
+    assert caught.value.key == key
+    assert text in caught.value.line()
+    assert "\n" not in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "must be a mapping"),
+        ("- a\n- b\n", "must be a mapping"),
+        ("a: [1\n", "not valid YAML"),
+        ("a: 1\na: 2\n", "stands twice"),
+        ("a: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_job_is_named(tmp_path, content, text):
+    path = tmp_path / "job.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        load_job(path)
+    assert caught.value.file == str(path)
+    assert text in caught.value.line()
+
+
+def test_a_missing_or_binary_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"absent\.yaml: no such file"):
+        load_job(tmp_path / "absent.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_job(tmp_path / "binary.yaml")
+
+
+@pytest.mark.parametrize("text", ["novalue", "=1", "a..b=1", ".a=1"])
+def test_an_override_needs_a_key_and_a_value(text):
+    with pytest.raises(UserError, match="not an override"):
+        parse_override(text)
+
+
+def test_overrides_leave_the_original_alone_and_make_what_is_missing():
+    tree = {"a": {"b": 1}}
+    assert apply_overrides(tree, {"a.b": 2, "c.d": 3}) == {"a": {"b": 2}, "c": {"d": 3}}
+    assert tree == {"a": {"b": 1}}
+
+
+def test_the_hash_names_the_resolved_job():
+    job = load_job(JOB)
+    assert job_hash(job) == job_hash(load_job(dump_job(job)))
+    assert job_hash(job) != job_hash(load_job(JOB, ["train.seed=1"]))
+
+
+def test_the_classifier_keeps_what_the_heads_leave():
+    assert load_job(JOB).objective.classifier_weight == pytest.approx(0.6)
+    whole = load_job(JOB, ["objective.heads.section.weight=0.7"])
+    assert whole.objective.classifier_weight == 0.0
+
+
+def test_a_job_is_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        load_job(JOB).train.epochs = 3
+
+
+def test_flatten_uses_the_keys_of_the_file():
+    flat = flatten(dump_job(load_job(JOB, ["evaluation.knn={k: 3}"])))
+    assert flat["evaluation.knn.lambda"] == 0.5
+    assert flat["objective.heads.section.weight"] == 0.1
+
+
+def test_the_job_reference_is_up_to_date(root):
+    assert (root / "docs" / "job-reference.md").read_text() == reference()
+
+
+def test_every_shipped_job_and_space_is_valid(root):
+    from mlcl.config import load_space
+
+    jobs = {path.stem: load_job(path) for path in (root / "jobs").glob("*.yaml")}
+    assert "icd10cm_mlcl" in jobs
+    for path in (root / "tune_spaces").glob("*.yaml"):
+        assert load_space(path, jobs["icd10cm_mlcl"]).parameters

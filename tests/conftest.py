@@ -1,0 +1,17 @@
+import os
+from pathlib import Path
+
+import pytest
+
+# Before any library reads them: no telemetry, no hub, no stray configuration of the person who tests.
+for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RAY_ADDRESS", "MLCL_HOME"):
+    os.environ.pop(name, None)
+os.environ["HF_HUB_OFFLINE"] = "1"
+# The suite shares the machine with itself: Ray must not kill trials because other tests use memory.
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The clone."""
+    return Path(__file__).resolve().parent.parent

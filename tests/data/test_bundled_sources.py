@@ -1,0 +1,103 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mlcl.data import Dataset, prepare
+from mlcl.data.check import check
+from mlcl.data.sources import icd10cm
+from mlcl.data.sources.digits import Options, write
+
+
+@pytest.fixture(scope="module")
+def icd(tmp_path_factory):
+    return prepare("icd10cm", tmp_path_factory.mktemp("home"))
+
+
+def test_icd10cm_has_every_diagnosis_under_its_section(icd):
+    info = Dataset.open(icd).info
+    assert sum(info.rows.values()) == 46_881
+    assert [info.space(name).n_classes for name in ("chapter", "section", "category")] == [22, 297, 1918]
+    assert info.space("path").levels == ("chapter", "section")
+    assert info.space("full_path").levels == ("chapter", "section", "category")
+    assert check(icd).warnings == ()
+
+
+def test_icd10cm_labels_agree_with_the_package(icd):
+    import simple_icd_10_cm as package
+
+    split = Dataset.open(icd).split("validation")
+    names = {level: split.info.space(level).classes for level in ("chapter", "section", "category")}
+    labels = {level: split.labels(level).tolist() for level in names}
+    texts = split.texts()
+    for row, code in enumerate(split.ids[:300]):
+        # A section that bears its category's name stands twice among the ancestors.
+        ancestors = package.get_ancestors(code)
+        assert ancestors[-1] == names["chapter"][labels["chapter"][row]]
+        assert ancestors[-2] == names["section"][labels["section"][row]]
+        assert [code, *ancestors][-3] == names["category"][labels["category"][row]]
+        assert texts[row] == package.get_description(code)
+
+
+def test_icd10cm_splits_about_80_10_10_with_every_class_trained(icd):
+    data = Dataset.open(icd)
+    rows = {name: data.info.rows[name] / 46_881 for name in ("train", "validation", "test")}
+    assert rows["train"] == pytest.approx(0.81, abs=0.01)
+    assert rows["validation"] == pytest.approx(rows["test"], abs=0.01)
+    train = data.split("train")
+    assert len(train.labels("section").unique()) == 285
+    assert len(train.labels("category").unique()) == 1918
+
+
+def test_icd10cm_keeps_equal_descriptions_together(icd):
+    texts = {name: set(Dataset.open(icd).split(name).texts()) for name in ("train", "validation", "test")}
+    assert not texts["train"] & (texts["validation"] | texts["test"])
+    assert not texts["validation"] & texts["test"]
+
+
+def test_icd10cm_split_follows_the_seed():
+    rows = icd10cm.read()[1][:3000]
+    one, same, other = (icd10cm.split_of(rows, seed) for seed in (0, 0, 1))
+    assert one == same != other
+    assert icd10cm.split_of(rows[::-1], 0) == one[::-1]
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return prepare("digits", tmp_path_factory.mktemp("home"), {"scenes": 400})
+
+
+def test_digits_are_scenes_of_one_to_three(scenes):
+    assert check(scenes).rows == {"train": 320, "validation": 40, "test": 40}
+    train = Dataset.open(scenes).split("train")
+    assert set(train.labels("digits").counts().tolist()) == {1, 2, 3}
+    assert torch.bincount(train.labels("digits").columns, minlength=10).min() > 20
+    image = Image.open(io.BytesIO(train.images()[0]))
+    assert (image.size, image.mode, image.format) == ((32, 32), "L", "PNG")
+    assert np.asarray(image).max() > 150
+
+
+def test_digits_of_held_out_scenes_are_in_no_training_scene(tmp_path, monkeypatch):
+    from mlcl.data.sources import digits
+
+    used = {}
+    real = digits._scene
+
+    def scene(pixels, target, own, size, rng):
+        used.setdefault(tuple(own.tolist()), None)
+        return real(pixels, target, own, size, rng)
+
+    monkeypatch.setattr(digits, "_scene", scene)
+    write(tmp_path / "digits", Options(scenes=100), 0)
+    train, validation, test = map(set, used)
+    assert not train & validation | train & test | validation & test
+    assert len(train | validation | test) == 1797
+
+
+def test_digits_follow_size_and_seed(tmp_path):
+    infos = [write(tmp_path / str(i), Options(scenes=100, size=48), seed) for i, seed in enumerate((0, 0, 1))]
+    assert infos[0].fingerprint == infos[1].fingerprint != infos[2].fingerprint
+    image = Dataset.open(tmp_path / "0").split("train").images()[0]
+    assert Image.open(io.BytesIO(image)).size == (48, 48)

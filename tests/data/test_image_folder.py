@@ -1,0 +1,72 @@
+import pytest
+
+from mlcl.data import Dataset, prepare
+from mlcl.errors import UserError
+
+
+@pytest.fixture
+def tree(tmp_path, make_png):
+    def tree(*places):
+        for number, place in enumerate(places):
+            file = tmp_path / "photos" / place
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(make_png(number))
+        return tmp_path / "photos"
+
+    return tree
+
+
+@pytest.fixture
+def opened(tmp_path):
+    return lambda root, **options: Dataset.open(
+        prepare("image_folder", tmp_path / "home", {"path": str(root), **options})
+    )
+
+
+def test_folders_are_classes(tree, opened, make_png):
+    data = opened(tree(*(f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(20))))
+    assert data.info.label_spaces["class"].classes == ("cat", "dog")
+    assert sum(data.info.rows.values()) == 40
+    train = data.split("train")
+    assert set(train.labels("class").tolist()) == {0, 1}
+    names = [("cat", "dog")[c] for c in train.labels("class").tolist()]
+    assert [row_id.partition("/")[0] for row_id in train.ids] == names
+    number = {f"{kind}/{i}.png": 20 * k + i for k, kind in enumerate(("cat", "dog")) for i in range(20)}
+    assert train.images()[3] == make_png(number[train.ids[3]])
+
+
+def test_split_folders_are_kept(tree, opened):
+    data = opened(tree("train/cat/1.png", "train/dog/1.png", "val/cat/1.png", "test/dog/2.png"))
+    assert data.info.rows == {"train": 2, "validation": 1, "test": 1}
+    assert data.split("test").ids == ["test/dog/2.png"]
+
+
+def test_nested_folders_are_a_hierarchy(tree, opened):
+    data = opened(tree("pet/cat/1.png", "pet/other/1.png", "wild/other/1.png"), fractions=[1, 0, 0])
+    assert data.info.space("fine").classes == ("pet/cat", "pet/other", "wild/other")
+    assert data.info.space("path").levels == ("coarse", "fine")
+    assert data.split("train").labels("path").tolist() == [[0, 0], [0, 1], [1, 2]]
+
+
+def test_every_class_is_trained(tree, opened):
+    data = opened(tree(*(f"c{i}/only.png" for i in range(30))))
+    assert data.info.rows == {"train": 30}
+
+
+def test_other_files_are_left_out(tree, opened):
+    root = tree("cat/1.png", "dog/1.png")
+    (root / "cat" / "notes.txt").write_text("no image")
+    assert sum(opened(root).info.rows.values()) == 2
+
+
+def test_uneven_depths_no_images_and_corrupt_ones_are_refused(tree, opened, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no image files"):
+        opened(tmp_path / "empty")
+    root = tree("cat/1.png", "dog/1.png")
+    (root / "dog" / "2.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"image cannot be decoded .* id dog/2.png"):
+        opened(root)
+    with pytest.raises(UserError, match="equally deep") as error:
+        opened(tree("cat/1.png", "dog/small/1.png"))
+    assert error.value.file.endswith("dog/small/1.png")

@@ -1,0 +1,103 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mlcl.data import Dataset, decode_all, images
+from mlcl.data.images import decode
+from mlcl.errors import UserError
+
+
+def encoded(image, kind="PNG", **options):
+    with io.BytesIO() as file:
+        image.save(file, kind, **options)
+        return file.getvalue()
+
+
+def test_an_image_of_the_size_keeps_its_pixels(make_png):
+    data = make_png(0, (16, 16))
+    assert np.array_equal(decode(data, 16), np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "1", "RGBA", "CMYK"])
+def test_every_mode_becomes_rgb(mode):
+    data = encoded(Image.new(mode, (20, 10)), "TIFF" if mode == "CMYK" else "PNG")
+    pixels = decode(data, 8)
+    assert pixels.shape == (3, 8, 8)
+    assert pixels.dtype == np.uint8
+
+
+def test_the_centre_of_a_wide_image_is_kept():
+    image = Image.new("RGB", (48, 16))
+    image.paste((0, 255, 0), (16, 0, 32, 16))
+    assert decode(encoded(image), 16)[1].min() == 255
+
+
+def test_a_camera_on_its_side_is_set_upright():
+    image = Image.new("RGB", (16, 16))
+    image.paste((255, 0, 0), (0, 0, 16, 8))
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    red = decode(encoded(image, "PNG", exif=exif.tobytes()), 16)[0]
+    assert red[:8].max() == 0
+    assert red[8:].min() == 255
+
+
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS", 10_000)
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(ValueError, match="200 x 100 pixels"):
+        decode(encoded(Image.new("1", (200, 100))), 8)
+
+
+def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, monkeypatch):
+    from mlcl.data import image_column, writer
+
+    monkeypatch.setitem(writer.GROUP_ROWS, "image", 2)
+    data = Dataset.open(write_images(image_batch, shard_rows=5))
+    split = data.split("train")
+    column = split.images()
+    wanted = [
+        image
+        for image, name in zip(image_batch["image"], image_batch["split"], strict=True)
+        if name == "train"
+    ]
+    assert list(column) == wanted
+    assert column[3:6] == wanted[3:6]
+    assert column[-1] == wanted[-1]
+    assert list(split.take(torch.tensor([11, 0, 4])).images()) == [wanted[11], wanted[0], wanted[4]]
+    assert len(column._groups) <= image_column.ROW_GROUPS_KEPT
+
+
+def test_texts_of_images_are_refused(write_images, image_batch, text_set):
+    with pytest.raises(UserError, match="has no texts; found: image"):
+        Dataset.open(write_images(image_batch)).split("train").texts()
+    with pytest.raises(UserError, match="has no images; found: text"):
+        Dataset.open(text_set).split("train").images()
+
+
+def test_images_are_decoded_once_and_mapped(write_images, image_batch, tmp_path, monkeypatch):
+    split = Dataset.open(write_images(image_batch)).split("train")
+    rows = decode_all(split, 8, tmp_path / "cache")
+    assert rows.pixels.shape == (12, 3, 8, 8)
+    assert np.array_equal(rows.pixels[4], decode(split.images()[4], 8))
+    batch = rows.batch(torch.tensor([4, 4, 0]))["pixels"]
+    assert batch.dtype == torch.uint8
+    assert torch.equal(batch[0], torch.from_numpy(rows.pixels[4].copy()))
+
+    monkeypatch.setattr(images, "decode", lambda *_: pytest.fail("decoded again"))
+    assert isinstance(decode_all(split, 8, tmp_path / "cache").pixels, np.memmap)
+    monkeypatch.undo()
+    assert decode_all(split, 9, tmp_path / "cache").pixels.shape == (12, 3, 9, 9)
+    assert len(decode_all(split.take(torch.tensor([1])), 8, tmp_path / "cache")) == 1
+
+
+def test_a_corrupt_image_is_named_and_leaves_no_cache(write_images, image_batch, tmp_path):
+    image_batch["image"][6] = image_batch["image"][6][:60]
+    split = Dataset.open(write_images(image_batch)).split("train")
+    with pytest.raises(UserError, match=r"cannot be decoded at row 4, id i6") as error:
+        decode_all(split, 8, tmp_path / "cache")
+    assert error.value.file.endswith("train-00000.parquet")
+    assert list((tmp_path / "cache" / "images").iterdir()) == []

@@ -1,0 +1,94 @@
+import multiprocessing
+
+import pytest
+
+from mlcl.data import SOURCES, Dataset, prepare
+from mlcl.data.sources import digits
+from mlcl.errors import UserError
+
+SMALL = {"scenes": 100}
+
+
+def test_a_second_call_finds_the_first_ones_folder(tmp_path, monkeypatch):
+    folder = prepare("digits", tmp_path, SMALL)
+    monkeypatch.setattr(digits, "write", lambda *_: pytest.fail("written again"))
+    assert prepare("digits", tmp_path, SMALL) == folder
+    assert Dataset.open(folder, verify=True).info.name == "digits"
+
+
+def test_options_and_split_seed_have_folders_of_their_own(tmp_path):
+    folders = {
+        prepare("digits", tmp_path, SMALL),
+        prepare("digits", tmp_path, SMALL, split_seed=1),
+        prepare("digits", tmp_path, {"scenes": 101}),
+    }
+    assert len(folders) == 3
+    # Defaults spelt out are the same options.
+    assert prepare("digits", tmp_path, {"scenes": 100, "size": 32}) in folders
+
+
+def _prepare(home, started):
+    started.wait()
+    prepare("digits", home, SMALL)
+
+
+def test_two_processes_at_once_make_one_folder(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    started = context.Barrier(2)
+    processes = [context.Process(target=_prepare, args=(tmp_path, started)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    (folder,) = (entry for entry in tmp_path.iterdir() if entry.is_dir())
+    assert Dataset.open(folder, verify=True).info.rows["train"] == 80
+
+
+def test_an_error_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(folder, options, seed):
+        (folder.parent / "half").mkdir()
+        raise UserError("bad input")
+
+    monkeypatch.setattr(digits, "write", fail)
+    with pytest.raises(UserError, match="bad input"):
+        prepare("digits", tmp_path, SMALL)
+    assert [entry for entry in tmp_path.iterdir() if entry.is_dir()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("digit", {}, "key data.source: unknown source; did you mean digits?; found: digit"),
+        ("digits", {"scens": 5}, "key data.options.scens: unknown key; did you mean scenes?"),
+        ("digits", {"scenes": 5}, "key data.options.scenes"),
+        ("icd10cm", {"anything": 1}, "key data.options.anything: unknown key"),
+        ("csv", {}, "key data.options.path: missing key"),
+        (
+            "csv",
+            {"path": "nowhere.csv", "text": "t", "labels": {"x": {"kind": "single", "column": "c"}}},
+            "no such file",
+        ),
+        ("image_folder", {"path": "nowhere"}, "nowhere, key data.options.path: no such folder"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_written(tmp_path, name, options, message):
+    with pytest.raises(UserError) as error:
+        prepare(name, tmp_path / "home", options)
+    assert message in error.value.line()
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_home_that_cannot_be_made_is_a_user_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        prepare("digits", tmp_path / "file" / "home", SMALL)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_says_what_it_is(name):
+    source = SOURCES[name]
+    assert source.title
+    assert source.licence
+    assert "path" in source.options.model_fields or not source.needs_input
+    assert source.full_version()

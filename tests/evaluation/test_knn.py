@@ -1,0 +1,84 @@
+import math
+
+import pytest
+import torch
+
+from mlcl.evaluation import Neighbours, blend, knn_probabilities, retrieve
+from mlcl.labels import LabelRows
+
+
+def slow_votes(distances, votes, temperature, width):
+    """kNN-MLTC Eq. 1 in plain Python; `votes` has the labels of each neighbour, None where missing."""
+    pairs = [(d, v) for d, v in zip(distances, votes, strict=True) if v is not None]
+    if not pairs:
+        return [1 / width] * width
+    nearest = min(d for d, _ in pairs)
+    weights = [math.exp(-(d - nearest) / temperature) for d, _ in pairs]
+    out = [0.0] * width
+    for weight, (_, labels) in zip(weights, pairs, strict=True):
+        for label in labels:
+            out[label] += weight / sum(weights)
+    return out
+
+
+def scene(seed, rows=30, queries=9, k=6):
+    generator = torch.Generator().manual_seed(seed)
+    x, q = torch.randn(rows, 4, generator=generator), torch.randn(queries, 4, generator=generator)
+    return retrieve(x, q, k), generator
+
+
+def check(neighbours, labels, task, k, temperature, width, votes):
+    got = knn_probabilities(neighbours, labels, task, k, temperature, width)
+    assert got.dtype == torch.float32
+    for query in range(len(neighbours.index)):
+        index = neighbours.index[query, :k].tolist()
+        distance = neighbours.distance[query, :k].tolist()
+        for row, votes_of in zip(got[query].reshape(-1, width), votes, strict=True):
+            expected = slow_votes(distance, [votes_of(j) for j in index], temperature, width)
+            torch.testing.assert_close(row, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 0.3, 1.0, 1e3])
+@pytest.mark.parametrize("k", [1, 4, 6])
+def test_votes_equal_the_plain_sum(k, temperature):
+    neighbours, generator = scene(0)
+    rows = [row.nonzero().flatten().tolist() for row in torch.rand(30, 5, generator=generator) < 0.3]
+    check(neighbours, LabelRows.from_lists(rows, 5), "multi_label", k, temperature, 5, [lambda j: rows[j]])
+    classes = torch.randint(-1, 3, (30,), generator=generator)
+    one = lambda j: None if classes[j] < 0 else [int(classes[j])]  # noqa: E731
+    check(neighbours, classes, "single", k, temperature, 3, [one])
+    ratings = torch.randint(-1, 3, (30, 2), generator=generator)
+    each = [
+        lambda j, a=a: None if ratings[j, a] < 0 else [int(ratings[j, a])] for a in range(ratings.shape[1])
+    ]
+    check(neighbours, ratings, "aspects", k, temperature, 3, each)
+
+
+def test_weights_do_not_under_or_overflow():
+    neighbours = Neighbours(torch.tensor([[5000.0, 5001.0]]), torch.tensor([[0, 1]]))
+    labels = LabelRows.from_lists([[0], [1]], 2)
+    got = knn_probabilities(neighbours, labels, "multi_label", 2, 0.01, 2)
+    assert got.tolist() == [[1.0, 0.0]]
+    missing_first = knn_probabilities(neighbours, torch.tensor([-1, 1]), "single", 2, 1e-6, 2)
+    assert missing_first.tolist() == [[0.0, 1.0]]
+
+
+def test_all_missing_is_uniform():
+    neighbours = Neighbours(torch.tensor([[0.0, 1.0]]), torch.tensor([[0, 1]]))
+    got = knn_probabilities(neighbours, torch.tensor([[-1, 0], [-1, -1]]), "aspects", 2, 1.0, 4)
+    assert got.tolist() == [[[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]]
+
+
+def test_blend():
+    knn, model = torch.tensor([0.0, 1.0, 0.3]), torch.tensor([1.0, 0.5, 0.3])
+    assert torch.equal(blend(knn, model, 0.0), model.double())
+    assert torch.equal(blend(knn, model, 1.0), knn.double())
+    torch.testing.assert_close(blend(knn, model, 0.25), (0.25 * knn + 0.75 * model).double())
+
+
+def test_bad_input():
+    neighbours = Neighbours(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="temperature"):
+        knn_probabilities(neighbours, torch.tensor([0]), "single", 1, 0.0, 2)
+    with pytest.raises(ValueError, match="k must"):
+        knn_probabilities(neighbours, torch.tensor([0]), "single", 0, 1.0, 2)

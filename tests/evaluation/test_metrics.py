@@ -1,0 +1,164 @@
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+
+from mlcl.errors import UserError
+from mlcl.evaluation import METRIC_NAMES, evaluate, metric_names
+from mlcl.labels import LabelRows
+
+
+def labels_and_scores(seed, n=40, width=12, ties=True):
+    """Label 0 never occurs, label 1 always; some rows are empty; scores repeat."""
+    rng = np.random.default_rng(seed)
+    y = rng.random((n, width)) < 0.2
+    y[:, 0], y[:, 1] = False, True
+    y[:3] = False
+    p = rng.random((n, width)).astype(np.float32)
+    p = np.round(p, 1) if ties else p
+    return y, p
+
+
+def slow_precision_at(y, p, k):
+    hits = []
+    for labels, scores in zip(y, p, strict=True):
+        order = sorted(range(len(scores)), key=lambda label: (-scores[label], label))
+        hits.append(sum(bool(labels[label]) for label in order[:k]) / k)
+    return float(np.mean(hits))
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_multi_label_equals_scikit_learn(seed, ties):
+    y, p = labels_and_scores(seed, ties=ties)
+    got = evaluate("multi_label", torch.from_numpy(p), LabelRows.from_dense(torch.from_numpy(y)))
+    predicted = p >= np.float32(0.5)
+    occurs = y.any(0)
+    both = occurs & ~y.all(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        precision, recall, *_ = sk.precision_recall_fscore_support(
+            y, predicted, average="macro", zero_division=0
+        )
+        expected = {
+            "micro_f1": sk.f1_score(y, predicted, average="micro", zero_division=0),
+            "macro_f1": sk.f1_score(y, predicted, average="macro", zero_division=0),
+            "macro_f1_caml": 2 * precision * recall / (precision + recall),
+            "hamming_loss": sk.hamming_loss(y, predicted),
+            "subset_accuracy": sk.accuracy_score(y, predicted),
+            "map": sk.average_precision_score(y[:, occurs], p[:, occurs], average="macro"),
+            "macro_auc": sk.roc_auc_score(y[:, both], p[:, both], average="macro"),
+            "micro_auc": sk.roc_auc_score(y, p, average="micro"),
+            "labels_scored": occurs.sum(),
+            "labels_scored_auc": both.sum(),
+            "precision_at_5": slow_precision_at(y, p, 5),
+            "precision_at_8": slow_precision_at(y, p, 8),
+        }
+    assert got == pytest.approx(expected, abs=1e-12)
+    assert tuple(got) == metric_names("multi_label", n_labels=y.shape[1])
+
+
+def test_the_two_macro_f1_differ():
+    y = LabelRows.from_lists([[0], [0], [1]], 2)
+    p = torch.tensor([[0.9, 0.9], [0.1, 0.9], [0.1, 0.9]])
+    got = evaluate("multi_label", p, y)
+    assert got["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    precision, recall = (1 + 1 / 3) / 2, (1 / 2 + 1) / 2
+    assert got["macro_f1_caml"] == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+def test_precision_ties_go_to_the_lower_label():
+    y = LabelRows.from_lists([[4], [5], []], 7)
+    got = evaluate("multi_label", torch.full((3, 7), 0.25), y)
+    assert got["precision_at_5"] == pytest.approx(1 / 15)
+    assert "precision_at_8" not in got
+
+
+def test_no_positive_at_all():
+    got = evaluate("multi_label", torch.full((2, 3), 0.9), LabelRows.from_lists([[], []], 3))
+    assert (got["micro_f1"], got["macro_f1"], got["macro_f1_caml"]) == (0, 0, 0)
+    assert got["hamming_loss"] == 1
+    assert got["labels_scored"] == 0
+    assert all(math.isnan(got[name]) for name in ("map", "macro_auc", "micro_auc"))
+    quiet = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
+    assert (quiet["subset_accuracy"], quiet["hamming_loss"], quiet["micro_f1"]) == (1, 0, 0)
+
+
+def test_a_label_is_predicted_from_the_threshold_on():
+    y, p = LabelRows.from_lists([[0]], 2), torch.tensor([[0.3, 0.29]])
+    for dtype in (torch.float32, torch.float64):
+        assert evaluate("multi_label", p.to(dtype), y, threshold=0.3)["micro_f1"] == 1
+
+
+def test_single_equals_scikit_learn_and_leaves_missing_rows_out():
+    rng = np.random.default_rng(0)
+    target = rng.integers(-1, 6, 60)
+    p = rng.random((60, 8)).astype(np.float32)
+    got = evaluate("single", torch.from_numpy(p), torch.from_numpy(target))
+    known = target >= 0
+    predicted = p[known].argmax(1)
+    assert got == pytest.approx(
+        {
+            "accuracy": sk.accuracy_score(target[known], predicted),
+            "macro_f1": sk.f1_score(target[known], predicted, average="macro", zero_division=0),
+        }
+    )
+
+
+def test_of_equal_classes_the_lower_is_predicted():
+    p = torch.full((2, 3), 1 / 3)
+    assert evaluate("single", p, torch.tensor([0, 1]))["accuracy"] == 0.5
+
+
+def test_aspects():
+    p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.9, 0.1], [0.7, 0.3]], [[0.4, 0.6], [0.5, 0.5]]])
+    target = torch.tensor([[0, 1], [1, -1], [1, -1]])
+    got = evaluate("aspects", p, target, aspects=["Service", "Room view"])
+    assert got["accuracy_service"] == pytest.approx(2 / 3)
+    assert got["accuracy_room_view"] == 1
+    assert got["accuracy"] == pytest.approx((2 / 3 + 1) / 2)
+    first = sk.f1_score([0, 1, 1], [0, 0, 1], average="macro")
+    assert got["macro_f1"] == pytest.approx((first + 1) / 2)
+    assert set(got) == set(metric_names("aspects", aspects=["Service", "Room view"]))
+
+
+def test_an_aspect_without_targets_is_left_out_of_the_mean():
+    p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]])
+    got = evaluate("aspects", p, torch.tensor([[0, -1]]))
+    assert got == {"accuracy": 1.0, "macro_f1": 1.0, "accuracy_0": 1.0}
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES["multi_label"])
+def test_only_gives_the_same_value(name):
+    y, p = labels_and_scores(5, width=20)
+    targets, probabilities = LabelRows.from_dense(torch.from_numpy(y)), torch.from_numpy(p)
+    everything = evaluate("multi_label", probabilities, targets)
+    assert evaluate("multi_label", probabilities, targets, only=[name]) == {name: everything[name]}
+
+
+def test_bad_input():
+    p, y = torch.tensor([[0.5, 0.5]]), torch.tensor([0])
+    with pytest.raises(ValueError, match="not finite"):
+        evaluate("single", p * math.nan, y)
+    with pytest.raises(ValueError, match="1 rows of probabilities for 2"):
+        evaluate("single", p, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="no row has a target"):
+        evaluate("single", p, torch.tensor([-1]))
+    with pytest.raises(ValueError, match="2 columns of probabilities for 3 labels"):
+        evaluate("multi_label", p, LabelRows.from_lists([[0]], 3))
+    with pytest.raises(TypeError, match="label rows"):
+        evaluate("multi_label", p, y)
+    with pytest.raises(UserError, match=r"accuracyy.*accuracy, macro_f1"):
+        evaluate("single", p, y, only=["accuracyy"])
+
+
+def test_many_labels_are_quick_enough_to_validate_with():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(300, 8692, generator=generator)
+    y = LabelRows.from_lists(torch.randint(0, 8692, (300, 16), generator=generator).tolist(), 8692)
+    got = evaluate("multi_label", p, y)
+    assert got["macro_auc"] == pytest.approx(0.5, abs=0.02)
+    assert got["labels_scored"] == len(y.columns.unique())

@@ -1,0 +1,129 @@
+import numpy as np
+import pytest
+import torch
+
+from mlcl.evaluation import evaluate, linear_probe, predict
+from mlcl.evaluation import probe as probe_module
+from mlcl.labels import LabelRows
+
+
+def blobs(n, classes=4, dim=6, seed=0, noise=0.2):
+    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(99)) * 3
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, classes, (n,), generator=generator)
+    # Shifted and scaled, so that features need their standardisation.
+    x = (centres[y] + noise * torch.randn(n, dim, generator=generator)) * 100 + 1000
+    return x, y
+
+
+def run(train, val, task="single", n_classes=4, **changes):
+    options = {"lrs": (1e-3, 1e-1), "weight_decays": (0.0, 1e-2), "epochs": 20, "batch_size": 32}
+    options |= {"seed": 0, "metric": "accuracy", "mode": "max"} | changes
+    return linear_probe(*train, *val, task=task, n_classes=n_classes, **options)
+
+
+def test_separable_classes():
+    result = run(blobs(200), blobs(80, seed=1))
+    x, y = blobs(100, seed=2)
+    probabilities = predict(result, x)
+    assert probabilities.shape == (100, 4)
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(100))
+    assert evaluate("single", probabilities, y)["accuracy"] == 1
+    assert result.weight.shape == (4, 6)
+    assert result.metrics["accuracy"] == 1
+
+
+def test_separable_labels():
+    x, y = blobs(200)
+    lists = [[0, 1], [1, 2], [2], []]
+    rows = LabelRows.from_lists([lists[c] for c in y.tolist()], 3)
+    result = run((x, rows), (x, rows), task="multi_label", n_classes=3, metric="micro_f1")
+    assert result.metrics["micro_f1"] == 1
+    assert predict(result, x).shape == (200, 3)
+
+
+def test_separable_aspects_with_missing_targets():
+    x, y = blobs(200)
+    targets = torch.stack([y, (y + 1) % 4, y // 2], dim=1)
+    targets[::3, 1] = -1
+    targets[5] = -1
+    result = run((x, targets), (x, targets), task="aspects")
+    assert result.metrics["accuracy"] == 1
+    assert result.weight.shape == (3, 4, 6)
+    assert predict(result, x).shape == (200, 3, 4)
+
+
+def test_missing_rows_do_not_matter():
+    x, y = blobs(64)
+    val = blobs(40, seed=1)
+    known = run((x[:48], y[:48]), val, batch_size=64)
+    missing = run((x, torch.where(torch.arange(64) < 48, y, -1)), val, batch_size=64)
+    assert torch.equal(known.weight, missing.weight)
+
+
+def test_the_best_on_validation_is_taken():
+    result = run(blobs(200), blobs(100, seed=1, noise=3), lrs=(1e-7, 1e-2), weight_decays=(0.0, 0.1))
+    assert len(result.table) == 4
+    assert result.table.dtype.names == ("lr", "weight_decay", "accuracy")
+    best = result.table["accuracy"].max()
+    assert result.metrics["accuracy"] == best
+    row = result.table[np.flatnonzero(result.table["accuracy"] == best)[0]]
+    assert (row["lr"], row["weight_decay"]) == (result.lr, result.weight_decay)
+    worst = run(
+        blobs(200), blobs(100, seed=1, noise=3), lrs=(1e-7, 1e-2), weight_decays=(0.0, 0.1), mode="min"
+    )
+    assert worst.metrics["accuracy"] == result.table["accuracy"].min() < best
+
+
+def test_same_seed_same_bits_and_no_global_state():
+    data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
+    torch.manual_seed(1)
+    first, state = run(*data), torch.get_rng_state()
+    torch.manual_seed(1)
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(2)
+    second = run(*data)
+    assert torch.equal(first.weight, second.weight)
+    assert torch.equal(first.bias, second.bias)
+    assert first.table.tolist() == second.table.tolist()
+    assert not torch.equal(first.weight, run(*data, seed=1).weight)
+
+
+def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
+    data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
+    together = run(*data)
+    monkeypatch.setattr(probe_module, "NUMBERS_AT_ONCE", 1)
+    parts = run(*data)
+    alone = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
+    for other in (parts, alone):
+        torch.testing.assert_close(other.weight, together.weight)
+        torch.testing.assert_close(other.bias, together.bias)
+
+
+def test_equals_adamw_on_one_plain_layer():
+    (x, y), lr, decay, epochs = blobs(50, noise=5), 0.01, 0.1, 3
+    result = run((x, y), (x, y), lrs=(lr,), weight_decays=(decay,), epochs=epochs, batch_size=50)
+    z = ((x - x.mean(0)) / x.std(0, correction=0)).double()
+    layer = torch.nn.Linear(6, 4).double()
+    for parameter in layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    groups = [{"params": [layer.weight], "weight_decay": decay}, {"params": [layer.bias], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(layer(z), y).backward()
+        optimizer.step()
+        schedule.step()
+    expected = layer(z).softmax(1).float()
+    torch.testing.assert_close(predict(result, x), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_constant_features_and_divergence():
+    x, y = blobs(60)
+    x[:, 0] = 7.0
+    assert run((x, y), (x, y)).metrics["accuracy"] == 1
+    with pytest.raises(ValueError, match="diverged"):
+        run((x * float("inf"), y), (x, y))
+    with pytest.raises(ValueError, match="no training row"):
+        run((x, torch.full_like(y, -1)), (x, y))

@@ -1,0 +1,98 @@
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.evaluation import retrieve
+
+
+def brute_force(datastore, queries, k, exclude_self=False):
+    x, q = datastore.double().numpy(), queries.double().numpy()
+    distances, indices = [], []
+    for i, query in enumerate(q):
+        pairs = [
+            (float(np.float32(np.sqrt(((row - query) ** 2).sum()))), j)
+            for j, row in enumerate(x)
+            if not (exclude_self and i == j)
+        ]
+        nearest = sorted(pairs)[:k]
+        distances.append([d for d, _ in nearest])
+        indices.append([j for _, j in nearest])
+    return np.array(distances, dtype=np.float32), np.array(indices)
+
+
+def check(datastore, queries, k, **options):
+    got = retrieve(datastore, queries, k, **options)
+    distance, index = brute_force(datastore, queries, k, **options)
+    assert got.distance.dtype == torch.float32
+    assert got.index.dtype == torch.int64
+    np.testing.assert_allclose(got.distance.numpy(), distance, rtol=2e-7)
+    np.testing.assert_array_equal(got.index.numpy(), index)
+
+
+@pytest.mark.parametrize("queries", [3, 30])
+def test_equals_brute_force(queries):
+    generator = torch.Generator().manual_seed(0)
+    check(torch.randn(200, 16, generator=generator), torch.randn(queries, 16, generator=generator), 7)
+
+
+def test_ties_go_to_the_lower_index_even_beyond_what_faiss_found():
+    generator = torch.Generator().manual_seed(1)
+    grid = torch.randint(0, 2, (300, 5), generator=generator).float()
+    check(grid, torch.randint(0, 2, (40, 5), generator=generator).float(), 4)
+
+
+def test_a_collapsed_datastore():
+    check(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5)
+    check(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5, exclude_self=False)
+
+
+def test_duplicates_are_at_distance_zero_far_from_the_origin():
+    generator = torch.Generator().manual_seed(2)
+    datastore = torch.randn(150, 32, generator=generator) * 1e-3 + 1000
+    got = retrieve(datastore, datastore, 3)
+    assert got.distance[:, 0].eq(0).all()
+    assert got.index[:, 0].tolist() == list(range(150))
+    check(datastore, datastore, 3)
+
+
+def test_near_rows_are_not_lost_to_cancellation():
+    generator = torch.Generator().manual_seed(3)
+    centre = torch.randn(1, 64, generator=generator) * 10
+    check(centre + torch.randn(200, 64, generator=generator) * 1e-4, centre.expand(21, -1), 5)
+
+
+def test_exclude_self_with_and_without_duplicates():
+    generator = torch.Generator().manual_seed(4)
+    datastore = torch.randn(80, 8, generator=generator)
+    check(datastore, datastore, 6, exclude_self=True)
+    doubled = torch.cat([datastore, datastore])
+    check(doubled, doubled, 3, exclude_self=True)
+    check(torch.zeros(60, 4), torch.zeros(60, 4), 3, exclude_self=True)
+
+
+def test_batches_do_not_change_a_query():
+    generator = torch.Generator().manual_seed(5)
+    datastore, queries = torch.randn(300, 24, generator=generator), torch.randn(50, 24, generator=generator)
+    together = retrieve(datastore, queries, 9)
+    for row in (0, 17, 49):
+        alone = retrieve(datastore, queries[row, None], 9)
+        assert torch.equal(alone.index[0], together.index[row])
+        assert torch.equal(alone.distance[0], together.distance[row])
+
+
+def test_a_small_datastore_clips_k_and_says_so(caplog):
+    with caplog.at_level(logging.WARNING):
+        got = retrieve(torch.randn(4, 3), torch.randn(2, 3), 10)
+    assert got.index.shape == (2, 4)
+    assert "only 4 neighbours instead of 10" in caplog.text
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="not finite"):
+        retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1)
+    with pytest.raises(ValueError, match="no neighbours"):
+        retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 1, exclude_self=True)
+    with pytest.raises(ValueError, match="k_max 0"):
+        retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0)

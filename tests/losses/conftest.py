@@ -1,0 +1,63 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from mlcl.labels import LabelRows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of two views a sample: what torch takes, and the same for the oracles."""
+
+    z: torch.Tensor
+    sets: list[frozenset[int]]
+    classes: list[int]
+    ratings: list[list[int]]
+    samples: list[int]
+    width: int
+
+    def labels(self, name):
+        """What the loss takes."""
+        return {
+            "simclr": None,
+            "supcon": torch.tensor(self.classes),
+            "jaccard": torch.tensor(self.ratings, dtype=torch.float32),
+        }.get(name, LabelRows.from_lists([sorted(s) for s in self.sets], self.width))
+
+    def sample_ids(self):
+        return torch.tensor(self.samples)
+
+    def plain(self, name):
+        """What the oracle takes."""
+        return {"simclr": self.samples, "supcon": self.classes, "jaccard": self.ratings}.get(name, self.sets)
+
+
+def make_rows(samples=7, views=2, dim=5, width=6, seed=0):
+    """Random rows; sample 0 has no labels, sample 1 labels that nobody else has."""
+    g = torch.Generator().manual_seed(seed)
+    sets = [frozenset(torch.randperm(width - 1, generator=g)[: 1 + n % 3].tolist()) for n in range(samples)]
+    sets[0], sets[1] = frozenset(), frozenset({width - 1})
+    classes = [-1, *torch.randint(0, 3, (samples - 1,), generator=g).tolist()]
+    ratings = torch.randint(0, 4, (samples, 4), generator=g).tolist()
+    ratings[0] = [0, 0, 0, 0]
+    order = torch.arange(samples).repeat(views).tolist()
+    z = torch.randn(samples * views, dim, dtype=torch.float64, generator=g)
+    return Rows(
+        z,
+        [sets[n] for n in order],
+        [classes[n] for n in order],
+        [ratings[n] for n in order],
+        order,
+        width,
+    )
+
+
+@pytest.fixture
+def rows():
+    return make_rows()
+
+
+@pytest.fixture
+def make():
+    return make_rows

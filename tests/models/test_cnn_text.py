@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from mlcl.models.cnn_text import CnnText
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return CnnText(30, width=4, embedding_dim=6, **options).eval()
+
+
+def batch(lengths, total):
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, 30, (len(lengths), total), generator=generator)
+    mask = torch.arange(total) < torch.tensor(lengths).unsqueeze(1)
+    return ids, mask
+
+
+def test_shape_and_dim():
+    encoder = make(kernel_sizes=(2, 3))
+    ids, mask = batch([5, 1, 3], 5)
+    assert encoder.dim == 8
+    assert encoder(input_ids=ids, attention_mask=mask).shape == (3, 8)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7])
+def test_padding_never_changes_an_output(length):
+    encoder = make(kernel_sizes=(3, 4, 5))
+    ids, mask = batch([length], 16)
+    expected = encoder(ids[:, : max(length, 1)], mask[:, : max(length, 1)])
+    for total in (length + 1, 9, 16):
+        torch.testing.assert_close(encoder(ids[:, :total], mask[:, :total]), expected)
+    other_padding = torch.where(mask, ids, 7)
+    torch.testing.assert_close(encoder(other_padding, mask), expected)
+
+
+def test_a_text_does_not_depend_on_its_batch():
+    encoder = make(kernel_sizes=(2, 3))
+    ids, mask = batch([6, 1, 3], 6)
+    together = encoder(ids, mask)
+    for row in range(3):
+        torch.testing.assert_close(encoder(ids[row, None], mask[row, None])[0], together[row])
+
+
+def test_equals_the_plain_sum_over_windows():
+    encoder = make(kernel_sizes=(3,))
+    ids, mask = batch([5], 5)
+    x_TE = encoder.embedding(ids[0])
+    weight_FEk, bias_F = encoder.convolutions[0].weight, encoder.convolutions[0].bias
+    windows = [(weight_FEk * x_TE[t : t + 3].T).sum((1, 2)) + bias_F for t in range(3)]
+    torch.testing.assert_close(encoder(ids, mask)[0], torch.stack(windows).amax(0).relu())
+
+
+def test_no_gradient_reaches_padding():
+    encoder = make(kernel_sizes=(2,))
+    encoder(torch.tensor([[3, 4, 9]]), torch.tensor([[True, True, False]])).sum().backward()
+    assert encoder.embedding.weight.grad[9].abs().sum() == 0
+    assert encoder.embedding.weight.grad[3].abs().sum() > 0
+
+
+def test_dropout_makes_two_views_in_training_alone():
+    encoder = make(dropout=0.5)
+    ids, mask = batch([6, 6], 6)
+    assert torch.equal(encoder(ids, mask), encoder(ids, mask))
+    encoder.train()
+    assert not torch.equal(encoder(ids, mask), encoder(ids, mask))

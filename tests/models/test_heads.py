@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from mlcl.config.job import CnnImageConfig, CnnTextConfig, ProjectionConfig
+from mlcl.errors import UserError
+from mlcl.models.build import build_encoder, build_projection
+from mlcl.models.classifier import Classifier
+from mlcl.models.cnn_image import CnnImage
+from mlcl.models.projection import Projection
+
+
+def test_projection_kinds():
+    h = torch.randn(5, 6)
+    for kind, dim in (("mlp", 3), ("linear", 3), ("identity", 6)):
+        projection = Projection(kind, 6, dim=3)
+        assert projection.dim == dim
+        assert projection(h).shape == (5, dim)
+    assert torch.equal(Projection("identity", 6)(h), h)
+    with pytest.raises(ValueError, match="unknown projection"):
+        Projection("cubic", 6)
+
+
+def test_mlp_has_one_hidden_layer():
+    sizes = lambda p: [tuple(m.weight.shape) for m in p.modules() if isinstance(m, nn.Linear)]  # noqa: E731
+    assert sizes(Projection("mlp", 6, dim=3)) == [(6, 6), (3, 6)]
+    assert sizes(Projection("mlp", 6, dim=3, hidden=4)) == [(4, 6), (3, 4)]
+
+
+def test_classifier_shapes():
+    h = torch.randn(5, 6)
+    assert Classifier(6, 4)(h).shape == (5, 4)
+    classifier = Classifier(6, 4, aspects=3)
+    logits = classifier(h)
+    assert logits.shape == (5, 3, 4)
+    torch.testing.assert_close(logits[:, 1], classifier.linear(h)[:, 4:8])
+
+
+def test_builders_pass_the_sections_on():
+    encoder = build_encoder(CnnTextConfig(name="cnn_text", width=2, kernel_sizes=(2, 3)), vocabulary_size=9)
+    assert encoder.dim == 4
+    assert encoder.embedding.num_embeddings == 9
+    image = build_encoder(CnnImageConfig(name="cnn_image", width=2, blocks=2))
+    assert isinstance(image, CnnImage)
+    assert image.dim == 4
+    assert build_projection(ProjectionConfig(kind="linear", dim=7), 4).dim == 7
+
+
+def test_a_text_encoder_needs_a_vocabulary():
+    with pytest.raises(UserError, match="vocabulary"):
+        build_encoder(CnnTextConfig(name="cnn_text"))

@@ -1,0 +1,84 @@
+import builtins
+from importlib.util import find_spec
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mlcl.errors import UserError
+from mlcl.models.cnn_image import CnnImage
+from mlcl.models.resnet import ResNet
+
+torchvision_is_there = pytest.mark.skipif(find_spec("torchvision") is None, reason="needs mlcl[images]")
+
+
+@pytest.mark.parametrize(("blocks", "dim"), [(1, 4), (3, 16), (5, 64)])
+def test_cnn_image_takes_every_allowed_size(blocks, dim):
+    encoder = CnnImage(width=4, blocks=blocks)
+    assert encoder.dim == dim
+    assert encoder(pixels=torch.rand(2, 3, 8, 8)).shape == (2, dim)
+    assert encoder(pixels=torch.rand(2, 3, 21, 33)).shape == (2, dim)
+
+
+def test_cnn_image_in_evaluation_does_not_depend_on_the_batch():
+    encoder = CnnImage(width=4, blocks=2)
+    pixels = torch.rand(4, 3, 8, 8)
+    encoder(pixels)
+    encoder.eval()
+    torch.testing.assert_close(encoder(pixels)[1], encoder(pixels[1, None])[0])
+
+
+@torchvision_is_there
+@pytest.mark.parametrize(("stem", "side"), [("cifar", 8), ("imagenet", 2)])
+def test_resnet_stems(stem, side):
+    encoder = ResNet("resnet18", stem=stem).eval()
+    shapes = []
+    encoder.network.layer1.register_forward_hook(lambda *args: shapes.append(args[2].shape))
+    assert encoder(pixels=torch.rand(1, 3, 8, 8)).shape == (1, encoder.dim)
+    assert shapes[0][-1] == side
+
+
+@torchvision_is_there
+def test_resnet_weights_come_from_safetensors(tmp_path):
+    from torchvision.models import resnet18
+
+    source = resnet18(weights=None)
+    save_file(source.state_dict(), tmp_path / "w.safetensors")
+    encoder = ResNet("resnet18", stem="imagenet", weights=tmp_path / "w.safetensors")
+    for name, value in encoder.network.state_dict().items():
+        assert torch.equal(value, source.state_dict()[name]), name
+
+
+@torchvision_is_there
+def test_resnet_refuses_weights_that_do_not_fit(tmp_path):
+    from torchvision.models import resnet18
+
+    file = tmp_path / "w.safetensors"
+    state = resnet18(weights=None).state_dict()
+    save_file(state, file)
+    with pytest.raises(UserError, match=r"conv1.weight.*encoder.stem.*64, 3, 7, 7.*64, 3, 3, 3"):
+        ResNet("resnet18", stem="cifar", weights=file)
+    with pytest.raises(UserError, match="do not belong"):
+        ResNet("resnet50", stem="imagenet", weights=file)
+    file.write_bytes(b"not weights")
+    with pytest.raises(UserError, match="cannot read"):
+        ResNet("resnet18", weights=file)
+    with pytest.raises(UserError, match=r"gone.safetensors.*cannot read"):
+        ResNet("resnet18", weights=tmp_path / "gone.safetensors")
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("no module"), RuntimeError("operator torchvision::nms does not exist")]
+)
+def test_a_torchvision_that_cannot_be_imported(monkeypatch, error):
+    real = builtins.__import__
+
+    def refuse(name, *args, **options):
+        if name.startswith("torchvision"):
+            raise error
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(UserError, match=r"pip install 'mlcl\[images\]'") as raised:
+        ResNet("resnet18")
+    assert str(error) in str(raised.value)
