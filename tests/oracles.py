@@ -1,8 +1,8 @@
 """Every loss once more, slowly: Python loops over rows and label sets, written from the equations.
 
-Nothing here is shared with mlcl. Rows are lists of floats, label sets are frozensets, classes and samples are
-integers, ratings are lists of numbers. Each oracle gives the list of the anchors' terms L_i; `mulsupcon` gives
-the value for the whole batch, since its equation has no other.
+Nothing here is shared with mlcl. Rows are lists of floats, label sets are frozensets, classes and samples
+are integers, ratings are lists of numbers. Each oracle gives the list of the anchors' terms L_i; `mulsupcon`
+gives the value for the whole batch, since its equation has no other.
 """
 
 import math

@@ -28,8 +28,8 @@ NUMBERS_AT_ONCE = 2**27
 class ProbeResult:
     """The best layer on validation, what it scores there, and the metric of every configuration.
 
-    `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table` is
-    a structured array with fields `lr`, `weight_decay` and the metric's name.
+    `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table`
+    is a structured array with fields `lr`, `weight_decay` and the metric's name.
     """
 
     weight: Tensor
@@ -63,8 +63,8 @@ def linear_probe(
 
     Features (N, D) float32 are standardised by the training rows' mean and deviation, which the returned
     layer has folded in. All configurations see the same batches, shuffled by `seed`; their losses are added
-    up, so that none touches another's gradient. Cross-entropy, or binary cross-entropy for labels; rows
-    without a target are left out; weight decay spares the bias. Of equal configurations the first of the grid wins.
+    up, so that none touches another's gradient. Cross-entropy, or binary cross-entropy for labels. Rows
+    without a target are left out; weight decay spares the bias. Of equal configurations the first wins.
 
     Raises ValueError where no training row has a target or every configuration diverged.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).

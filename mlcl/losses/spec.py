@@ -16,37 +16,48 @@ WeighRows = Callable[..., Weighting]
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Finite numbers from `low` (left out with `open_low`) to `high`; `optional` takes None besides."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+    optional: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return False
+        return (self.low < value or (value == self.low and not self.open_low)) and value <= self.high
+
+    def __str__(self) -> str:
+        start = f"a number {'above' if self.open_low else 'from'} {self.low:g}"
+        return start if self.high == math.inf else f"{start} to {self.high:g}"
+
+
+@dataclass(frozen=True)
 class Option:
-    """One option of a loss: its default, the values it takes in words, and the check."""
+    """One option of a loss: its default and the values it takes."""
 
     default: object
-    allowed: tuple[object, ...] | str
-    accepts: Callable[[object], bool] = field(repr=False)
+    allowed: tuple[object, ...] | Interval
+
+    def accepts(self, value: object) -> bool:
+        """Whether the value is allowed; of the same type too, so that 1 is not True."""
+        if isinstance(self.allowed, Interval):
+            return value in self.allowed
+        return any(type(value) is type(each) and value == each for each in self.allowed)
 
 
 def choice(*values: str) -> Option:
     """An option that takes one of a few words; the first is the default."""
-    return Option(values[0], values, lambda value: isinstance(value, str) and value in values)
+    return Option(values[0], values)
 
 
 def flag(default: bool) -> Option:
     """An option that is on or off."""
-    return Option(default, (True, False), lambda value: isinstance(value, bool))
-
-
-def number(
-    default: float | None, allowed: str, low: float, high: float = math.inf, *, open_low: bool = False
-) -> Option:
-    """A finite number from `low` (left out with `open_low`) to `high`; None only where it is the default."""
-
-    def accepts(value: object) -> bool:
-        if value is None:
-            return default is None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            return False
-        return (low < value or (value == low and not open_low)) and value <= high
-
-    return Option(default, allowed, accepts)
+    return Option(default, (True, False))
 
 
 def no_conflict(_options: Mapping[str, Any]) -> None:
@@ -88,9 +99,11 @@ class LossSpec:
         return values
 
 
-def in_words(allowed: Iterable[object] | str) -> str:
+def in_words(allowed: Iterable[object] | Interval) -> str:
     """Allowed values for a message."""
-    return allowed if isinstance(allowed, str) else ", ".join(str(value) for value in allowed)
+    if isinstance(allowed, Interval):
+        return str(allowed)
+    return ", ".join(str(value) for value in allowed)
 
 
 def unknown(problem: str, name: str, names: Iterable[str]) -> str:

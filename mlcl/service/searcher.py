@@ -47,7 +47,17 @@ def open_study(path: Path, name: str, search: SearchConfig, mode: str) -> optuna
     )
 
 
-class OptunaSearcher(Searcher):
+class DriverOnly:
+    """Lives in the driver's process alone: Tune's own snapshots leave its content out.
+
+    A sweep goes on from the study's journal and the run folders, never from those snapshots.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class OptunaSearcher(DriverOnly, Searcher):
     """Asks the study for settings and tells it what became of them.
 
     `begin(trial_id, optuna_trial)` returns Tune's config of a new trial.

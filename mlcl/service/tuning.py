@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from mlcl.config import JobConfig, Space
 from mlcl.service.book import Book, Trial
-from mlcl.service.searcher import EPOCH, FINAL, SCORE
+from mlcl.service.searcher import EPOCH, FINAL, SCORE, DriverOnly
 from mlcl.service.trial import run_trial
 from mlcl.tracking import State
 
@@ -51,7 +51,7 @@ def rungs(space: Space, job: JobConfig) -> list[int]:
     return found
 
 
-class _StopWhenAsked(Stopper):
+class _StopWhenAsked(DriverOnly, Stopper):
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked = asked
 
@@ -61,14 +61,8 @@ class _StopWhenAsked(Stopper):
     def stop_all(self) -> bool:
         return self._asked()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune pickles the stopper with its own state; ours lives in this process alone
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._asked = lambda: False
-
-
-class _Closer(Callback):
+class _Closer(DriverOnly, Callback):
     """Closes every trial in the book with the state that it really ended in."""
 
     def __init__(self, book: Book, asked: Callable[[], bool], closed: Callable[[Trial], None]) -> None:
@@ -86,9 +80,6 @@ class _Closer(Callback):
     def _close(self, trial: Any, state: State, score: float | None, reason: str = "") -> None:
         run_id = json.loads(trial.config["payload"])["run_id"]
         self._closed(self._book.close(run_id, state, score, reason))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
 
 
 def _reason(trial: Any) -> str:

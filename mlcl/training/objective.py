@@ -38,7 +38,7 @@ class Head(nn.Module):
     def statistics(self) -> dict[str, float]:
         """What to watch: positives per anchor, anchors without one, the temperature."""
         stats = self.loss.stats
-        watched = {"temperature": float(self.loss.temperature.value())}
+        watched = {"temperature": float(self.loss.temperature.value().detach())}
         if stats is not None:
             watched["positives_per_anchor"] = float(stats.positives_per_anchor)
             watched["without_positive"] = float(stats.without_positive)
@@ -59,7 +59,8 @@ class Classifier(nn.Module):
 
     def forward(self, embedding_RD: Tensor, targets: Labels) -> Tensor:
         """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch."""
-        logits = self.linear(embedding_RD).float()
+        logits = self.linear(embedding_RD)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
         if isinstance(targets, LabelRows):
             total = F.binary_cross_entropy_with_logits(logits, targets.dense(logits.dtype), reduction="sum")
             return _mean_over_ranks(total, logits.new_tensor(float(logits.numel())))

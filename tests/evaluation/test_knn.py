@@ -55,7 +55,7 @@ def test_votes_equal_the_plain_sum(k, temperature):
 
 
 def test_weights_do_not_under_or_overflow():
-    neighbours = Neighbours(torch.tensor([[5000.0, 5001.0]]), torch.tensor([[0, 1]]))
+    neighbours = Neighbours(torch.tensor([[5000.0, 5002.0]]), torch.tensor([[0, 1]]))
     labels = LabelRows.from_lists([[0], [1]], 2)
     got = knn_probabilities(neighbours, labels, "multi_label", 2, 0.01, 2)
     assert got.tolist() == [[1.0, 0.0]]

@@ -19,7 +19,7 @@ def brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5)
     for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
         votes = knn_probabilities(neighbours, labels, task, k, temperature, model.shape[-1])
         mixed = blend(votes, model, lambda_)
-        yield k, lambda_, temperature, evaluate(task, mixed, targets, threshold)[metric]
+        yield k, lambda_, temperature, evaluate(task, mixed, targets, threshold, only=[metric])[metric]
 
 
 def check(neighbours, labels, targets, model, task, metric, mode="max", threshold=0.5):
@@ -108,7 +108,7 @@ def test_lines_that_hardly_differ():
 
 
 def test_neighbours_and_model_at_the_threshold():
-    neighbours = Neighbours(torch.zeros(1, 2), torch.tensor([[0, 1]]))
+    neighbours = Neighbours(torch.zeros(1, 8), torch.tensor([[0, 1] * 4]))
     labels, targets = LabelRows.from_lists([[0], [1]], 2), LabelRows.from_lists([[0]], 2)
     model = torch.tensor([[0.5, 0.4999999]])
     check(neighbours, labels, targets, model, "multi_label", "micro_f1")

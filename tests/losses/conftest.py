@@ -61,3 +61,8 @@ def rows():
 @pytest.fixture
 def make():
     return make_rows
+
+
+@pytest.fixture(scope="module")
+def module_rows():
+    return make_rows()

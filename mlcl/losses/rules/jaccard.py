@@ -6,7 +6,7 @@ Shapes: B candidates, N anchors, A aspects.
 import torch
 from torch import Tensor
 
-from mlcl.losses.spec import LossSpec, flag, number
+from mlcl.losses.spec import Interval, LossSpec, Option, flag
 from mlcl.losses.weighting import Weighting, others, safe_divide
 
 
@@ -48,5 +48,5 @@ JACCARD = LossSpec(
     "ratings",
     "MLCL section 3.4, L_gl",
     jaccard_weights,
-    {"threshold": number(0.5, "a number from 0 to 1", 0, 1), "strict": flag(True)},
+    {"threshold": Option(0.5, Interval(0, 1)), "strict": flag(True)},
 )

@@ -17,7 +17,7 @@ def mulsupcon_weights(
     """W_ip = c_i sum_{l in y_i & y_p} 1 / |P_l(i)|, P_l(i) = {p != i : l in y_p}.
 
     Eq. 7 divides by the number of labels in the batch, not by the number of anchors. The factor c_i puts that
-    into the weights, so that the mean over all B anchors is Eq. 7 to the letter:
+    into the weights, so that the mean over all B anchors is Eq. 7 to the letter (and the sum B times it):
 
     - `paper`: c_i = B / sum_j |y_j|. Labels that no other row has count in the divisor, as printed.
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).

@@ -16,7 +16,7 @@ from mlcl.losses.relations import (
     dissimilarity_factor,
     similarity_factor,
 )
-from mlcl.losses.spec import LossSpec, choice, number
+from mlcl.losses.spec import Interval, LossSpec, Option, choice
 from mlcl.losses.weighting import Weighting, others, safe_divide, uniform
 
 
@@ -78,7 +78,7 @@ SIMDIS = LossSpec(
     {
         "form": choice("weighted", "printed"),
         "penalty": choice("inverse", "exponential"),
-        "rate": number(None, "a number above 0, with penalty exponential", 0, open_low=True),
+        "rate": Option(None, Interval(0, open_low=True, optional=True)),
         "normalizer": choice("positives", "factors"),
     },
     conflict=_conflict,

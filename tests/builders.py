@@ -1,0 +1,79 @@
+"""Small data sets and jobs that train in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcl.config import JobConfig, load_job
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+
+DETAILS = ("ball", "run", "vote", "law")
+SPLITS = {"train": 48, "validation": 24, "test": 24}
+
+
+def text_dataset(folder: Path, seed: int = 0) -> Path:
+    """Texts whose words tell their class: topic (2) > detail (4), tags (5), ratings of two aspects."""
+    rng = np.random.default_rng(seed)
+    rows: dict[str, list[Any]] = {
+        name: [] for name in ("id", "text", "split", "topic", "detail", "tags", "ratings")
+    }
+    for split, count in SPLITS.items():
+        for i in range(count):
+            detail = i % 4
+            noise = rng.choice([f"noise{j}" for j in range(12)], 3)
+            rows["id"].append(f"{split}{i}")
+            rows["text"].append(" ".join([DETAILS[detail], *noise]))
+            rows["split"].append(split)
+            rows["topic"].append(detail // 2)
+            rows["detail"].append(detail)
+            rows["tags"].append([] if i % 11 == 10 else sorted({detail, 4 if i % 2 else detail}))
+            rows["ratings"].append([detail + 1, 0 if i % 7 == 6 else 1 + i % 4])
+    write_dataset(
+        folder,
+        name="tiny",
+        modality="text",
+        label_spaces={
+            "topic": LabelSpace(kind="single", classes=("sport", "state")),
+            "detail": LabelSpace(kind="single", classes=DETAILS),
+            "tags": LabelSpace(kind="multi_label", classes=("a", "b", "c", "d", "e")),
+            "ratings": LabelSpace(kind="aspects", aspects=("word", "other"), scale=(1, 2, 3, 4)),
+            "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
+        },
+        batches=[rows],
+        source="made for tests",
+        licence="none",
+    )
+    return folder
+
+
+def job_tree(data: Path, **train: Any) -> dict[str, Any]:
+    """A joint job with two heads on `text_dataset`."""
+    return {
+        "experiment": "tiny",
+        "data": {"path": str(data)},
+        "encoder": {"name": "cnn_text", "width": 8, "embedding_dim": 16, "max_length": 8, "dropout": 0.2},
+        "objective": {
+            "heads": {
+                "detail": {"loss": "supcon", "labels": "detail", "weight": 0.2, "projection": {"dim": 8}},
+                "topic": {
+                    "loss": "supcon",
+                    "labels": "path.topic",
+                    "temperature": 0.5,
+                    "weight": 0.2,
+                    "projection": {"dim": 8},
+                },
+            },
+            "classifier": {"loss": "cross_entropy", "labels": "detail"},
+        },
+        "train": {"epochs": 4, "batch_size": 16, "lr": 0.01, "threads": 1, "device": "cpu", **train},
+        "evaluation": {"knn": {"k": 3, "grid": {"k": [1, 3], "lambda": [0, 0.5, 1], "temperature": [1.0]}}},
+    }
+
+
+def tiny_job(data: Path, *overrides: str, **train: Any) -> JobConfig:
+    """`job_tree`, checked, with overrides."""
+    return load_job(job_tree(data, **train), overrides)

@@ -1,0 +1,148 @@
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES, build_loss, check_options, positive_weights
+
+
+def test_every_loss_says_what_it_is():
+    assert list(LOSSES) == ["simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"]
+    needs = {name: spec.labels for name, spec in LOSSES.items()}
+    assert needs.pop("simclr") == "none"
+    assert needs.pop("supcon") == "class"
+    assert needs.pop("jaccard") == "ratings"
+    assert set(needs.values()) == {"multi_label"}
+    assert [name for name, spec in LOSSES.items() if spec.similarity == "euclidean"] == ["knn"]
+    assert all(spec.source for spec in LOSSES.values())
+
+
+def test_defaults_pass_their_own_checks():
+    for spec in LOSSES.values():
+        for option in spec.options.values():
+            assert option.accepts(option.default)
+        assert spec.resolve({}) == {name: option.default for name, option in spec.options.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("simdiss", {}, r"unknown loss 'simdiss'; did you mean simdis\?; allowed: simclr, .*knn"),
+        ("simdis", {"penality": "inverse"}, r"no option 'penality'; did you mean penalty\?; allowed: form"),
+        ("supcon", {"form": "printed"}, "supcon has no option 'form'; allowed: none"),
+        ("simdis", {"form": "weight"}, "option form of simdis; found: 'weight'; allowed: weighted, printed"),
+        ("simdis", {"rate": 1.0}, "rate of simdis goes with penalty exponential; found: penalty inverse"),
+        ("simdis", {"penalty": "exponential"}, "found: penalty exponential, rate None"),
+        ("simdis", {"penalty": "exponential", "rate": 0}, "found: 0; allowed: a number above 0"),
+        ("simdis", {"form": "printed", "normalizer": "factors"}, "normalizer of simdis; found: factors"),
+        ("mulsupcon", {"normalization": 1}, "found: 1; allowed: paper, paper_valid, per_sample"),
+        ("all", {"empty_match": 1}, "found: 1; allowed: True, False"),
+        ("jaccard", {"threshold": 1.5}, "found: 1.5; allowed: a number from 0 to 1"),
+        ("jaccard", {"threshold": None}, "found: None"),
+        ("jaccard", {"threshold": True}, "found: True"),
+        ("jaccard", {"threshold": float("nan")}, "found: nan"),
+        ("knn", {"dynamic": "no"}, "option dynamic of knn; found: 'no'; allowed: True, False"),
+    ],
+)
+def test_bad_options_are_named(name, options, message):
+    for check in (check_options, lambda n, o: build_loss(n, **o)):
+        with pytest.raises(ValueError, match=message):
+            check(name, options)
+
+
+def test_good_options_pass():
+    check_options("simdis", {"penalty": "exponential", "rate": 2})
+    check_options("jaccard", {"threshold": 0, "strict": False})
+    assert build_loss("simdis", form="printed").options["form"] == "printed"
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_loss_can_be_sent_to_another_process(name, rows):
+    loss = build_loss(name, temperature=0.3)
+    again = pickle.loads(pickle.dumps(loss))
+    arguments = rows.z, rows.labels(name), rows.sample_ids()
+    assert again(*arguments) == loss(*arguments) == copy.deepcopy(loss)(*arguments)
+
+
+def test_an_unknown_reduction_is_refused():
+    with pytest.raises(ValueError, match=r"did you mean mean\?; allowed: mean, sum, mean_valid, none"):
+        build_loss("supcon", reduction="means")
+
+
+def test_a_printed_model_shows_the_settings():
+    text = repr(build_loss("simdis", normalize=True))
+    assert "simdis, reduction=mean, normalize=True, form='weighted'" in text
+
+
+Z = torch.zeros(3, 2)
+CLASSES = torch.tensor([0, 1, 2])
+ROWS = LabelRows.from_lists([[0], [1], [0, 1]], 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "embeddings", "labels", "samples", "message"),
+    [
+        ("supcon", torch.zeros(3), CLASSES, None, r"embeddings .*\(3,\)"),
+        ("supcon", torch.zeros(3, 2, 2), CLASSES, None, r"\(3, 2, 2\)"),
+        ("supcon", torch.zeros(3, 2).long(), CLASSES, None, "must be floating"),
+        ("supcon", Z, CLASSES[:2], None, r"labels \(2,\) .* do not fit embeddings \(3, 2\)"),
+        ("supcon", Z, None, None, "supcon needs class labels; found: None"),
+        ("supcon", Z, CLASSES.float(), None, "integers"),
+        ("supcon", Z, CLASSES[:, None], None, r"integers \(B,\); found: \(3, 1\)"),
+        ("supcon", Z, ROWS, None, r"class labels .* LabelRows \(3, 2\)"),
+        ("supcon", Z, torch.tensor([-2, 0, 1]), None, "found: -2"),
+        ("simclr", Z, None, None, "simclr needs sample_ids"),
+        ("simclr", Z, None, CLASSES[:2], r"sample_ids \(2,\) .* do not fit embeddings \(3, 2\)"),
+        ("simclr", Z, None, CLASSES.float(), "sample_ids must be integers"),
+        ("any", Z, torch.zeros(3, 2, 2), None, r"\(B,\), \(B, L\) or LabelRows; found: \(3, 2, 2\)"),
+        ("any", Z, torch.full((3, 2), 2), None, "0 or 1"),
+        ("any", Z, torch.full((3, 2), torch.nan), None, "0 or 1"),
+        ("any", Z, [[0], [1], [2]], None, "found: list"),
+        ("any", Z, ROWS.take(torch.tensor([0])), None, r"LabelRows \(1, 2\) do not fit"),
+        ("any", Z, CLASSES.float(), None, "integers"),
+        ("jaccard", Z, torch.full((3, 2), -1.0), None, "ratings must be finite and 0"),
+        ("jaccard", Z, torch.full((3, 2), torch.nan), None, "ratings must be finite"),
+        ("jaccard", Z, CLASSES, None, r"ratings labels \(B, A\) or LabelRows; found: \(3,\)"),
+        ("supcon", Z, CLASSES, torch.tensor([4, 5, 4]), "rows of sample 4 have different labels"),
+        ("any", Z, ROWS, torch.tensor([4, 4, 5]), "rows of sample 4 have different labels"),
+        ("jaccard", Z, torch.eye(3), torch.tensor([4, 4, 5]), "rows of sample 4"),
+    ],
+)
+def test_bad_input_is_named(name, embeddings, labels, samples, message):
+    with pytest.raises(ValueError, match=message):
+        build_loss(name)(embeddings, labels, samples)
+
+
+def test_positive_weights_check_their_input():
+    with pytest.raises(ValueError, match="needs multi_label labels"):
+        positive_weights("any", None)
+    with pytest.raises(ValueError, match="needs sample_ids"):
+        positive_weights("simclr", None)
+    with pytest.raises(ValueError, match="no option"):
+        positive_weights("any", ROWS, dynamic=True)
+
+
+def test_simclr_does_not_read_labels():
+    z = torch.eye(4)
+    loss, samples = build_loss("simclr"), torch.tensor([0, 0, 1, 1])
+    assert loss(z, torch.arange(4), samples) == loss(z, None, samples)
+
+
+@pytest.mark.parametrize("name", ["supcon", "any", "simdis"])
+def test_sample_ids_decide_nothing(name, rows):
+    loss = build_loss(name)
+    assert loss(rows.z, rows.labels(name), rows.sample_ids()) == loss(rows.z, rows.labels(name))
+
+
+def test_importing_the_losses_needs_torch_alone():
+    code = (
+        "import sys, mlcl.losses\n"
+        "heavy = {'ray', 'mlflow', 'optuna', 'transformers', 'pydantic', 'pyarrow', 'torchvision'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

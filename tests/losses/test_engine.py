@@ -1,0 +1,144 @@
+import pytest
+import torch
+from oracles import CASES, case_id, mean_loss
+
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss
+
+every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+every_loss = pytest.mark.parametrize("name", list(LOSSES))
+
+
+def call(loss, rows, z):
+    return loss(z, rows.labels(loss.spec.name), rows.sample_ids())
+
+
+@every_case
+def test_identical_rows_give_a_finite_gradient(case, rows):
+    name, options = case
+    z = rows.z[:1].repeat(len(rows.z), 1).float().requires_grad_()
+    value = call(build_loss(name, temperature=0.05, **options), rows, z)
+    value.backward()
+    assert value.isfinite()
+    assert z.grad.isfinite().all()
+
+
+def test_identical_views_do_not_stop_the_rest_of_knn(rows):
+    z = rows.z[: len(rows.z) // 2].repeat(2, 1).requires_grad_()
+    call(build_loss("knn"), rows, z).backward()
+    assert z.grad.isfinite().all()
+    assert z.grad.abs().sum() > 0
+
+
+@every_loss
+def test_small_temperatures_do_not_overflow(name, rows):
+    z = torch.nn.functional.normalize(rows.z.float(), dim=1).requires_grad_()
+    value = call(build_loss(name, temperature=0.005), rows, z)
+    value.backward()
+    expected = mean_loss(name, z.double().tolist(), rows.plain(name), 0.005)
+    assert value.item() == pytest.approx(expected, rel=1e-4)
+    assert z.grad.isfinite().all()
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_counts_in_float32(name, dtype, rows):
+    z = rows.z.to(dtype).requires_grad_()
+    value = call(build_loss(name), rows, z)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert value == call(build_loss(name), rows, z.detach().float())
+    assert z.grad.dtype == dtype
+
+
+@every_loss
+def test_autocast_does_not_reach_the_logits(name, rows):
+    z = rows.z.float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = call(build_loss(name), rows, z)
+    assert inside == call(build_loss(name), rows, z)
+
+
+@every_loss
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 0), (torch.float32, 1e-5)])
+def test_dtype_of_the_embeddings_stays(name, dtype, tolerance, rows):
+    value = call(build_loss(name), rows, rows.z.to(dtype))
+    assert value.dtype == dtype
+    assert value.item() == pytest.approx(call(build_loss(name), rows, rows.z).item(), rel=tolerance)
+
+
+@every_loss
+@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
+def test_one_row_alone_is_zero(name, reduction, make):
+    rows = make(samples=2, views=1)
+    z = rows.z[:1].clone().requires_grad_()
+    labels, temperature = rows.labels(name), LearnedTemperature(0.1)
+    one = torch.tensor([0])
+    if labels is not None:
+        labels = labels[:1] if isinstance(labels, torch.Tensor) else labels.take(one)
+    value = build_loss(name, temperature=temperature, reduction=reduction)(z, labels, one)
+    value.sum().backward()
+    assert value.abs().sum() == 0
+    assert z.grad.abs().sum() == 0
+    assert temperature.log_tau.grad == 0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
+def test_no_positives_at_all_is_zero(reduction, rows):
+    z = rows.z.clone().requires_grad_()
+    loss = build_loss("supcon", reduction=reduction)
+    value = loss(z, torch.arange(len(z)))
+    value.sum().backward()
+    assert value.abs().sum() == 0
+    assert z.grad.abs().sum() == 0
+    assert loss.stats.without_positive == 1
+
+
+def test_an_anchor_without_positives_still_repels():
+    z = torch.eye(3, dtype=torch.float64).requires_grad_()
+    terms = build_loss("supcon", reduction="none")(z, torch.tensor([0, 0, 1]))
+    assert terms[2] == 0
+    assert torch.autograd.grad(terms[2], z, retain_graph=True)[0].count_nonzero() == 0
+    assert torch.autograd.grad(terms[0], z)[0][2].count_nonzero() > 0
+
+
+@every_case
+def test_reductions_agree(case, rows):
+    name, options = case
+    terms, total, mean, valid = (
+        call(build_loss(name, reduction=reduction, **options), rows, rows.z)
+        for reduction in ("none", "sum", "mean", "mean_valid")
+    )
+    loss = build_loss(name, **options)
+    call(loss, rows, rows.z)
+    with_positive = len(terms) - round(float(loss.stats.without_positive) * len(terms))
+    assert terms.shape == (len(rows.z),)
+    assert total.item() == pytest.approx(terms.sum().item())
+    assert mean.item() == pytest.approx(terms.sum().item() / len(terms))
+    assert valid.item() == pytest.approx(terms.sum().item() / with_positive)
+
+
+def test_normalize_is_the_callers_choice(rows):
+    labels = rows.labels("any")
+    unit = torch.nn.functional.normalize(rows.z, dim=1)
+    plain, normalized = build_loss("any"), build_loss("any", normalize=True)
+    assert plain(rows.z, labels) != plain(unit, labels)
+    assert normalized(rows.z * 3, labels).item() == pytest.approx(plain(unit, labels).item(), rel=1e-13)
+
+
+def test_stats_of_the_last_call():
+    loss = build_loss("supcon")
+    assert loss.stats is None
+    loss(torch.randn(5, 2, requires_grad=True), torch.tensor([0, 0, 0, 1, -1]))
+    assert loss.stats.anchors == 5
+    assert loss.stats.positives_per_anchor.item() == pytest.approx(6 / 5)
+    assert loss.stats.without_positive.item() == pytest.approx(2 / 5)
+    assert not loss.stats.positives_per_anchor.requires_grad
+
+
+def test_no_rows_at_all_is_zero():
+    z = torch.zeros(0, 3, requires_grad=True)
+    loss = build_loss("supcon")
+    value = loss(z, torch.zeros(0, dtype=torch.int64))
+    value.backward()
+    assert value == 0
+    assert loss.stats.without_positive == 0

@@ -1,0 +1,153 @@
+import math
+
+import pytest
+import torch
+
+from mlcl.labels import LabelRows
+from mlcl.losses import build_loss, positive_weights
+
+CLASSES = torch.tensor([0, 1, 0, 2, 0, 1])
+
+
+def weights(name, lists, width=4, **options):
+    return positive_weights(name, LabelRows.from_lists(lists, width), **options)
+
+
+def test_simclr_weighs_the_other_views():
+    w = positive_weights("simclr", None, torch.tensor([7, 7, 3, 7, 4]))
+    half = [[0, 0.5, 0, 0.5, 0], [0.5, 0, 0, 0.5, 0], [0.5, 0.5, 0, 0, 0]]
+    assert w.tolist() == [half[0], half[1], [0] * 5, half[2], [0] * 5]
+
+
+def test_two_orthogonal_views():
+    """z = e1, e1, e2: the positive has logit 1/tau, the other candidate 0."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    terms = build_loss("supcon", temperature=0.5, reduction="none")(z, torch.tensor([0, 0, 1]))
+    assert terms.tolist() == pytest.approx([math.log1p(math.exp(-2))] * 2 + [0], rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("all", {}),
+        ("any", {}),
+        ("mulsupcon", {}),
+        ("mulsupcon", {"normalization": "per_sample"}),
+        ("simdis", {}),
+        ("simdis", {"form": "printed"}),
+        ("simdis", {"normalizer": "factors"}),
+    ],
+)
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_one_hot_labels_reduce_to_supcon(name, options, as_rows):
+    z = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = LabelRows.from_classes(CLASSES, 3) if as_rows else CLASSES
+    value = build_loss(name, temperature=0.2, **options)(z, labels)
+    expected = build_loss("supcon", temperature=0.2)(z, CLASSES)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-13)
+
+
+def test_a_missing_class_is_nobodys_positive_but_a_candidate():
+    w = positive_weights("supcon", torch.tensor([-1, -1, 0, 0]))
+    assert w.tolist() == [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+    z = torch.eye(4, dtype=torch.float64)
+    terms = build_loss("supcon", temperature=1, reduction="none")(z, torch.tensor([-1, -1, 0, 0]))
+    assert terms.tolist() == pytest.approx([0, 0, math.log(3), math.log(3)])
+
+
+def test_a_missing_class_is_an_empty_row():
+    w = positive_weights("any", torch.tensor([-1, -1, 0, 0]))
+    assert torch.equal(w, weights("any", [[], [], [0], [0]]))
+
+
+def test_all_matches_empty_rows_unless_told_not_to():
+    lists = [[], [], [0, 1], [0, 1], [0]]
+    assert weights("all", lists)[0].tolist() == [0, 1, 0, 0, 0]
+    assert weights("all", lists)[2].tolist() == [0, 0, 0, 1, 0]
+    assert weights("all", lists, empty_match=False)[:2].count_nonzero() == 0
+    assert weights("all", lists, empty_match=False)[2].tolist() == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["any", "mulsupcon", "simdis", "knn", "jaccard"])
+def test_empty_rows_have_no_positives(name):
+    w = weights(name, [[], [], [0, 2], [0, 1, 2]])
+    assert w[:2].count_nonzero() == 0
+    assert w[:, :2].count_nonzero() == 0
+    assert w[2, 3] > 0
+
+
+def test_mulsupcon_by_hand():
+    # P_0(0) = {1, 2}, P_1(0) = {1}; label 3 has one row alone. sum |y| = 7, valid terms 5.
+    lists = [[0, 1], [0, 1], [0], [3, 2]]
+    terms = torch.tensor([[0, 1.5, 0.5, 0], [1.5, 0, 0.5, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]]).double()
+    assert torch.allclose(weights("mulsupcon", lists), terms * 4 / 7)
+    valid = weights("mulsupcon", lists, normalization="paper_valid")
+    assert torch.allclose(valid, terms * 4 / 5)
+    each = weights("mulsupcon", lists, normalization="per_sample")
+    assert torch.allclose(each, terms / torch.tensor([[2], [2], [1], [2]]))
+
+
+def test_simdis_printed_has_the_gradient_of_any(rows):
+    z = rows.z.clone().requires_grad_()
+    options = {"form": "printed", "penalty": "exponential", "rate": 2.0}
+    printed = build_loss("simdis", **options)(z, rows.labels("simdis"))
+    plain = build_loss("any")(z, rows.labels("any"))
+    difference = torch.autograd.grad(printed - plain, z)[0]
+    assert printed > plain
+    assert difference.abs().max() < 1e-15
+
+
+def test_simdis_weighted_has_another_gradient(rows):
+    z = rows.z.clone().requires_grad_()
+    values = [build_loss(name)(z, rows.labels(name)) for name in ("simdis", "any")]
+    first, second = (torch.autograd.grad(value, z)[0] for value in values)
+    assert (first - second).abs().max() > 1e-2
+
+
+def test_simdis_survives_a_vanishing_factor():
+    """exp(-rate |T - S|) underflows: the weighted form gets 0, the printed one a finite constant."""
+    z = torch.eye(2, dtype=torch.float64)
+    labels = LabelRows.from_lists([[0], [0, 1, 2]], 3)
+    printed = build_loss("simdis", form="printed", penalty="exponential", rate=500.0, reduction="none")
+    assert printed(z, labels).tolist() == pytest.approx([1000, math.log(3)])
+    weighted = build_loss("simdis", normalizer="factors", penalty="exponential", rate=500.0, reduction="none")
+    assert weighted(z, labels).tolist() == [0, 0]
+
+
+def test_jaccard_by_hand():
+    ratings = torch.tensor([[3.0, 1.0, 0.0], [3.0, 3.0, 0.0], [1.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+    # s_01 = 4/6, s_02 = 1/7, s_12 = 1/9
+    w = positive_weights("jaccard", ratings, threshold=0.12)
+    assert w[0].tolist() == pytest.approx([0, 1 / 3, 1 / 14, 0])
+    assert w[1].tolist() == pytest.approx([2 / 3, 0, 0, 0])
+    assert w[3].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("strict", "expected"), [(True, 0), (False, 2)])
+def test_jaccard_at_the_threshold(dtype, strict, expected):
+    """1/3 in float32 is above 1/3 in float64: the threshold must not notice."""
+    ratings = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=dtype)
+    loss = build_loss("jaccard", threshold=1 / 3, strict=strict)
+    loss(torch.eye(2, dtype=dtype), ratings)
+    assert loss.stats.positives_per_anchor * 2 == expected
+
+
+def test_jaccard_reads_label_rows_as_zero_and_one():
+    lists = [[0, 1], [1, 2], [3]]
+    w = weights("jaccard", lists, threshold=0.0)
+    assert w[0].tolist() == pytest.approx([0, 1 / 3, 0])
+    assert torch.equal(w, positive_weights("jaccard", LabelRows.from_lists(lists, 4).dense(), threshold=0.0))
+
+
+def test_knn_by_hand():
+    lists = [[0, 1, 2], [0, 1], [2], [3]]
+    assert weights("knn", lists)[0].tolist() == pytest.approx([0, 2 / 3, 1 / 3, 0])
+    assert weights("knn", lists, dynamic=False)[0].tolist() == [0, 0.5, 0.5, 0]
+
+
+@pytest.mark.parametrize("name", ["all", "any", "mulsupcon", "simdis", "knn", "jaccard"])
+def test_dense_labels_equal_label_rows(name, rows):
+    sparse = LabelRows.from_lists([sorted(s) for s in rows.sets], rows.width)
+    for dense in (sparse.dense(), sparse.dense().bool(), sparse.dense().long()):
+        assert torch.equal(positive_weights(name, sparse), positive_weights(name, dense))

@@ -1,0 +1,78 @@
+import math
+
+import pytest
+import torch
+
+from mlcl.losses import ConstantTemperature, LearnedTemperature, ScheduledTemperature, build_loss
+
+
+@pytest.mark.parametrize("temperature", [ConstantTemperature(0.07), ScheduledTemperature(0.07, 1.0)])
+def test_what_is_not_learned_is_no_parameter(temperature):
+    assert list(temperature.parameters()) == []
+    assert temperature.value().item() == 0.07
+    assert temperature.value().shape == ()
+
+
+def test_linear_schedule():
+    temperature = ScheduledTemperature(0.5, 0.1, "linear")
+    seen = []
+    for fraction in (0.0, 0.25, 1.0, 1.5, -1.0):
+        temperature.set_progress(fraction)
+        seen.append(temperature.value().item())
+    assert seen == pytest.approx([0.5, 0.4, 0.1, 0.1, 0.5])
+
+
+def test_cosine_schedule():
+    temperature = ScheduledTemperature(0.5, 0.1, "cosine")
+    seen = []
+    for fraction in (0.0, 0.25, 0.5, 1.0):
+        temperature.set_progress(fraction)
+        seen.append(temperature.value().item())
+    assert seen == pytest.approx([0.5, 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2, 0.3, 0.1])
+
+
+def test_schedule_reaches_the_loss(rows):
+    loss = build_loss("supcon", temperature=ScheduledTemperature(0.5, 0.1))
+    loss.temperature.set_progress(1.0)
+    expected = build_loss("supcon", temperature=0.1)(rows.z, rows.labels("supcon"))
+    assert loss(rows.z, rows.labels("supcon")).item() == pytest.approx(expected.item(), rel=1e-14)
+
+
+def test_only_a_schedule_listens():
+    for temperature in (ConstantTemperature(0.2), LearnedTemperature(0.2)):
+        temperature.set_progress(1.0)
+        assert temperature.value().item() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["supcon", "simdis", "knn"])
+def test_learned_temperature_has_the_right_gradient(name, rows):
+    temperature = LearnedTemperature(0.4).double()
+    loss = build_loss(name, temperature=temperature)
+
+    def value(log_tau):
+        return torch.func.functional_call(loss, {"temperature.log_tau": log_tau}, (rows.z, rows.labels(name)))
+
+    start = temperature.log_tau.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(value, (start,))
+    assert list(dict(loss.named_parameters())) == ["temperature.log_tau"]
+
+
+def test_the_schedules_position_is_in_the_state():
+    first, second = ScheduledTemperature(0.5, 0.1), ScheduledTemperature(0.5, 0.1)
+    first.set_progress(0.7)
+    second.load_state_dict(first.state_dict())
+    assert second.value() == first.value()
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.1, math.nan, math.inf, True, "0.1", None])
+def test_a_temperature_is_above_zero(bad):
+    for make in (ConstantTemperature, LearnedTemperature, lambda t: ScheduledTemperature(0.1, t)):
+        with pytest.raises(ValueError, match="above 0"):
+            make(bad)
+    with pytest.raises(ValueError, match="above 0"):
+        build_loss("supcon", temperature=bad)
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(ValueError, match="allowed: linear, cosine"):
+        ScheduledTemperature(0.1, 0.2, "step")

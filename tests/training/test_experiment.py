@@ -1,0 +1,224 @@
+"""A run: what it learns, what it leaves, what it never reads; stopped and resumed at any step."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from builders import tiny_job
+from safetensors.torch import load_file
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.training.context import Context
+from mlcl.training.events import Diverged, Stopped
+from mlcl.training.experiment import run_experiment
+from mlcl.training.material import Material
+
+CPU = Context(torch.device("cpu"))
+
+
+def run(job, home, folder, events=None, **how):
+    listener = (events if events is not None else []).append
+    return run_experiment(Material.of(job, home), folder=folder, context=CPU, listener=listener, **how)
+
+
+def weights(folder):
+    return load_file(folder / "model" / "weights.safetensors")
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def without_times(metrics):
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def test_a_run_learns_and_leaves_its_figures_and_files(data, tmp_path):
+    events = []
+    outcome = run(tiny_job(data, epochs=12), tmp_path, tmp_path / "run", events)
+    for name in ("val/accuracy", "test/accuracy", "knn/test/accuracy", "knn_best/val/accuracy"):
+        assert outcome.metrics[name] > 0.9, name
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == without_times(outcome.metrics)
+    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    assert table.num_rows == 96
+    assert table["split"].to_pylist().count("test") == 24
+    assert [event.kind for event in events][0] == "start"
+    assert events[-1].kind == "end"
+    assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+def test_losses_fall_and_every_head_is_watched(data, tmp_path):
+    events = []
+    run(tiny_job(data, epochs=8), tmp_path, tmp_path / "run", events, test=False)
+    logged = [event.metrics for event in events if "train/loss" in event.metrics]
+    assert logged[-1]["train/loss"] < 0.7 * logged[0]["train/loss"]
+    assert {
+        "train/heads/detail/loss",
+        "train/heads/topic/positives_per_anchor",
+        "train/heads/topic/without_positive",
+        "train/heads/topic/temperature",
+        "train/classifier/loss",
+        "train/lr",
+        "train/data_wait",
+        "train/rows_per_second",
+    } <= logged[0].keys()
+    assert logged[0]["train/heads/topic/temperature"] == pytest.approx(0.5)
+    steps = [event.step for event in events if event.metrics]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 5, 11])
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(data, tmp_path, stop_at):
+    job = tiny_job(data, checkpoint_every=2)
+    whole_events, events = [], []
+    whole = run(job, tmp_path, tmp_path / "whole", whole_events)
+    steps = []
+
+    def stop():
+        steps.append(1)
+        return len(steps) == stop_at
+
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "parts", events, should_stop=stop)
+    assert not (tmp_path / "parts" / "result.json").exists()
+    resumed = run(job, tmp_path, tmp_path / "parts", events)
+    assert resumed.resumed
+    assert not whole.resumed
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert without_times(resumed.metrics) == without_times(whole.metrics)
+    assert train_curve(events) == train_curve(whole_events)
+
+
+def train_curve(events):
+    timing = ("train/rows_per_second", "train/data_wait")
+    return [
+        (event.step, {k: v for k, v in event.metrics.items() if k not in timing})
+        for event in events
+        if event.kind in ("step", "validation") and event.metrics
+    ]
+
+
+def test_the_seed_decides_the_bits(data, tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run(tiny_job(data, seed=seed, epochs=1), tmp_path, tmp_path / name, test=False)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_the_test_split_is_read_once_and_only_where_asked(data, tmp_path, monkeypatch):
+    opened, read = [], []
+    split, targets = Dataset.split, Material.targets
+    monkeypatch.setattr(Dataset, "split", lambda self, name: opened.append(name) or split(self, name))
+    monkeypatch.setattr(Material, "targets", lambda self, s: read.append(s.name) or targets(self, s))
+    outcome = run(tiny_job(data, epochs=1), tmp_path, tmp_path / "search", test=False)
+    assert "test" not in opened
+    assert not any("test/" in name for name in outcome.metrics)
+    read.clear()
+    run(tiny_job(data, epochs=1), tmp_path, tmp_path / "final")
+    # Rows carry targets along; the last reading is the measurement, after all of validation's.
+    assert read[-2:] == ["test", "test"]
+    assert read.count("test") == 2
+
+
+TWO_PHASE = (
+    "objective.heads.detail.weight=1",
+    "objective.heads.topic.weight=0",
+    "objective.classifier.weight=0",
+)
+
+
+def test_two_phases_train_the_encoder_then_probe(data, tmp_path):
+    events = []
+    job = tiny_job(data, *TWO_PHASE, epochs=10)
+    outcome = run(job, tmp_path, tmp_path / "run", events)
+    assert outcome.metrics["test/accuracy"] > 0.9
+    assert not any(name.startswith("objective.classifier") for name in weights(tmp_path / "run"))
+    assert "linear probe" in [event.note for event in events]
+    validation = next(event for event in events if event.kind == "validation")
+    assert "knn/val/accuracy" in validation.metrics
+    assert "val/accuracy" not in validation.metrics
+
+
+@pytest.mark.parametrize(
+    ("overrides", "metric"),
+    [
+        (
+            (
+                "objective.classifier={loss: bce, labels: tags}",
+                "objective.heads.detail={loss: simdis, labels: tags, weight: 0.3}",
+                "evaluation.metric=val/micro_f1",
+            ),
+            "test/micro_f1",
+        ),
+        (
+            (
+                "objective.classifier={loss: cross_entropy, labels: ratings}",
+                "objective.heads.detail={loss: jaccard, labels: ratings, weight: 0.3, options: {threshold: 0.3}}",
+                "objective.heads.topic={loss: supcon, labels: ratings.word, weight: 0.1}",
+            ),
+            "test/accuracy_word",
+        ),
+        (
+            (
+                "objective.classifier={loss: bce, labels: tags, weight: 1}",
+                "objective.heads={n: {loss: knn, labels: tags, temperature: 10, projection: {kind: identity}}}",
+                "evaluation.metric=knn/val/micro_f1",
+            ),
+            "knn/test/micro_f1",
+        ),
+        (
+            (
+                "objective.heads.detail={loss: simclr, weight: 0.1, temperature: {learned: 0.2}}",
+                "objective.heads.topic={loss: mulsupcon, labels: detail, weight: 0.1, "
+                "temperature: {schedule: cosine, start: 1, end: 0.1}}",
+            ),
+            "test/accuracy",
+        ),
+    ],
+)
+def test_every_kind_of_task_and_head(data, tmp_path, overrides, metric):
+    outcome = run(tiny_job(data, *overrides, epochs=12), tmp_path, tmp_path / "run")
+    assert outcome.metrics[metric] > 0.7
+
+
+def test_scheduled_and_learned_temperatures_move(data, tmp_path):
+    events = []
+    job = tiny_job(
+        data,
+        "objective.heads.detail.temperature={learned: 0.2}",
+        "objective.heads.topic.temperature={schedule: linear, start: 1, end: 0.1}",
+    )
+    run(job, tmp_path, tmp_path / "run", events, test=False)
+    curves = [event.metrics for event in events if "train/loss" in event.metrics]
+    assert curves[0]["train/heads/detail/temperature"] != curves[-1]["train/heads/detail/temperature"]
+    scheduled = [metrics["train/heads/topic/temperature"] for metrics in curves]
+    assert scheduled == sorted(scheduled, reverse=True)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(data, tmp_path):
+    job = tiny_job(data, "train.lr=1e30", "train.warmup=0", "train.optimizer=sgd")
+    with pytest.raises(Diverged, match=r"step \d+ \(epoch \d+\), in .*labels|rows"):
+        run(job, tmp_path, tmp_path / "run")
+
+
+def test_a_checkpoint_of_something_else_is_refused(data, tmp_path):
+    job = tiny_job(data, epochs=1)
+    run(job, tmp_path, tmp_path / "run", test=False)
+    with pytest.raises(UserError, match="checkpoint of something else"):
+        run(tiny_job(data, epochs=2), tmp_path, tmp_path / "run")
+
+
+def test_bf16_trains(data, tmp_path):
+    outcome = run(tiny_job(data, precision="bf16", epochs=8), tmp_path, tmp_path / "run", test=False)
+    assert outcome.metrics["val/accuracy"] > 0.7
+
+
+def test_a_subset_is_what_is_trained_on(data, tmp_path):
+    job = tiny_job(data, "data.subset={per_class: 3}", epochs=1)
+    material = Material.of(job, tmp_path)
+    assert len(material.train) == 12
+    run(job, tmp_path, tmp_path / "run", test=False)
+    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    assert table["split"].to_pylist().count("train") == 12

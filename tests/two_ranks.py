@@ -1,0 +1,95 @@
+"""What each of two processes does for tests/losses/test_distributed.py; importable by a spawned child."""
+
+import contextlib
+from datetime import timedelta
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LearnedTemperature, build_loss
+
+COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast", "all_gather_object")
+
+
+class Model(nn.Module):
+    """A linear encoder and a loss with a learned temperature, all in float64."""
+
+    def __init__(self, dim, name, options, reduction, normalize=False, gather=False):
+        super().__init__()
+        self.encoder = nn.Linear(dim, 3, bias=False).double()
+        nn.init.orthogonal_(self.encoder.weight, generator=torch.Generator().manual_seed(0))
+        temperature = LearnedTemperature(0.3).double()
+        self.loss = build_loss(
+            name,
+            temperature=temperature,
+            reduction=reduction,
+            normalize=normalize,
+            gather=gather,
+            **options,
+        )
+
+    def forward(self, x, labels, sample_ids):
+        return self.loss(self.encoder(x), labels, sample_ids)
+
+    def gradients(self):
+        return [parameter.grad.clone() for parameter in self.parameters()]
+
+
+def take(labels, rows):
+    if labels is None:
+        return None
+    return labels.take(rows) if isinstance(labels, LabelRows) else labels[rows]
+
+
+def work(rank, world, folder, jobs):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=60),
+    )
+    answers = [_answer(rank, job) for job in jobs]
+    torch.save(
+        {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank)}, f"{folder}/{rank}.pt"
+    )
+    dist.destroy_process_group()
+
+
+def _local(rank, job):
+    start = sum(job["split"][:rank])
+    rows = torch.arange(start, start + job["split"][rank])
+    return job["x"][rows], take(job["labels"], rows), take(job["samples"], rows)
+
+
+def _answer(rank, job):
+    model = Model(job["x"].shape[1], *job["loss"], gather=True)
+    # Kept by name: without the wrapper its averaging of gradients is gone too.
+    wrapped = DistributedDataParallel(model)
+    value = wrapped(*_local(rank, job))
+    value.sum().backward()
+    return {"value": value.detach(), "gradients": model.gradients(), "anchors": model.loss.stats.anchors}
+
+
+def _alone(rank, job):
+    """gather=False beside other processes: no collective, and the value of the own rows."""
+    model = Model(job["x"].shape[1], *job["loss"], gather=False)
+    with contextlib.ExitStack() as stack:
+        for name in COLLECTIVES:
+            stack.enter_context(mock.patch.object(dist, name, side_effect=AssertionError(name)))
+        value = model(*_local(rank, job))
+        value.backward()
+    return {"value": value.detach(), "gradients": model.gradients()}
+
+
+def _widths(rank):
+    try:
+        build_loss("any", gather=True)(torch.eye(2), LabelRows.from_lists([[0], [0]], 1 + rank))
+    except ValueError as error:
+        return str(error)
+    return "no error"
