@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from builders import text_dataset
 
 # Before any library reads them: no telemetry, no hub, no stray configuration of the person who tests.
 for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RAY_ADDRESS", "MLCL_HOME"):
@@ -15,3 +16,9 @@ os.environ["RAY_memory_monitor_refresh_ms"] = "0"
 def root() -> Path:
     """The clone."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """A small prepared data set of texts, see builders.text_dataset."""
+    return text_dataset(tmp_path_factory.mktemp("data") / "tiny")

@@ -35,9 +35,9 @@ def without_times(metrics):
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
-def test_a_run_learns_and_leaves_its_figures_and_files(data, tmp_path):
+def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
     events = []
-    outcome = run(tiny_job(data, epochs=12), tmp_path, tmp_path / "run", events)
+    outcome = run(tiny_job(tiny, epochs=12), tmp_path, tmp_path / "run", events)
     for name in ("val/accuracy", "test/accuracy", "knn/test/accuracy", "knn_best/val/accuracy"):
         assert outcome.metrics[name] > 0.9, name
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == without_times(outcome.metrics)
@@ -49,9 +49,9 @@ def test_a_run_learns_and_leaves_its_figures_and_files(data, tmp_path):
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
-def test_losses_fall_and_every_head_is_watched(data, tmp_path):
+def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
     events = []
-    run(tiny_job(data, epochs=8), tmp_path, tmp_path / "run", events, test=False)
+    run(tiny_job(tiny, epochs=8), tmp_path, tmp_path / "run", events, test=False)
     logged = [event.metrics for event in events if "train/loss" in event.metrics]
     assert logged[-1]["train/loss"] < 0.7 * logged[0]["train/loss"]
     assert {
@@ -70,8 +70,8 @@ def test_losses_fall_and_every_head_is_watched(data, tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 5, 11])
-def test_a_stopped_and_resumed_run_ends_with_the_same_bits(data, tmp_path, stop_at):
-    job = tiny_job(data, checkpoint_every=2)
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
+    job = tiny_job(tiny, checkpoint_every=2)
     whole_events, events = [], []
     whole = run(job, tmp_path, tmp_path / "whole", whole_events)
     steps = []
@@ -100,23 +100,23 @@ def train_curve(events):
     ]
 
 
-def test_the_seed_decides_the_bits(data, tmp_path):
+def test_the_seed_decides_the_bits(tiny, tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run(tiny_job(data, seed=seed, epochs=1), tmp_path, tmp_path / name, test=False)
+        run(tiny_job(tiny, seed=seed, epochs=1), tmp_path, tmp_path / name, test=False)
     assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
-def test_the_test_split_is_read_once_and_only_where_asked(data, tmp_path, monkeypatch):
+def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkeypatch):
     opened, read = [], []
     split, targets = Dataset.split, Material.targets
     monkeypatch.setattr(Dataset, "split", lambda self, name: opened.append(name) or split(self, name))
     monkeypatch.setattr(Material, "targets", lambda self, s: read.append(s.name) or targets(self, s))
-    outcome = run(tiny_job(data, epochs=1), tmp_path, tmp_path / "search", test=False)
+    outcome = run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "search", test=False)
     assert "test" not in opened
     assert not any("test/" in name for name in outcome.metrics)
     read.clear()
-    run(tiny_job(data, epochs=1), tmp_path, tmp_path / "final")
+    run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "final")
     # Rows carry targets along; the last reading is the measurement, after all of validation's.
     assert read[-2:] == ["test", "test"]
     assert read.count("test") == 2
@@ -129,9 +129,9 @@ TWO_PHASE = (
 )
 
 
-def test_two_phases_train_the_encoder_then_probe(data, tmp_path):
+def test_two_phases_train_the_encoder_then_probe(tiny, tmp_path):
     events = []
-    job = tiny_job(data, *TWO_PHASE, epochs=10)
+    job = tiny_job(tiny, *TWO_PHASE, epochs=10)
     outcome = run(job, tmp_path, tmp_path / "run", events)
     assert outcome.metrics["test/accuracy"] > 0.9
     assert not any(name.startswith("objective.classifier") for name in weights(tmp_path / "run"))
@@ -178,15 +178,15 @@ def test_two_phases_train_the_encoder_then_probe(data, tmp_path):
         ),
     ],
 )
-def test_every_kind_of_task_and_head(data, tmp_path, overrides, metric):
-    outcome = run(tiny_job(data, *overrides, epochs=12), tmp_path, tmp_path / "run")
+def test_every_kind_of_task_and_head(tiny, tmp_path, overrides, metric):
+    outcome = run(tiny_job(tiny, *overrides, epochs=12), tmp_path, tmp_path / "run")
     assert outcome.metrics[metric] > 0.7
 
 
-def test_scheduled_and_learned_temperatures_move(data, tmp_path):
+def test_scheduled_and_learned_temperatures_move(tiny, tmp_path):
     events = []
     job = tiny_job(
-        data,
+        tiny,
         "objective.heads.detail.temperature={learned: 0.2}",
         "objective.heads.topic.temperature={schedule: linear, start: 1, end: 0.1}",
     )
@@ -197,26 +197,26 @@ def test_scheduled_and_learned_temperatures_move(data, tmp_path):
     assert scheduled == sorted(scheduled, reverse=True)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(data, tmp_path):
-    job = tiny_job(data, "train.lr=1e30", "train.warmup=0", "train.optimizer=sgd")
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(tiny, tmp_path):
+    job = tiny_job(tiny, "train.lr=1e30", "train.warmup=0", "train.optimizer=sgd")
     with pytest.raises(Diverged, match=r"step \d+ \(epoch \d+\), in .*labels|rows"):
         run(job, tmp_path, tmp_path / "run")
 
 
-def test_a_checkpoint_of_something_else_is_refused(data, tmp_path):
-    job = tiny_job(data, epochs=1)
+def test_a_checkpoint_of_something_else_is_refused(tiny, tmp_path):
+    job = tiny_job(tiny, epochs=1)
     run(job, tmp_path, tmp_path / "run", test=False)
     with pytest.raises(UserError, match="checkpoint of something else"):
-        run(tiny_job(data, epochs=2), tmp_path, tmp_path / "run")
+        run(tiny_job(tiny, epochs=2), tmp_path, tmp_path / "run")
 
 
-def test_bf16_trains(data, tmp_path):
-    outcome = run(tiny_job(data, precision="bf16", epochs=8), tmp_path, tmp_path / "run", test=False)
+def test_bf16_trains(tiny, tmp_path):
+    outcome = run(tiny_job(tiny, precision="bf16", epochs=8), tmp_path, tmp_path / "run", test=False)
     assert outcome.metrics["val/accuracy"] > 0.7
 
 
-def test_a_subset_is_what_is_trained_on(data, tmp_path):
-    job = tiny_job(data, "data.subset={per_class: 3}", epochs=1)
+def test_a_subset_is_what_is_trained_on(tiny, tmp_path):
+    job = tiny_job(tiny, "data.subset={per_class: 3}", epochs=1)
     material = Material.of(job, tmp_path)
     assert len(material.train) == 12
     run(job, tmp_path, tmp_path / "run", test=False)

@@ -1,0 +1,141 @@
+"""`mlcl run`: done, stopped, killed, gone on with, failed; and the store read back."""
+
+import os
+import signal
+import time
+
+import pytest
+import yaml
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def checkpoint(mlcl):
+    return next(iter(mlcl.home.glob("runs/*/checkpoint.pt")), None)
+
+
+def without_times(metrics):
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def test_a_run_end_to_end(mlcl):
+    answer = mlcl("run", mlcl.job, "--json", "train.epochs=8")
+    assert answer.status == 0, answer.err
+    report = answer.json
+    assert report["state"] == "COMPLETE"
+    assert report["metrics"]["test/accuracy"] > 0.8
+    (run,) = mlcl.runs()
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["mlcl.state"] == "COMPLETE"
+    assert run.data.tags["mlcl.id"] == report["id"]
+    assert run.data.params["objective.heads.topic.temperature"] == "0.5"
+    assert run.data.metrics["test/accuracy"] == report["metrics"]["test/accuracy"]
+    steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, "train/loss")]
+    assert steps == [3 * epoch for epoch in range(1, 9)]
+    artifacts = {a.path for a in mlcl.client.list_artifacts(run.info.run_id)}
+    assert {"job.yaml", "result.json", "embeddings.parquet", "model"} <= artifacts
+
+
+def test_the_printed_table_and_the_way_to_the_dashboard(mlcl):
+    answer = mlcl("run", mlcl.job, "train.epochs=1")
+    assert answer.status == 0
+    assert "knn_best/accuracy" in answer.out
+    assert "mlflow ui --backend-store-uri sqlite:///" in answer.out
+    assert "epoch 1/1" in answer.err
+
+
+def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
+    settings = ("train.epochs=60", "train.seed=5", "--json")
+    process = mlcl.start("run", mlcl.job, *settings)
+    wait_for(lambda: checkpoint(mlcl))
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert '"state": "STOPPED"' in out
+    (run,) = mlcl.runs()
+    assert (run.info.status, run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+    again = mlcl("run", mlcl.job, *settings)
+    assert again.status == 0, again.err
+    assert again.json["resumed"]
+    (run,) = mlcl.runs()
+    assert (run.info.status, run.data.tags["mlcl.state"]) == ("FINISHED", "COMPLETE")
+    whole = mlcl("run", mlcl.job, *settings, "--fresh")
+    assert without_times(whole.json["metrics"]) == without_times(again.json["metrics"])
+    assert len(mlcl.runs()) == 2
+
+
+def test_killed_and_gone_on_with_without_a_doubled_metric(mlcl):
+    settings = ("train.epochs=60", "train.checkpoint_every=7", "--json")
+    process = mlcl.start("run", mlcl.job, *settings)
+    wait_for(lambda: checkpoint(mlcl))
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    answer = mlcl("run", mlcl.job, *settings)
+    assert answer.status == 0, answer.err
+    assert answer.json["resumed"]
+    (run,) = mlcl.runs()
+    for metric in ("train/loss", "val/accuracy"):
+        steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, metric)]
+        assert steps == [3 * epoch for epoch in range(1, 61)], metric
+    assert not list(mlcl.home.rglob("*.partial"))
+
+
+def test_a_diverging_run_is_failed_everywhere(mlcl):
+    answer = mlcl("run", mlcl.job, "--json", "train.lr=1e30", "train.optimizer=sgd", "train.warmup=0")
+    assert answer.status == 3
+    assert answer.json["state"] == "FAILED"
+    assert "loss is not finite at step" in answer.json["reason"]
+    (run,) = mlcl.runs()
+    assert (run.info.status, run.data.tags["mlcl.state"]) == ("FAILED", "FAILED")
+    assert "not finite" in run.data.tags["mlcl.reason"]
+    retried = mlcl("run", mlcl.job, "--json", "train.lr=1e30", "train.optimizer=sgd", "train.warmup=0")
+    assert not retried.json["resumed"]
+
+
+def test_two_workers_are_one_run(mlcl):
+    settings = ("encoder.dropout=0", "train.epochs=3", "--json")
+    one = mlcl("run", mlcl.job, *settings)
+    two = mlcl("run", mlcl.job, "train.workers=2", *settings)
+    assert two.status == 0, two.err
+    for metric in ("val/accuracy", "test/accuracy", "knn/test/accuracy"):
+        assert two.json["metrics"][metric] == pytest.approx(one.json["metrics"][metric], abs=0.05)
+    runs = {run.data.params["train.workers"]: run for run in mlcl.runs()}
+    losses = [
+        [m.value for m in mlcl.client.get_metric_history(runs[n].info.run_id, "train/loss")] for n in "12"
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert runs["2"].data.tags["mlcl.state"] == "COMPLETE"
+
+
+def test_two_workers_stop_together_and_go_on(mlcl):
+    settings = ("train.epochs=400", "train.workers=2", "--json")
+    process = mlcl.start("run", mlcl.job, *settings)
+    wait_for(lambda: checkpoint(mlcl))
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert '"state": "STOPPED"' in out
+    again = mlcl("run", mlcl.job, "train.epochs=400", "train.workers=2", "--json", timeout=280)
+    assert again.status == 0, again.err
+    assert again.json["resumed"]
+    (run,) = mlcl.runs()
+    assert run.data.tags["mlcl.state"] == "COMPLETE"
+
+
+def test_a_dry_run_and_a_printed_config_start_nothing(mlcl):
+    plan = mlcl("run", mlcl.job, "--dry-run", "--json").json
+    assert plan["training"] == {
+        "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1
+    }  # fmt: skip
+    printed = mlcl("run", mlcl.job, "--print-config", "train.epochs=9")
+    mlcl.write_job(yaml.safe_load(printed.out))
+    assert mlcl("run", mlcl.job, "--dry-run", "--json").json["training"]["epochs"] == 9
+    assert not (mlcl.home / "mlflow.db").exists()
+    assert not (mlcl.home / "runs").exists()

@@ -1,0 +1,50 @@
+"""Which interrupted run is gone on with."""
+
+from dataclasses import replace
+
+from mlcl.service.folders import RunFolder, RunFolders, RunRecord
+from mlcl.tracking import State
+
+
+def record(folder, state, job="j", data="d"):
+    folder.write(RunRecord(folder.path.name, "x", job, data, state, "m", "uri", "now"))
+    return folder
+
+
+def test_an_interrupted_run_of_the_same_job_and_data_is_found(tmp_path):
+    folders = RunFolders(tmp_path)
+    for state in (State.COMPLETE, State.FAILED, State.PRUNED):
+        record(folders.new(), state)
+    record(folders.new(), State.STOPPED, job="other")
+    record(folders.new(), State.STOPPED, data="other")
+    assert folders.unfinished("j", "d") is None
+    stopped = record(folders.new(), State.STOPPED)
+    assert folders.unfinished("j", "d").path == stopped.path
+
+
+def test_a_run_that_another_process_holds_is_not(tmp_path):
+    folders = RunFolders(tmp_path)
+    running = record(folders.new(), State.RUNNING)
+    with running.owned() as mine:
+        assert mine
+        assert folders.unfinished("j", "d") is None
+        with RunFolder(running.path).owned() as second:
+            assert not second
+    assert folders.unfinished("j", "d").path == running.path
+
+
+def test_a_damaged_record_is_no_run(tmp_path):
+    folder = RunFolders(tmp_path).new()
+    folder.path.mkdir(parents=True)
+    for content in ("", "{", '{"id": "x"}', '{"state": "ODD"}'):
+        (folder.path / "run.json").write_text(content)
+        assert folder.record is None
+    assert RunFolders(tmp_path).unfinished("j", "d") is None
+
+
+def test_a_record_changes_state_whole(tmp_path):
+    folder = record(RunFolders(tmp_path).new(), State.RUNNING)
+    before = folder.record
+    folder.set_state(State.COMPLETE)
+    assert folder.record == replace(before, state=State.COMPLETE)
+    assert [p.name for p in folder.path.iterdir()] == ["run.json"]

@@ -1,0 +1,76 @@
+import pickle
+
+import pytest
+import torch
+
+from mlcl.errors import UserError
+from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
+from mlcl.training.seeding import rng_state, seed_all, set_rng_state
+
+IDENTITY = {"job_hash": "j", "fingerprint": "f"}
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "deep" / "checkpoint.pt"
+    save_checkpoint(path, {**IDENTITY, "model": {"w": torch.arange(3.0)}})
+    state = load_checkpoint(path, **IDENTITY)
+    assert torch.equal(state["model"]["w"], torch.arange(3.0))
+    assert [p.name for p in path.parent.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_failing_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, {**IDENTITY, "step": 1})
+
+    def full_disk(state, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(path, {**IDENTITY, "step": 2})
+    assert load_checkpoint(path, **IDENTITY)["step"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize("key", ["job_hash", "fingerprint"])
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, key):
+    save_checkpoint(tmp_path / "c.pt", IDENTITY)
+    with pytest.raises(UserError, match="checkpoint of something else") as caught:
+        load_checkpoint(tmp_path / "c.pt", **{**IDENTITY, key: "other"})
+    assert (caught.value.key, caught.value.allowed) == (key, "other")
+
+
+def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
+    path = tmp_path / "c.pt"
+    save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1000)})
+    whole = path.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], b"not a checkpoint"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="not a readable checkpoint"):
+            load_checkpoint(path, **IDENTITY)
+
+    class Hostile:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    torch.save({"version": 1, **IDENTITY, "x": Hostile()}, path)
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_checkpoint(path, **IDENTITY)
+    path.write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_checkpoint(path, **IDENTITY)
+    assert not (tmp_path / "ran").exists()
+    torch.save({"version": 99, **IDENTITY}, path)
+    with pytest.raises(UserError, match="another checkpoint format"):
+        load_checkpoint(path, **IDENTITY)
+
+
+def test_random_state_is_restored_and_ranks_differ():
+    seed_all(3, rank=0)
+    state = rng_state()
+    first = torch.rand(4)
+    set_rng_state(state)
+    assert torch.equal(torch.rand(4), first)
+    seed_all(3, rank=1)
+    assert not torch.equal(torch.rand(4), first)

@@ -1,0 +1,58 @@
+"""What does not fit the data is one error with the job's key, before anything starts."""
+
+import pytest
+from builders import tiny_job
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.training.checks import check_job
+from mlcl.training.material import Material
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "text"),
+    [
+        (["objective.heads.detail.labels=detial"], "objective.heads.detail.labels", "did you mean detail"),
+        (["objective.heads.detail.labels=tags"], "objective.heads.detail.labels", "does not take this kind"),
+        (["objective.heads.detail.labels=path"], "objective.heads.detail.labels", "does not take this kind"),
+        (["objective.heads.detail.options={penalty: x}"], "objective.heads.detail.options", "penalty"),
+        (["objective.classifier.labels=tags"], "objective.classifier", "does not fit"),
+        (["objective.classifier.loss=bce"], "objective.classifier", "does not fit"),
+        (["objective.classifier.labels=none"], "objective.classifier.labels", "no such label space"),
+        (["encoder={name: cnn_image}"], "encoder.name", "reads images"),
+        (["evaluation.metric=val/acuracy"], "evaluation.metric", "did you mean accuracy"),
+        (["evaluation.metric=val/micro_f1"], "evaluation.metric", "no such metric"),
+        (["evaluation.metric=knn/val/accuracy", "evaluation.knn=null"], "evaluation.metric", "needs evaluation.knn"),
+        (["data.subset={n: 3, labels: nope}"], "data.subset.labels", "no such label space"),
+        (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
+    ],
+)  # fmt: skip
+def test_a_job_that_does_not_fit_the_data(tiny, overrides, key, text):
+    with pytest.raises(UserError) as caught:
+        check_job(tiny_job(tiny, *overrides), Dataset.open(tiny).info)
+    assert caught.value.key == key
+    assert text in caught.value.line()
+
+
+def test_the_task_follows_the_classifier(tiny):
+    info = Dataset.open(tiny).info
+    assert check_job(tiny_job(tiny), info) == "single"
+    bce = ("objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/map")
+    assert check_job(tiny_job(tiny, *bce), info) == "multi_label"
+    aspects = ("objective.classifier.labels=ratings", "evaluation.metric=val/accuracy_word")
+    assert check_job(tiny_job(tiny, *aspects), info) == "aspects"
+
+
+def test_more_samples_than_there_are(tiny, tmp_path):
+    with pytest.raises(UserError, match=r"data\.subset\.n"):
+        Material.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
+
+
+def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
+    import torch
+
+    from mlcl.training.context import pick_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="no GPU is visible"):
+        pick_device("cuda")

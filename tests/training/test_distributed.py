@@ -1,0 +1,41 @@
+"""Two processes train as one: the same weights, and a stop that all of them follow."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from builders import tiny_job
+from safetensors.torch import load_file
+from training_ranks import equal_rank, float64_weights, resume_rank
+
+OVERRIDES = (
+    "encoder.dropout=0",
+    "train.epochs=2",
+    "train.batch_size=10",  # 48 rows: the last batch of an epoch is smaller, and ranks hold unequal shares
+    "objective.heads.topic.temperature={learned: 0.3}",
+    "objective.heads.detail={loss: simdis, labels: tags, weight: 0.2, reduction: mean_valid}",
+)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_train_as_one_process(tiny, tmp_path, world):
+    one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home")
+    mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), OVERRIDES), nprocs=world)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(world)]
+    for name, expected in one["weights"].items():
+        for rank in ranks:
+            assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=1e-11), name
+    assert ranks[0]["curve"] == pytest.approx(one["curve"], abs=1e-11)
+
+
+def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
+    mp.spawn(resume_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    whole, parts = json.loads((tmp_path / "outcomes.json").read_text())
+    timed = {name for name in whole if name.startswith("time/")}
+    assert {k: v for k, v in whole.items() if k not in timed} == {
+        k: v for k, v in parts.items() if k not in timed
+    }
+    left, right = (load_file(Path(tmp_path) / name / "model" / "weights.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(left[name], right[name]) for name in left)

@@ -1,0 +1,46 @@
+import pytest
+import torch
+from torch import nn
+
+from mlcl.training.optim import build_optimizer, build_schedule, parameter_groups
+
+
+def test_only_matrices_decay():
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    decayed, plain = parameter_groups(model, 0.1)
+    assert [p.shape for p in decayed["params"]] == [(4, 3)]
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
+    assert len(plain["params"]) == 3
+
+
+def factors(name, steps, warmup):
+    optimizer = build_optimizer(nn.Linear(2, 2), "sgd", 1.0, 0.0, 0.9)
+    schedule = build_schedule(optimizer, name, steps, warmup)
+    values = []
+    for _ in range(steps):
+        values.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return values
+
+
+def test_warm_up_then_cosine():
+    values = factors("cosine", 100, 0.05)
+    assert values[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert values[5] == pytest.approx(1.0)
+    assert values[52] == pytest.approx(0.5, abs=0.01)
+    assert values[-1] < 0.001
+    assert values[5:] == sorted(values[5:], reverse=True)
+
+
+def test_constant_after_warm_up_and_no_warm_up():
+    assert factors("constant", 10, 0.2) == pytest.approx([0.5, 1.0, *[1.0] * 8])
+    assert factors("cosine", 4, 0.0)[0] == 1.0
+
+
+def test_both_optimisers_are_pytorchs():
+    model = nn.Linear(2, 2)
+    assert isinstance(build_optimizer(model, "adamw", 0.1, 0.1, 0.9), torch.optim.AdamW)
+    sgd = build_optimizer(model, "sgd", 0.1, 0.1, 0.8)
+    assert isinstance(sgd, torch.optim.SGD)
+    assert sgd.param_groups[0]["momentum"] == 0.8

@@ -1,0 +1,86 @@
+"""What each process does for tests/training/test_distributed.py; importable by a spawned child."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from builders import tiny_job
+
+from mlcl.config import job_hash
+from mlcl.training.build import build_loop, build_model
+from mlcl.training.context import Context
+from mlcl.training.events import Stopped
+from mlcl.training.experiment import run_experiment
+from mlcl.training.material import Material
+from mlcl.training.seeding import seed_all
+
+
+def start(rank, world, folder, name):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/{name}",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=120),
+    )
+
+
+def float64_weights(job, home):
+    """The weights after training in float64, from whatever process group is up."""
+    context, material = Context.current("cpu"), Material.of(job, home)
+    seed_all(job.train.seed)
+    model = build_model(job, material.dataset.info, material.vocabulary_size).double()
+    curve = []
+    loop = build_loop(
+        job,
+        model,
+        material.rows(material.train),
+        context,
+        checkpoint=None,
+        identity={"job_hash": job_hash(job), "fingerprint": material.fingerprint},
+        listener=lambda event: curve.append(event.metrics.get("train/loss")),
+        validate=dict,
+        should_stop=lambda: False,
+    )
+    loop.run()
+    return {"weights": model.state_dict(), "curve": [x for x in curve if x is not None]}
+
+
+def equal_rank(rank, world, folder, data, overrides):
+    start(rank, world, folder, "equal")
+    answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
+    torch.save(answer, f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def resume_rank(rank, world, folder, data):
+    """A whole run; and one that rank 1 asks to stop at its third step, then goes on."""
+    start(rank, world, folder, "resume")
+    job, home, context = tiny_job(Path(data)), Path(folder) / "home", Context.current("cpu")
+    asked = []
+
+    def stop():
+        asked.append(rank)
+        return rank == 1 and len(asked) == 3
+
+    def run(name, **how):
+        return run_experiment(
+            Material.of(job, home),
+            folder=Path(folder) / name,
+            context=context,
+            listener=lambda _: None,
+            **how,
+        )
+
+    outcomes = [run("whole")]
+    try:
+        run("parts", should_stop=stop)
+    except Stopped:
+        outcomes.append(run("parts"))
+    if rank == 0:
+        metrics = [outcome.metrics for outcome in outcomes]
+        (Path(folder) / "outcomes.json").write_text(json.dumps(metrics))
+    dist.destroy_process_group()
