@@ -5,6 +5,8 @@ import os
 # Before Ray is imported anywhere: neither usage statistics nor logger files that nobody asked for.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+# Ctrl-C is ours: Tune's handler would end the sweep without saying that it was asked to.
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 # Train polls its workers at this interval; the default of 2 s would be added to short runs.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 # Tune's own tables would land on standard output, which is for results; verbose=0 silences the old kind only.

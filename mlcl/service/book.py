@@ -85,6 +85,9 @@ class Book:
         trial = self.trials[run_id]
         if trial.state is not State.RUNNING:
             return trial
+        if state is State.FAILED and not reason:
+            # The trial wrote down why before it ended, unless its process was killed.
+            reason = self._tracker.reason(run_id) or "its process died"
         trial.state, trial.score, trial.reason = state, score, reason
         if state is State.COMPLETE:
             trial.metrics = json.loads((trial.folder / RESULT).read_text())

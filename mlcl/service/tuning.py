@@ -75,18 +75,11 @@ class _Closer(DriverOnly, Callback):
         self._close(trial, state, result.get(SCORE))
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._close(trial, State.FAILED, None, reason=_reason(trial))
+        self._close(trial, State.FAILED, None)
 
-    def _close(self, trial: Any, state: State, score: float | None, reason: str = "") -> None:
+    def _close(self, trial: Any, state: State, score: float | None) -> None:
         run_id = json.loads(trial.config["payload"])["run_id"]
-        self._closed(self._book.close(run_id, state, score, reason))
-
-
-def _reason(trial: Any) -> str:
-    error = trial.get_pickled_error() or trial.get_error()
-    cause = getattr(error, "cause", None) or error
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    return lines[-1] if lines else "the trial's process died"
+        self._closed(self._book.close(run_id, state, score))
 
 
 def run_trials(

@@ -98,6 +98,10 @@ class Tracker:
         self.client.set_tag(run_id, "mlcl.state", State.RUNNING.value)
         return RunLog(self.client, run_id, attached=True)
 
+    def reason(self, run_id: str) -> str:
+        """Why a run failed, as it wrote itself; empty where it did not."""
+        return str(self.client.get_run(run_id).data.tags.get("mlcl.reason", ""))
+
     def register(self, name: str, run_id: str, artifact: str, alias: str) -> str:
         """A new version of the registered model `name` from a run's artifact folder, under an alias."""
         try:

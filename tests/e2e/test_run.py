@@ -83,7 +83,8 @@ def test_killed_and_gone_on_with_without_a_doubled_metric(mlcl):
     (run,) = mlcl.runs()
     for metric in ("train/loss", "val/accuracy"):
         steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, metric)]
-        assert steps == [3 * epoch for epoch in range(1, 61)], metric
+        # Sorted: what the kill had left undelivered is logged later, so its timestamps are later too.
+        assert sorted(steps) == [3 * epoch for epoch in range(1, 61)], metric
     assert not list(mlcl.home.rglob("*.partial"))
 
 
@@ -115,14 +116,14 @@ def test_two_workers_are_one_run(mlcl):
 
 
 def test_two_workers_stop_together_and_go_on(mlcl):
-    settings = ("train.epochs=400", "train.workers=2", "--json")
+    settings = ("train.epochs=150", "train.workers=2", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
     wait_for(lambda: checkpoint(mlcl))
-    os.kill(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert '"state": "STOPPED"' in out
-    again = mlcl("run", mlcl.job, "train.epochs=400", "train.workers=2", "--json", timeout=280)
+    again = mlcl("run", mlcl.job, "train.epochs=150", "train.workers=2", "--json", timeout=280)
     assert again.status == 0, again.err
     assert again.json["resumed"]
     (run,) = mlcl.runs()

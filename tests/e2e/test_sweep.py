@@ -96,7 +96,7 @@ def test_a_stopped_sweep_leaves_nothing_running(mlcl):
     while not list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")):
         assert time.monotonic() < end
         time.sleep(0.2)
-    os.kill(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert '"state": "STOPPED"' in out
