@@ -9,7 +9,7 @@ for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RAY_ADDRESS", "MLCL_HOME")
     os.environ.pop(name, None)
 os.environ["HF_HUB_OFFLINE"] = "1"
 # The suite shares the machine with itself: Ray must not kill trials because other tests use memory.
-os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (Ray's own spelling)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,8 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(
         "experiment: x\ndata: {path: here}\nencoder: {name: cnn_image}\n"
-        "objective: {classifier: {loss: bce, labels: y, weight: 1}}\ntrain: {epochs: 3, batch_size: 4, lr: 1e-3}\n"
+        "objective: {classifier: {loss: bce, labels: y, weight: 1}}\n"
+        "train: {epochs: 3, batch_size: 4, lr: 1e-3}\n"
     )
     job = load_job(path, ["train.epochs=5", "data.subset={n: 10}"])
     assert (job.train.epochs, job.data.subset.n, job.train.lr) == (5, 10, 0.001)

@@ -22,9 +22,7 @@ SPACE = {
 
 def study_of(folder):
     path = folder / "study.journal"
-    return optuna.load_study(
-        study_name=folder.name, storage=JournalStorage(JournalFileBackend(str(path)))
-    )
+    return optuna.load_study(study_name=folder.name, storage=JournalStorage(JournalFileBackend(str(path))))
 
 
 def test_a_sweep_end_to_end(mlcl):
@@ -34,7 +32,17 @@ def test_a_sweep_end_to_end(mlcl):
     tree["objective"]["heads"] = {}
     baseline.write_text(yaml.safe_dump(tree))
     answer = mlcl(
-        "sweep", mlcl.job, space, "--trials", 5, "--seeds", 2, "--baseline", baseline, "--json", "train.epochs=6"
+        "sweep",
+        mlcl.job,
+        space,
+        "--trials",
+        5,
+        "--seeds",
+        2,
+        "--baseline",
+        baseline,
+        "--json",
+        "train.epochs=6",
     )
     assert answer.status == 0, answer.err
     report = answer.json
@@ -75,9 +83,7 @@ def test_a_sweep_end_to_end(mlcl):
 def test_failing_trials_are_failed_with_their_reason(mlcl):
     space = mlcl.folder / "space.yaml"
     space.write_text(yaml.safe_dump({"space": {"train.lr": {"choice": [1e30, 1e31]}}}))
-    answer = mlcl(
-        "sweep", mlcl.job, space, "--trials", 2, "--json", "train.optimizer=sgd", "train.warmup=0"
-    )
+    answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "--json", "train.optimizer=sgd", "train.warmup=0")
     assert answer.status == 3
     report = answer.json
     assert report["state"] == "FAILED"

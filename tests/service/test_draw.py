@@ -86,7 +86,5 @@ def test_a_job_within_the_space_is_a_point_that_draws_the_job_again():
     ],
 )
 def test_a_job_outside_the_space_is_no_point(job):
-    outside = space(
-        Parameter("lr", Float(1e-4, 1e-1, log=True)), Parameter("w", Simplex(KEYS[:2], 0.1, 0.6))
-    )
+    outside = space(Parameter("lr", Float(1e-4, 1e-1, log=True)), Parameter("w", Simplex(KEYS[:2], 0.1, 0.6)))
     assert point_of(outside, job) is None

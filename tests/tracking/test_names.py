@@ -7,7 +7,11 @@ from mlcl.tracking import params_of, provenance
 
 def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
     params = params_of(
-        tiny_job(tmp_path, "objective.heads.detail.temperature=0.01", "objective.heads.topic.temperature={learned: 1}")
+        tiny_job(
+            tmp_path,
+            "objective.heads.detail.temperature=0.01",
+            "objective.heads.topic.temperature={learned: 1}",
+        )
     )
     assert params["objective.heads.detail.temperature"] == "0.01"
     assert params["log10.objective.heads.detail.temperature"] == "-2.0"
@@ -20,7 +24,9 @@ def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
 
 def git(folder, *arguments):
     subprocess.run(
-        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", folder, *arguments], check=True, capture_output=True
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", folder, *arguments],
+        check=True,
+        capture_output=True,
     )
 
 

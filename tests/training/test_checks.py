@@ -22,7 +22,11 @@ from mlcl.training.material import Material
         (["encoder={name: cnn_image}"], "encoder.name", "reads images"),
         (["evaluation.metric=val/acuracy"], "evaluation.metric", "did you mean accuracy"),
         (["evaluation.metric=val/micro_f1"], "evaluation.metric", "no such metric"),
-        (["evaluation.metric=knn/val/accuracy", "evaluation.knn=null"], "evaluation.metric", "needs evaluation.knn"),
+        (
+            ["evaluation.metric=knn/val/accuracy", "evaluation.knn=null"],
+            "evaluation.metric",
+            "needs evaluation.knn",
+        ),
         (["data.subset={n: 3, labels: nope}"], "data.subset.labels", "no such label space"),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
     ],

@@ -37,5 +37,7 @@ def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, t
     assert {k: v for k, v in whole.items() if k not in timed} == {
         k: v for k, v in parts.items() if k not in timed
     }
-    left, right = (load_file(Path(tmp_path) / name / "model" / "weights.safetensors") for name in ("whole", "parts"))
+    left, right = (
+        load_file(Path(tmp_path) / name / "model" / "weights.safetensors") for name in ("whole", "parts")
+    )
     assert all(torch.equal(left[name], right[name]) for name in left)

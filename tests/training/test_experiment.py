@@ -44,7 +44,7 @@ def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
     table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
     assert table.num_rows == 96
     assert table["split"].to_pylist().count("test") == 24
-    assert [event.kind for event in events][0] == "start"
+    assert events[0].kind == "start"
     assert events[-1].kind == "end"
     assert not list((tmp_path / "run").rglob("*.partial"))
 
@@ -155,7 +155,8 @@ def test_two_phases_train_the_encoder_then_probe(tiny, tmp_path):
         (
             (
                 "objective.classifier={loss: cross_entropy, labels: ratings}",
-                "objective.heads.detail={loss: jaccard, labels: ratings, weight: 0.3, options: {threshold: 0.3}}",
+                "objective.heads.detail={loss: jaccard, labels: ratings, weight: 0.3, "
+                "options: {threshold: 0.3}}",
                 "objective.heads.topic={loss: supcon, labels: ratings.word, weight: 0.1}",
             ),
             "test/accuracy_word",
@@ -163,7 +164,8 @@ def test_two_phases_train_the_encoder_then_probe(tiny, tmp_path):
         (
             (
                 "objective.classifier={loss: bce, labels: tags, weight: 1}",
-                "objective.heads={n: {loss: knn, labels: tags, temperature: 10, projection: {kind: identity}}}",
+                "objective.heads={n: {loss: knn, labels: tags, temperature: 10, "
+                "projection: {kind: identity}}}",
                 "evaluation.metric=knn/val/micro_f1",
             ),
             "knn/test/micro_f1",

@@ -46,10 +46,7 @@ def test_aspects_are_classified_each_and_averaged_over_known_ones():
     targets = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
     logits = linear(Z)
     terms = [
-        F.cross_entropy(logits[i, a], targets[i, a])
-        for i in range(6)
-        for a in range(2)
-        if targets[i, a] >= 0
+        F.cross_entropy(logits[i, a], targets[i, a]) for i in range(6) for a in range(2) if targets[i, a] >= 0
     ]
     assert Classifier(linear, 1.0)(Z, targets).item() == pytest.approx(
         torch.stack(terms).mean().item(), rel=1e-6
