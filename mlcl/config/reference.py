@@ -28,8 +28,8 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-SPACE_KINDS = """A space file has `space` and `search`. `space` maps key paths of the job (`*` stands for one part) to
-one of these kinds:
+SPACE_KINDS = """A space file has `space` and `search`. `space` maps key paths of the job to one of these
+kinds; `*` in a path stands for one part of it.
 
 | kind | meaning |
 |---|---|
