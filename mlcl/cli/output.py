@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -15,8 +16,10 @@ from rich.table import Table
 
 from mlcl.errors import UserError
 
+PLAIN_WIDTH = 140
+"""Columns of a table where the output is no terminal."""
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
-results = Console(highlight=False)
+results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 class Exit(IntEnum):

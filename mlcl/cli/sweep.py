@@ -120,6 +120,13 @@ def _confirmation_table(report: SweepReport) -> Table:
         f"test/{name}": "test",
         f"knn_best/test/{name}": "test + kNN",
     }
+    # Coarser levels of a hierarchy, where the classes have one: what the coarse heads are for.
+    coarse = {metric for group in report.confirmations for trial in group.seeds for metric in trial.metrics}
+    columns |= {
+        metric: f"test, {metric.removeprefix('test/accuracy_')}"
+        for metric in sorted(coarse)
+        if metric.startswith("test/accuracy_")
+    }
     for title in columns.values():
         table.add_column(title, justify="right")
     table.add_column("MLflow run", overflow="fold")

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from mlcl.config import KnnConfig, ProbeConfig
 from mlcl.config.space import default_mode
-from mlcl.data import LabelSpace
+from mlcl.data import LabelSpace, Split
 from mlcl.evaluation import Setting, blend, evaluate, linear_probe, predict, search
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embed import embed
+from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
 from mlcl.training.neighbours import Datastore, Predictor, setting_of
 from mlcl.training.objective import ContrastiveModel, Labels
@@ -43,6 +44,7 @@ class Assessor:
         self._validation = material.dataset.split("validation")
         self._validation_rows = material.rows(self._validation)
         self._train_rows = material.rows(material.train)
+        self._parents = parents(material.dataset, material.job.objective.classifier.labels)
 
     def quick(self) -> dict[str, float]:
         """Validation during training: the classifier's; in two phases the neighbours' alone."""
@@ -51,13 +53,13 @@ class Assessor:
         metrics: dict[str, float] = {}
         model = self._classify(val_MD) if joint else None
         if model is not None:
-            metrics |= self._metrics("val", model, self._validation_targets)
+            metrics |= self._metrics("val", model, self._validation)
         if model is None or self._config.metric.startswith("knn/"):
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._datastore(self._embed(self._train_rows))
             votes = store.votes(store.retrieve(val_MD, setting.k), setting)
             mixed = votes if model is None else blend(votes, model, setting.lambda_)
-            metrics |= self._metrics("knn/val", mixed, self._validation_targets)
+            metrics |= self._metrics("knn/val", mixed, self._validation)
         return metrics
 
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Assessment | None:
@@ -74,7 +76,7 @@ class Assessor:
             tell("test")
             split = self._material.dataset.split("test")
             embeddings["test"] = self._embed(self._material.rows(split))
-            self._measure(assessment, predictors, "test", "test", self._material.targets(split))
+            self._measure(assessment, predictors, "test", split)
         return assessment if self._context.is_main else None
 
     def _select(self, assessment: Assessment, tell: Callable[[str], None]) -> dict[str, Predictor]:
@@ -89,22 +91,17 @@ class Assessor:
         if self._config.knn is not None:
             tell("neighbours")
             predictors |= self._neighbours(self._config.knn, assessment, predictors[""])
-        self._measure(assessment, predictors, "validation", "val", self._validation_targets)
+        self._measure(assessment, predictors, "val", self._validation)
         return predictors
 
     def _measure(
-        self,
-        assessment: Assessment,
-        predictors: dict[str, Predictor],
-        split: str,
-        name: str,
-        targets: Labels,
+        self, assessment: Assessment, predictors: dict[str, Predictor], name: str, split: Split
     ) -> None:
         for prefix, predictor in predictors.items():
-            probabilities = predictor(assessment.embeddings[split])
-            assessment.metrics |= self._metrics(f"{prefix}{name}", probabilities, targets)
+            probabilities = predictor(assessment.embeddings[split.name])
+            assessment.metrics |= self._metrics(f"{prefix}{name}", probabilities, split)
             if not prefix:
-                assessment.probabilities[split] = probabilities
+                assessment.probabilities[split.name] = probabilities
 
     def _neighbours(
         self, config: KnnConfig, assessment: Assessment, model: Predictor
@@ -169,10 +166,12 @@ class Assessor:
         logits: Tensor = classifier.linear(embedding_MD.to(self._context.device)).float().cpu()
         return logits.sigmoid() if self._material.task == "multi_label" else logits.softmax(-1)
 
-    def _metrics(self, prefix: str, probabilities: Tensor, targets: Labels) -> dict[str, float]:
+    def _metrics(self, prefix: str, probabilities: Tensor, split: Split) -> dict[str, float]:
+        targets = self._material.targets(split)
         values = evaluate(
             self._material.task, probabilities, targets, self._config.threshold, self._space.aspects
         )
+        values |= coarse_accuracy(probabilities, split, self._parents)
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
     def _datastore(self, train_ND: Tensor) -> Datastore:
