@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from builders import tiny_job
+from ranks import finish
 
 from mlcl.config import job_hash
 from mlcl.training.build import build_loop, build_model
@@ -53,7 +54,7 @@ def equal_rank(rank, world, folder, data, overrides):
     start(rank, world, folder, "equal")
     answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
     torch.save(answer, f"{folder}/rank{rank}.pt")
-    dist.destroy_process_group()
+    finish(rank, world, folder)
 
 
 def resume_rank(rank, world, folder, data):
@@ -83,4 +84,4 @@ def resume_rank(rank, world, folder, data):
     if rank == 0:
         metrics = [outcome.metrics for outcome in outcomes]
         (Path(folder) / "outcomes.json").write_text(json.dumps(metrics))
-    dist.destroy_process_group()
+    finish(rank, world, folder)

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
 from mlcl import __version__
 from mlcl.cli import data, run, sweep
-from mlcl.cli.output import Exit, fail
+from mlcl.cli.output import Exit, fail, print_json
 from mlcl.errors import UserError
 
 app = typer.Typer(
@@ -48,5 +49,10 @@ def main() -> None:
     except UserError as error:
         sys.exit(fail(error, as_json="--json" in sys.argv))
     except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
         sys.exit(Exit.STOPPED)
+    except Exception as error:
+        # A fault of ours or of the machine's: the whole trace, and still one document for machines.
+        traceback.print_exc()
+        if "--json" in sys.argv:
+            print_json({"error": {"problem": f"{type(error).__name__}: {error}"}})
+        sys.exit(Exit.FAILED)

@@ -140,7 +140,8 @@ def _mean(group: Confirmation, metric: str) -> str:
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
+    missing = f" ({len(values)} of {len(group.seeds)} seeds)" if len(values) < len(group.seeds) else ""
+    return f"{statistics.fmean(values):.4f}{spread}{missing}"
 
 
 def settings_text(settings: Any) -> str:

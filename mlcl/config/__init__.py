@@ -17,7 +17,7 @@ from mlcl.config.job import (
     job_hash,
 )
 from mlcl.config.load import apply_overrides, load_job, parse_override, read_yaml
-from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig, Simplex, Space, load_space
+from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig, Simplex, Space, corners, load_space
 
 __all__ = [
     "AugmentConfig",
@@ -39,6 +39,7 @@ __all__ = [
     "Space",
     "TrainConfig",
     "apply_overrides",
+    "corners",
     "dump_job",
     "flatten",
     "job_hash",

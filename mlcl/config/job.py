@@ -8,7 +8,15 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 LossName = Literal["simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
@@ -134,14 +142,29 @@ class LearnedTemperature(Section):
     learned: Positive
 
 
+def _temperature_kind(value: Any) -> str:
+    """Which alternative a temperature is meant to be, so that an error speaks of that one alone."""
+    if isinstance(value, Mapping):
+        return "<learned>" if any(str(key).startswith("learn") for key in value) else "<schedule>"
+    if isinstance(value, (TemperatureSchedule, LearnedTemperature)):
+        return "<learned>" if isinstance(value, LearnedTemperature) else "<schedule>"
+    return "<number>"
+
+
+TemperatureConfig = Annotated[
+    Annotated[Positive, Tag("<number>")]
+    | Annotated[TemperatureSchedule, Tag("<schedule>")]
+    | Annotated[LearnedTemperature, Tag("<learned>")],
+    Discriminator(_temperature_kind),
+]
+
+
 class HeadConfig(Section):
     """One contrastive head: a loss on a projection, over one label space."""
 
     loss: LossName
     labels: str | None = Field(None, description="label space; simclr takes none")
-    temperature: Positive | TemperatureSchedule | LearnedTemperature = Field(
-        0.1, description="a number, {schedule, start, end} or {learned}"
-    )
+    temperature: TemperatureConfig = Field(0.1, description="a number, {schedule, start, end} or {learned}")
     weight: NonNegative = Field(1.0, description="its share of the objective (alpha; gamma for knn)")
     projection: ProjectionConfig = ProjectionConfig()
     normalize: bool | None = Field(None, description="unit length before the loss; default: all but knn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,10 @@ def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
+# YAML 1.1 takes 1e-4, which has no dot, for text.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
@@ -103,7 +108,13 @@ def load_job(
     tree = read_yaml(source) if isinstance(source, (str, Path)) else dict(source)
     if not isinstance(overrides, Mapping):
         overrides = dict(parse_override(text) for text in overrides)
-    return validate(JobConfig, apply_overrides(tree, overrides), file)
+    try:
+        return validate(JobConfig, apply_overrides(tree, overrides), file)
+    except UserError as error:
+        # The file has no part in what an override got wrong.
+        if error.key is None or error.key not in overrides:
+            raise
+        raise UserError(error.problem, key=error.key, found=error.found, allowed=error.allowed) from None
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
@@ -119,7 +130,7 @@ def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | 
     detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     keys = [str(part) for part in detail["loc"]]
     known = _keys_at(model, keys[:-1])
-    path = [key for key in keys if key not in _TAGS and not key.startswith("function-")]
+    path = [key for i, key in enumerate(keys) if key not in _TAGS or (i and keys[i - 1] == "heads")]
     dotted = ".".join(path) or None
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     if detail["type"] == "extra_forbidden":
@@ -144,8 +155,7 @@ def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | 
 # What pydantic adds to a location where a union was tried: not keys of the file.
 _TAGS = {
     "cnn_text", "cnn_image", "resnet18", "resnet50", "transformer",
-    "TemperatureSchedule", "LearnedTemperature", "float", "constrained-float",
-    "literal['remainder']",
+    "<number>", "<schedule>", "<learned>", "float", "constrained-float", "literal['remainder']",
 }  # fmt: skip
 
 

@@ -23,6 +23,20 @@ POSTHOC = {
 """Keys that are answered after training from one retrieval, and the grid that answers each."""
 POSTHOC_POINTS = 21
 """Points that a continuous post-hoc range is scored at."""
+FIXED = (
+    "experiment",
+    "data.source",
+    "data.path",
+    "data.options",
+    "data.split_seed",
+    "train.seed",
+    "train.workers",
+    "train.device",
+    "train.threads",
+    "evaluation.metric",
+    "evaluation.threshold",
+)
+"""Keys that all trials of a sweep share: otherwise their scores could not be compared."""
 KINDS = ("float", "log_float", "int", "choice", "simplex")
 
 
@@ -102,6 +116,8 @@ def load_space(path: str | Path, job: JobConfig) -> Space:
     """The space of a file, wildcards resolved against `job`. Raises UserError."""
     parsed = validate(_SpaceFile, read_yaml(path), path)
     known = list(flatten(dump_job(job)))
+    if not parsed.space:
+        raise UserError("names nothing to vary", file=path, key="space")
     parameters: list[Parameter] = []
     posthoc: dict[str, tuple[Any, ...]] = {}
     for pattern, spec in parsed.space.items():
@@ -110,6 +126,9 @@ def load_space(path: str | Path, job: JobConfig) -> Space:
             posthoc[POSTHOC[pattern]] = _grid(path, pattern, kind, value)
             continue
         keys = _matches(path, pattern, known)
+        for key in keys:
+            if key.startswith(FIXED):
+                raise UserError("all trials share this key", file=path, key=f"space.{pattern}", found=key)
         if kind == "simplex":
             parameters.append(Parameter(pattern, _simplex(path, pattern, value, keys)))
         else:
@@ -226,9 +245,8 @@ def _no_overlap(path: str | Path, parameters: list[Parameter]) -> None:
             seen.add(key)
 
 
-def _check_corners(path: str | Path, space: Space, job: JobConfig) -> None:
-    """Every end of every range must make a valid job, so that no trial dies of its own settings."""
-    tree = dump_job(job)
+def corners(space: Space) -> list[dict[str, Any]]:
+    """Overrides at the ends of all ranges, and every choice in turn: where a space can break a job."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     for parameter in space.parameters:
@@ -244,7 +262,13 @@ def _check_corners(path: str | Path, space: Space, job: JobConfig) -> None:
     choices = [
         {p.name: value} for p in space.parameters if isinstance(p.domain, Choice) for value in p.domain.values
     ]
-    for corner in [low, high, dict(space.posthoc), *({**high, **c} for c in choices)]:
+    return [low, high, dict(space.posthoc), *({**high, **choice} for choice in choices)]
+
+
+def _check_corners(path: str | Path, space: Space, job: JobConfig) -> None:
+    """Every end of every range must make a valid job, so that no trial dies of its own settings."""
+    tree = dump_job(job)
+    for corner in corners(space):
         try:
             load_job(tree, corner)
         except UserError as error:

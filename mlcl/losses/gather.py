@@ -72,9 +72,7 @@ def gather_embeddings(z_ND: Tensor, counts: Sequence[int], group: Group | None) 
 def gather_labels(labels: Labels, counts: Sequence[int], group: Group | None) -> Labels:
     """Labels of all ranks. Raises ValueError where ranks differ in the width of their rows."""
     if isinstance(labels, Tensor):
-        # Not every backend carries bool.
-        plain = labels.to(torch.uint8) if labels.dtype == torch.bool else labels
-        return gather_tensor(plain, counts, group)
+        return gather_tensor(labels, counts, group)
     widths = row_counts(labels.width, labels.device, group)
     if len(set(widths)) > 1:
         raise ValueError(f"label rows of different widths on the ranks: {widths}")

@@ -5,6 +5,8 @@ import os
 # Before Ray is imported anywhere: neither usage statistics nor logger files that nobody asked for.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+# Relative paths of a job mean the same in every process: actors stay in the folder of the command.
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 # Ctrl-C is ours: Tune's handler would end the sweep without saying that it was asked to.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 # Train polls its workers at this interval; the default of 2 s would be added to short runs.

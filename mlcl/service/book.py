@@ -43,6 +43,8 @@ class Book:
         self, tracker: Tracker, material: Material, source: Provenance, folder: Path, home: Path, score: str
     ) -> None:
         self.trials: dict[str, Trial] = {}
+        self._groups: list[RunLog] = []
+        self._owner = folder.name
         self._tracker, self._material, self._source = tracker, material, source
         self._folder, self._home, self._score = folder, home, score
 
@@ -57,9 +59,7 @@ class Book:
         test: bool,
     ) -> tuple[Trial, dict[str, Any]]:
         """A nested run for a training that is about to start, and the config for its actor."""
-        log = start_run(
-            self._tracker, job, self._material, name=label, parent=parent, tags=tags, source=self._source
-        )
+        log = self._start(label, job, parent, tags)
         trial = Trial(label, job, log, self._folder / "trials" / log.run_id, settings)
         self.trials[log.run_id] = trial
         config = trial_config(
@@ -75,9 +75,25 @@ class Book:
 
     def group(self, label: str, job: JobConfig, parent: str) -> RunLog:
         """A nested run that only holds others: the seeds of one confirmation."""
-        tags = {"mlcl.kind": "confirmation"}
+        log = self._start(label, job, parent, {"mlcl.kind": "confirmation"})
+        self._groups.append(log)
+        return log
+
+    def close_group(self, log: RunLog, state: State, reason: str = "") -> None:
+        """Ends a group."""
+        self._groups.remove(log)
+        log.finish(state, reason)
+
+    def _start(self, label: str, job: JobConfig, parent: str, tags: dict[str, str]) -> RunLog:
         return start_run(
-            self._tracker, job, self._material, name=label, parent=parent, tags=tags, source=self._source
+            self._tracker,
+            job,
+            self._material,
+            name=label,
+            owner=self._owner,
+            parent=parent,
+            tags=tags,
+            source=self._source,
         )
 
     def close(self, run_id: str, state: State, score: float | None = None, reason: str = "") -> Trial:
@@ -101,3 +117,5 @@ class Book:
         for run_id, trial in self.trials.items():
             if trial.state is State.RUNNING:
                 self.close(run_id, state, reason=reason)
+        for group in list(self._groups):
+            self.close_group(group, state, reason)

@@ -83,25 +83,32 @@ class RunFolder:
 
 
 class RunFolders:
-    """All run folders under one home."""
+    """All folders of one kind under one home: `runs` or `sweeps`."""
 
-    def __init__(self, home: Path) -> None:
-        self.root = home / "runs"
+    def __init__(self, home: Path, kind: str = "runs") -> None:
+        self.root = home / kind
 
     def new(self) -> RunFolder:
         """A folder under a new id; the folder is made when it is first written to."""
         return RunFolder(self.root / new_id())
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """The latest interrupted run of the same job on the same data that no process holds."""
-        for path in sorted(self.root.glob("mlcl-*"), reverse=True):
-            folder = RunFolder(path)
-            record = folder.record
-            if record is None or record.state not in RESUMABLE:
-                continue
+        """The latest run of the same job on the same data, if it was interrupted and no process holds it.
+
+        A later run that ended by itself settles it: an older interrupted one is not dug up again.
+        """
+        for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue
             with folder.owned() as free:
                 if free:
-                    return folder
+                    return folder if record.state in RESUMABLE else None
         return None
+
+    def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
+        """All runs with a readable record, the latest first."""
+        for path in sorted(self.root.glob("mlcl-*"), reverse=True):
+            folder = RunFolder(path)
+            record = folder.record
+            if record is not None:
+                yield folder, record

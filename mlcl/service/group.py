@@ -37,7 +37,7 @@ def run_group(
     home: Path,
     listener: Listener,
     should_stop: Callable[[], bool],
-) -> tuple[dict[str, float], bool]:
+) -> dict[str, float]:
     """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs.
 
     Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
@@ -52,6 +52,7 @@ def run_group(
                 "job": dump_job(job),
                 "folder": str(folder.resolve()),
                 "home": str(home.resolve()),
+                "uri": Tracker.uri_for(home),
                 "run_id": log.run_id,
                 "events": events,
             },
@@ -71,7 +72,8 @@ def run_group(
         raise Diverged(answer["reason"])
     if answer["ended"] == "bad input":
         raise UserError(answer["reason"])
-    return answer["metrics"], answer["resumed"]
+    metrics: dict[str, float] = answer["metrics"]
+    return metrics
 
 
 def _check_resources(job: JobConfig) -> bool:
@@ -131,8 +133,9 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
         context = Context.current(job.train.device)
         listener: Listener = _nothing
         if context.is_main:
-            log = Tracker(home).attach(config["run_id"])
-            assert log is not None
+            log = Tracker(home, config["uri"]).attach(config["run_id"])
+            if log is None:
+                raise RuntimeError(f"MLflow run {config['run_id']} is gone")
             listener = tell_all(mlflow_listener(log), _to_driver(config["events"]))
         outcome = run_experiment(
             Material.of(job, home, verify=False),
@@ -143,7 +146,7 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
         )
         if outcome is None:
             return {"ended": "elsewhere"}
-        return {"ended": "complete", "metrics": outcome.metrics, "resumed": outcome.resumed}
+        return {"ended": "complete", "metrics": outcome.metrics}
     except Stopped:
         return {"ended": "stopped"}
     except Diverged as error:

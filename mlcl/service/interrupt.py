@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -14,6 +14,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._shielded = False
 
     def __call__(self) -> bool:
         """Whether a stop has been asked for."""
@@ -23,9 +24,22 @@ class StopRequest:
         """Asks for a stop."""
         self._event.set()
 
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """While inside, not even a second signal interrupts: states are being written down."""
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+
+    def insists(self) -> bool:
+        """Whether another signal may interrupt what is going on."""
+        return self() and not self._shielded
+
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
+def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
     """While inside, SIGINT and SIGTERM set the request; a second signal raises KeyboardInterrupt.
 
     Outside of the main thread signals cannot be caught: then nothing is installed.
@@ -36,9 +50,11 @@ def stop_on_signal() -> Iterator[StopRequest]:
         return
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
-        if request():
+        if request.insists():
             raise KeyboardInterrupt
-        request.set()
+        if not request():
+            request.set()
+            announce("stopping; once more to insist")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

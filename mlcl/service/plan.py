@@ -10,12 +10,15 @@ from mlcl.data import EpochSampler
 from mlcl.service.sweep import SweepPlan, check_plan
 from mlcl.service.tuning import rungs
 from mlcl.tracking import Tracker
+from mlcl.training.context import pick_device
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.material import Material
 
 
 def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
     """The plan of one run. Checks everything; prepares the data set where that has not been done."""
+    if job.train.workers == 1:
+        pick_device(job.train.device)
     return _plan(Material.of(job, home)) | {
         "writes": {
             "folder": str(home / "runs" / "<run id>"),

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+
+from mlcl.errors import UserError
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds that a cluster's head may take to accept a connection."""
+
+
+def _reach(address: str) -> None:
+    """Raises UserError where nobody listens: Ray itself would wait without a word."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like: Ray knows where to look
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
+    except OSError as error:
+        raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})") from None
 
 
 @contextmanager
@@ -22,6 +39,7 @@ def ray_session(cpus: int = 1) -> Iterator[None]:
         return
     address = os.environ.get("RAY_ADDRESS")
     if address:
+        _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     else:
         # "local": a plain init would join whatever cluster an earlier session left behind.

@@ -10,11 +10,12 @@ import yaml
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
-from mlcl.service.interrupt import stop_on_signal
+from mlcl.service.interrupt import StopRequest, stop_on_signal
+from mlcl.service.orphans import close_orphans
 from mlcl.tracking import Provenance, RunLog, State, Tracker, mlflow_listener, params_of, provenance
-from mlcl.training.context import Context
+from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
-from mlcl.training.experiment import run_experiment
+from mlcl.training.experiment import CHECKPOINT, run_experiment
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.material import Material
 
@@ -45,17 +46,21 @@ def run_job(
     Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
     """
     material = Material.of(job, home)
+    if job.train.workers == 1:
+        pick_device(job.train.device)
     tracker = Tracker(home)
     folders = RunFolders(home)
-    folder = None if fresh else folders.unfinished(job_hash(job), material.fingerprint)
-    resumed = folder is not None
-    folder = folder or folders.new()
-    with folder.owned() as mine:
-        if not mine:  # another process took it up a moment ago
-            folder, resumed = folders.new(), False
-        log = _open(tracker, folder, material)
-        announce(f"{'going on with' if resumed else 'run'} {folder.path.name}")
-        return _guarded(material, folder, log, home, listener)
+    close_orphans(tracker, home)
+    with stop_on_signal(announce) as stop:
+        folder = None if fresh else folders.unfinished(job_hash(job), material.fingerprint)
+        folder = folder or folders.new()
+        with folder.owned() as mine:
+            if mine:
+                return _guarded(material, folder, tracker, home, listener, stop, announce)
+        # Another process took it up a moment ago.
+        folder = folders.new()
+        with folder.owned():
+            return _guarded(material, folder, tracker, home, listener, stop, announce)
 
 
 def _open(tracker: Tracker, folder: RunFolder, material: Material) -> RunLog:
@@ -65,7 +70,8 @@ def _open(tracker: Tracker, folder: RunFolder, material: Material) -> RunLog:
     if record is not None and record.tracking_uri == tracker.uri:
         log = tracker.attach(record.mlflow_run_id)
     if log is None:
-        log = start_run(tracker, material.job, material, name=folder.path.name, source=provenance(Path.cwd()))
+        name = folder.path.name
+        log = start_run(tracker, material.job, material, name=name, owner=name, source=provenance())
     folder.write(
         RunRecord(
             id=folder.path.name,
@@ -87,6 +93,7 @@ def start_run(
     material: Material,
     *,
     name: str,
+    owner: str,
     source: Provenance,
     parent: str | None = None,
     tags: dict[str, str] | None = None,
@@ -96,6 +103,7 @@ def start_run(
     log = tracker.start(
         job.experiment,
         name,
+        owner=owner,
         params=params_of(job),
         tags={
             "mlcl.id": name,
@@ -112,12 +120,25 @@ def start_run(
     return log
 
 
-def _guarded(material: Material, folder: RunFolder, log: RunLog, home: Path, listener: Listener) -> RunReport:
+def _guarded(
+    material: Material,
+    folder: RunFolder,
+    tracker: Tracker,
+    home: Path,
+    listener: Listener,
+    stop: StopRequest,
+    announce: Callable[[str], None],
+) -> RunReport:
     """Runs, and leaves neither the folder nor MLflow in RUNNING whatever happens."""
-    state, metrics, reason, resumed = State.FAILED, dict[str, float](), "", False
+    resumed = (folder.path / CHECKPOINT).exists()
+    with stop.shielded():
+        log = _open(tracker, folder, material)
+    announce(f"{'going on with' if resumed else 'run'} {folder.path.name}")
+    state, metrics, reason = State.FAILED, dict[str, float](), ""
     try:
-        metrics, resumed = _execute(material, folder.path, log, home, listener)
-        log.artifacts([folder.path / name for name in (RESULT, EMBEDDINGS, MODEL)])
+        metrics = _execute(material, folder.path, log, home, listener, stop)
+        with stop.shielded():
+            log.artifacts([folder.path / name for name in (RESULT, EMBEDDINGS, MODEL)])
         state = State.COMPLETE
     except (Stopped, KeyboardInterrupt):
         state = State.STOPPED
@@ -127,26 +148,25 @@ def _guarded(material: Material, folder: RunFolder, log: RunLog, home: Path, lis
         reason = f"{type(error).__name__}: {error}"
         raise
     finally:
-        log.finish(state, reason)
-        folder.set_state(state)
+        with stop.shielded():
+            folder.set_state(state)
+            log.finish(state, reason)
     return RunReport(folder.path.name, state, folder.path, log.run_id, metrics, resumed, reason)
 
 
 def _execute(
-    material: Material, folder: Path, log: RunLog, home: Path, listener: Listener
-) -> tuple[dict[str, float], bool]:
-    with stop_on_signal() as stop:
-        if material.job.train.workers > 1:
-            from mlcl.service.group import run_group  # Ray is loaded only where it is needed
+    material: Material, folder: Path, log: RunLog, home: Path, listener: Listener, stop: StopRequest
+) -> dict[str, float]:
+    if material.job.train.workers > 1:
+        from mlcl.service.group import run_group  # Ray is loaded only where it is needed
 
-            return run_group(material.job, folder, log, home, listener, stop)
-        context = Context.current(material.job.train.device)
-        outcome = run_experiment(
-            material,
-            folder=folder,
-            context=context,
-            listener=tell_all(mlflow_listener(log), listener),
-            should_stop=stop,
-        )
-        assert outcome is not None
-        return outcome.metrics, outcome.resumed
+        return run_group(material.job, folder, log, home, listener, stop)
+    outcome = run_experiment(
+        material,
+        folder=folder,
+        context=Context.current(material.job.train.device),
+        listener=tell_all(mlflow_listener(log), listener),
+        should_stop=stop,
+    )
+    assert outcome is not None
+    return outcome.metrics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +14,22 @@ from typing import Any
 import optuna
 import ray
 import yaml
+from mlflow.exceptions import MlflowException
 
-from mlcl.config import JobConfig, Space, dump_job, flatten, job_hash, load_job
+from mlcl.config import JobConfig, Space, corners, dump_job, flatten, job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.service.book import Book, Trial
 from mlcl.service.draw import draw, point_of
-from mlcl.service.folders import new_id
+from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.service.interrupt import StopRequest, stop_on_signal
+from mlcl.service.orphans import close_orphans
 from mlcl.service.searcher import OptunaSearcher, open_study
 from mlcl.service.session import ray_session
 from mlcl.service.tuning import build_scheduler, run_trials
 from mlcl.tracking import Provenance, RunLog, State, Tracker, provenance
+from mlcl.training.checks import check_job
+from mlcl.training.context import pick_device
+from mlcl.training.files import MODEL
 from mlcl.training.material import Material
 
 
@@ -86,7 +92,7 @@ class SweepPlan:
     def score(self) -> str:
         """The metric of a finished trial: the best over the free keys, where the space names some."""
         metric = self.space.metric
-        return f"knn_best/{metric}" if self.space.posthoc and metric.startswith("val/") else metric
+        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.space.posthoc else metric
 
     def search_job(self) -> JobConfig:
         """The job that all trials start from: selecting metric and post-hoc grid of the space."""
@@ -109,7 +115,13 @@ def check_plan(plan: SweepPlan, home: Path) -> Material:
             found=plan.job.train.workers,
             allowed=1,
         )
-    material = Material.of(plan.search_job(), home)
+    if not os.environ.get("RAY_ADDRESS"):
+        device = "cuda" if plan.gpus else plan.job.train.device
+        pick_device(device)
+    search_job = plan.search_job()
+    material = Material.of(search_job, home)
+    for corner in corners(plan.space):
+        check_job(load_job(dump_job(search_job), corner), material.dataset.info)
     for _, job in plan.baselines:
         Material.of(plan.with_grid(job), home)
     return material
@@ -118,37 +130,54 @@ def check_plan(plan: SweepPlan, home: Path) -> Material:
 def run_sweep(plan: SweepPlan, *, home: Path, announce: Callable[[str], None]) -> SweepReport:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     material = check_plan(plan, home)
-    tracker, source = Tracker(home), provenance(Path.cwd())
-    sweep_id = new_id()
-    folder = home / "sweeps" / sweep_id
-    folder.mkdir(parents=True)
-    log = _open_parent(plan, tracker, source, material, sweep_id)
-    book = Book(tracker, material, source, folder, home, plan.score)
+    tracker = Tracker(home)
+    close_orphans(tracker, home)
+    folder = RunFolders(home, "sweeps").new()
+    with stop_on_signal(announce) as stop, ray_session(), folder.owned():
+        packing = _packing(plan)
+        return _run(plan, material, tracker, folder, packing, stop, announce, home)
+
+
+def _run(
+    plan: SweepPlan,
+    material: Material,
+    tracker: Tracker,
+    folder: RunFolder,
+    packing: tuple[int, float],
+    stop: StopRequest,
+    announce: Callable[[str], None],
+    home: Path,
+) -> SweepReport:
+    """The sweep proper: whatever happens in it, nothing is left RUNNING."""
+    with stop.shielded():
+        source = provenance()
+        log = _open_parent(plan, tracker, source, material, folder)
+    book = Book(tracker, material, source, folder.path, home, plan.score)
     report = SweepReport(
-        sweep_id, State.FAILED, folder, log.run_id, plan.score, plan.space.mode, [], None, []
+        folder.path.name, State.FAILED, folder.path, log.run_id, plan.score, plan.space.mode, [], None, []
     )
-    announce(f"sweep {sweep_id}: {plan.trials} trials, score {plan.score} ({plan.space.mode})")
-    reason = ""
+    announce(f"sweep {report.id}: {plan.trials} trials, score {plan.score} ({plan.space.mode})")
+    reason = "no trial is complete"
     try:
-        with stop_on_signal() as stop, ray_session():
-            concurrent, gpus = _packing(plan)
-            session = _Session(plan, book, folder, log.run_id, concurrent, gpus, stop, announce)
-            report.best = session.search()
-            report.trials = list(book.trials.values())
-            if not stop():
-                report.confirmations = session.confirm(report.best)
-            report.state = _state(report, stop)
-        if report.state is State.COMPLETE:
-            report.registered = _register(plan, tracker, report)
+        session = _Session(plan, book, folder.path, log.run_id, *packing, stop, announce)
+        report.best = session.search()
+        report.trials = list(book.trials.values())
+        if not stop():
+            report.confirmations = session.confirm(report.best)
+        report.state = _state(report, stop)
     except KeyboardInterrupt:
         report.state = State.STOPPED
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         raise
     finally:
-        stopped = State.STOPPED if report.state is not State.FAILED else State.FAILED
-        book.close_open(stopped, "the sweep ended before it")
-        _conclude(report, log, reason)
+        with stop.shielded():
+            ended = State.STOPPED if report.state is State.STOPPED else State.FAILED
+            book.close_open(ended, "the sweep ended before it")
+            if report.state is State.COMPLETE:
+                report.registered = _register(plan, tracker, report)
+            folder.set_state(report.state)
+            _conclude(report, log, reason if report.state is State.FAILED else "")
     return report
 
 
@@ -159,14 +188,17 @@ def _state(report: SweepReport, stop: StopRequest) -> State:
 
 
 def _open_parent(
-    plan: SweepPlan, tracker: Tracker, source: Provenance, material: Material, sweep_id: str
+    plan: SweepPlan, tracker: Tracker, source: Provenance, material: Material, folder: RunFolder
 ) -> RunLog:
+    """The sweep's own run in MLflow, and the record by which a later command knows it."""
+    name = folder.path.name
     log = tracker.start(
         plan.job.experiment,
-        sweep_id,
+        name,
+        owner=name,
         params={"sweep.trials": str(plan.trials), "sweep.seeds": str(plan.seeds), "sweep.score": plan.score},
         tags={
-            "mlcl.id": sweep_id,
+            "mlcl.id": name,
             "mlcl.kind": "sweep",
             "mlcl.job_hash": job_hash(plan.job),
             "mlcl.data_fingerprint": material.fingerprint,
@@ -175,6 +207,18 @@ def _open_parent(
     )
     log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
     log.text(repr(plan.space), "space.txt")
+    folder.write(
+        RunRecord(
+            id=name,
+            experiment=plan.job.experiment,
+            job_hash=job_hash(plan.job),
+            fingerprint=material.fingerprint,
+            state=State.RUNNING,
+            mlflow_run_id=log.run_id,
+            tracking_uri=tracker.uri,
+            created=name.split("-", 1)[1],
+        )
+    )
     return log
 
 
@@ -273,11 +317,11 @@ class _Session:
         names = sorted({name for trial in group.seeds for name in trial.metrics})
         group.log.metrics({name: statistics.fmean(group.values(name)) for name in names}, step=0)
         if self.stop():
-            group.log.finish(State.STOPPED)
+            self.book.close_group(group.log, State.STOPPED)
         elif all(trial.state is State.COMPLETE for trial in group.seeds):
-            group.log.finish(State.COMPLETE)
+            self.book.close_group(group.log, State.COMPLETE)
         else:
-            group.log.finish(State.FAILED, "not every seed is complete")
+            self.book.close_group(group.log, State.FAILED, "not every seed is complete")
 
     def _run(self, count: int, **how: Any) -> None:
         done = 0
@@ -314,8 +358,15 @@ def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
 
 
 def _register(plan: SweepPlan, tracker: Tracker, report: SweepReport) -> str:
+    """Registers the best trial's model. A store that refuses it does not undo the sweep."""
     assert report.best is not None
-    return tracker.register(plan.job.experiment, report.best.run_id, "model", alias="best")
+    assert report.best.score is not None
+    try:
+        return tracker.register(
+            plan.job.experiment, report.best.run_id, MODEL, plan.score, report.best.score, plan.space.mode
+        )
+    except MlflowException as error:
+        return f"not registered: {error}"
 
 
 def _conclude(report: SweepReport, log: RunLog, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,8 @@ def run_trials(
 
     Actors are reused, so that imports are paid once per concurrent trial.
     """
+    # Failed trials are told in one line by the book; their traces are in their runs.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     payloads = [config["payload"] for config in configs or []]
     tuner = tune.Tuner(
         tune.with_resources(run_trial, {"cpu": cpus, "gpu": gpus}),

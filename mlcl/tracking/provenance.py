@@ -21,16 +21,22 @@ class Provenance:
     diff: str
 
 
-def provenance(folder: Path) -> Provenance:
-    """Of the git checkout around `folder`, where there is one, and of this interpreter and machine."""
+def provenance(*folders: Path) -> Provenance:
+    """Of this interpreter and machine, and of the first git checkout around one of `folders`.
+
+    By default the working folder's, with the jobs that are run, else that of this package's code.
+    """
     tags = {"mlcl.python": platform.python_version(), "mlcl.machine": platform.machine()}
     for name in ("mlcl", *LIBRARIES):
         try:
             tags[f"mlcl.version.{name}"] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
+    for folder in folders or (Path.cwd(), Path(__file__).parent):
+        commit = _git(folder, "rev-parse", "HEAD")
+        if commit is not None:
+            break
+    else:
         return Provenance(tags, "")
     diff = _git(folder, "diff", "HEAD") or ""
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard") or ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -18,11 +20,14 @@ from mlflow.exceptions import MlflowException
 from mlcl.errors import UserError
 from mlcl.tracking.names import MLFLOW_STATUS, State
 from mlcl.tracking.provenance import Provenance
+from mlcl.tracking.reach import KEY, reach
 
 # Making the tables of a new store is no news to anybody.
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
+BEST = "best"
+"""The alias of an experiment's best registered model."""
 BATCH = 100
 """Parameters in one request: MLflow's own limit."""
 
@@ -37,12 +42,16 @@ class Tracker:
         self.uri = uri or self.uri_for(home)
         self._local = self.uri.startswith("sqlite:")
         self._home = home.resolve()
-        self._home.mkdir(parents=True, exist_ok=True)
+        reach(self.uri, self._home)
         try:
-            self.client = MlflowClient(tracking_uri=self.uri)
-        except MlflowException as error:
+            # Two first commands at once would both make the tables.
+            with FileLock(self._home / ".tracking.lock"):
+                self.client = MlflowClient(tracking_uri=self.uri)
+                self.client.search_experiments(max_results=1)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
             raise UserError(
-                "tracking store cannot be opened", key="MLFLOW_TRACKING_URI", found=error
+                "tracking store cannot be used", key=KEY, found=f"{self.uri} ({reason})"
             ) from None
 
     @staticmethod
@@ -70,13 +79,18 @@ class Tracker:
         experiment: str,
         name: str,
         *,
+        owner: str,
         params: Mapping[str, str],
         tags: Mapping[str, str],
         source: Provenance | None = None,
         parent: str | None = None,
     ) -> RunLog:
-        """A new run with its parameters and where it comes from; `parent` nests it."""
-        all_tags = dict(source.tags if source else {}) | dict(tags) | {"mlcl.state": State.RUNNING.value}
+        """A new run with its parameters and where it comes from; `parent` nests it.
+
+        `owner` is the id of the run or sweep whose process answers for its state.
+        """
+        all_tags = dict(source.tags if source else {}) | dict(tags)
+        all_tags |= {"mlcl.owner": owner, "mlcl.state": State.RUNNING.value}
         if parent is not None:
             all_tags["mlflow.parentRunId"] = parent
         run = self.client.create_run(self.experiment(experiment), tags=all_tags, run_name=name)
@@ -98,26 +112,49 @@ class Tracker:
         self.client.set_tag(run_id, "mlcl.state", State.RUNNING.value)
         return RunLog(self.client, run_id, attached=True)
 
+    def running(self, experiment: str, id: str) -> list[str]:
+        """The MLflow runs that a run or sweep `id` left RUNNING: its own and all below it."""
+        where = f"attributes.status = 'RUNNING' and tags.`mlcl.owner` = '{id}'"
+        found = self.client.search_runs([self.experiment(experiment)], where)
+        return [run.info.run_id for run in found]
+
     def reason(self, run_id: str) -> str:
         """Why a run failed, as it wrote itself; empty where it did not."""
         return str(self.client.get_run(run_id).data.tags.get("mlcl.reason", ""))
 
-    def register(self, name: str, run_id: str, artifact: str, alias: str) -> str:
-        """A new version of the registered model `name` from a run's artifact folder, under an alias."""
+    def register(self, name: str, run_id: str, artifact: str, metric: str, score: float, mode: str) -> str:
+        """A new version of the registered model `name` from a run's artifact folder.
+
+        The alias `best` moves to it unless the version that has it is as good by the same metric.
+        """
         try:
             self.client.create_registered_model(name)
         except MlflowException:
             self.client.get_registered_model(name)  # it exists already, or this raises what is wrong
         source = f"{self.client.get_run(run_id).info.artifact_uri}/{artifact}"
-        version = self.client.create_model_version(name, source, run_id).version
-        self.client.set_registered_model_alias(name, alias, str(version))
-        return f"models:/{name}@{alias} (version {version})"
+        tags = {"metric": metric, "score": repr(score)}
+        version = str(self.client.create_model_version(name, source, run_id, tags=tags).version)
+        if not self._holds(name, metric, score, mode):
+            self.client.set_registered_model_alias(name, BEST, version)
+            return f"models:/{name}@{BEST} (version {version})"
+        return f"models:/{name}/{version} ({BEST} stays with an earlier version)"
+
+    def _holds(self, name: str, metric: str, score: float, mode: str) -> bool:
+        """Whether the version with the alias is as good."""
+        try:
+            tags = self.client.get_model_version_by_alias(name, BEST).tags
+        except MlflowException:
+            return False
+        if tags.get("metric") != metric:
+            return False
+        held = float(tags["score"])
+        return held >= score if mode == "max" else held <= score
 
     def dashboard(self) -> str:
         """The command that opens MLflow's pages on this store."""
         if not self._local:
             return f"open {self.uri}"
-        return f"mlflow ui --backend-store-uri {self.uri}"
+        return f"mlflow ui --backend-store-uri {shlex.quote(self.uri)}"
 
 
 class RunLog:
@@ -182,7 +219,10 @@ class RunLog:
 
     def finish(self, state: State, reason: str = "") -> None:
         """Delivers what is pending and sets the state, in the tag and as MLflow's status."""
-        self.flush()
+        try:
+            self.flush()
+        except MlflowException as error:
+            reason = reason or f"not all metrics were delivered: {error}"
         tags = {"mlcl.state": state.value} | ({"mlcl.reason": reason[:5000]} if reason else {})
         self.tags(tags)
         self._client.set_terminated(self.run_id, status=MLFLOW_STATUS[state])

@@ -19,6 +19,7 @@ from mlcl.evaluation import Setting, blend, evaluate, linear_probe, predict, sea
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embed import embed
+from mlcl.training.events import Diverged
 from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
 from mlcl.training.neighbours import Datastore, Predictor, setting_of
@@ -164,6 +165,7 @@ class Assessor:
         classifier = self._model.objective.classifier
         assert classifier is not None
         logits: Tensor = classifier.linear(embedding_MD.to(self._context.device)).float().cpu()
+        _check_finite(logits, "the classifier's logits")
         return logits.sigmoid() if self._material.task == "multi_label" else logits.softmax(-1)
 
     def _metrics(self, prefix: str, probabilities: Tensor, split: Split) -> dict[str, float]:
@@ -180,7 +182,9 @@ class Assessor:
 
     def _embed(self, rows: Rows) -> Tensor:
         precision = self._material.job.train.precision
-        return embed(self._model.encoder, rows, self._config.batch_size, precision, self._context)
+        embedding = embed(self._model.encoder, rows, self._config.batch_size, precision, self._context)
+        _check_finite(embedding, "the encoder's embeddings")
+        return embedding
 
     @property
     def _space(self) -> LabelSpace:
@@ -189,3 +193,9 @@ class Assessor:
     @property
     def _validation_targets(self) -> Labels:
         return self._material.targets(self._validation)
+
+
+def _check_finite(values: Tensor, what: str) -> None:
+    """Weights may be finite and still too large for what they are multiplied with."""
+    if not bool(torch.isfinite(values).all()):
+        raise Diverged(f"{what} are not finite")

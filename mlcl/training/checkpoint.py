@@ -17,6 +17,8 @@ VERSION = 1
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for stale in path.parent.glob(f".{path.name}.*.partial"):
+        stale.unlink(missing_ok=True)  # of a process that was killed while it wrote
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -38,7 +40,9 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError("not a readable checkpoint", file=path, found=reason) from None
+        raise UserError(
+            "not a readable checkpoint", file=path, found=reason, allowed="--fresh starts anew"
+        ) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise UserError("another checkpoint format", file=path, found=found, allowed=VERSION)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mlcl.config import HeadConfig, JobConfig
+from mlcl.config.job import ResNetConfig
 from mlcl.data import DatasetInfo, LabelSpace
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation import Task, metric_names
@@ -35,6 +38,13 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     if job.train.workers > job.train.batch_size:
         raise UserError(
             "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
+        )
+    weights = job.encoder.weights if isinstance(job.encoder, ResNetConfig) else None
+    if weights is not None and not Path(weights).is_file():
+        raise UserError("no such file", key="encoder.weights", found=weights)
+    if job.train.views == 1 and any(head.loss == "simclr" for head in job.objective.heads.values()):
+        raise UserError(
+            "simclr has no positives with one view", key="train.views", found=1, allowed="2 or more"
         )
     return task
 

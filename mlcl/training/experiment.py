@@ -11,7 +11,7 @@ from mlcl.config import job_hash
 from mlcl.training.assess import Assessment, Assessor
 from mlcl.training.build import build_loop, build_model
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener
+from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.files import write_results
 from mlcl.training.material import Material
 from mlcl.training.seeding import seed_all
@@ -73,7 +73,15 @@ def run_experiment(
     began = time.perf_counter()
     loop.run()
     trained = time.perf_counter()
-    assessment: Assessment | None = assessor.final(test=test, tell=lambda note: tell("phase", note))
+
+    def phase(note: str) -> None:
+        tell("phase", note)
+        # The last epoch's checkpoint is written: a stop here costs the evaluation alone. Only rank 0 goes
+        # through the phases between these two.
+        if note in ("embedding", "test") and context.any(should_stop()):
+            raise Stopped
+
+    assessment: Assessment | None = assessor.final(test=test, tell=phase)
     if assessment is None:
         return None
     write_results(folder, material, model, assessment)

@@ -176,6 +176,12 @@ class Loop:
             f"in {', '.join(bad) or 'another rank'}; parts: {parts}; batch: {label_statistics(batch.labels)}"
         )
 
+    def _check_weights(self) -> None:
+        """The last step may have broken what its own loss could not show yet."""
+        bad = [name for name, p in self.model.named_parameters() if not bool(torch.isfinite(p).all())]
+        if self.context.any(bool(bad)):
+            raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
+
     def _add_to_window(self, value: ObjectiveValue) -> None:
         position = self.position
         values = {"loss": float(value.total.detach())}
@@ -195,6 +201,7 @@ class Loop:
         return metrics | {"train/lr": float(self.schedule.get_last_lr()[0])}
 
     def _validate(self) -> None:
+        self._check_weights()
         self.model.eval()
         metrics = self.validate()
         self._tell("validation", metrics)

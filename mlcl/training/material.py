@@ -10,6 +10,7 @@ from torch import Tensor
 from mlcl.config import JobConfig
 from mlcl.data import (
     Dataset,
+    EpochSampler,
     ImageRows,
     Split,
     Tokenizer,
@@ -23,6 +24,8 @@ from mlcl.data import (
     subset,
     train_word_tokenizer,
 )
+from mlcl.data.format import SPLITS
+from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
@@ -58,12 +61,17 @@ class Material:
         Raises UserError before anything has been started.
         """
         dataset = open_dataset(job, home, verify=verify)
+        present = [str(name) for name, rows in dataset.info.rows.items() if rows]
+        for split in SPLITS:
+            if split not in present:
+                raise UserError("the data set has no such split", file=dataset.place, found=split)
         task = check_job(job, dataset.info)
         train = dataset.split("train")
         wanted = job.data.subset
         if wanted is not None:
             space = wanted.labels or job.objective.classifier.labels
             train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=wanted.seed)
+        _check_batches(job, len(train))
         return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache")
 
     @property
@@ -101,6 +109,14 @@ class Material:
             return decode_all(split, encoder.image_size, self.cache)
         assert encoder.name in ("cnn_text", "transformer")
         return encode(self.tokenizer, split, encoder.max_length, self.cache)
+
+
+def _check_batches(job: JobConfig, rows: int) -> None:
+    train = job.train
+    try:
+        EpochSampler(rows, train.batch_size, train.seed, 0, train.workers, train.drop_last)
+    except ValueError as error:
+        raise UserError(str(error), key="train.batch_size", found=train.batch_size) from None
 
 
 def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:

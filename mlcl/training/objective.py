@@ -5,7 +5,7 @@ Shapes: R rows (samples x views), D embedding, C classes, L labels, A aspects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -95,7 +95,8 @@ class Objective(nn.Module):
 
     def __init__(self, heads: Mapping[str, Head], classifier: Classifier | None) -> None:
         super().__init__()
-        self.heads = nn.ModuleDict(heads)
+        # A suffix, because a module may not be called `type` or `keys`, and a label space may.
+        self.heads = nn.ModuleDict({f"{name}_head": head for name, head in heads.items()})
         self.classifier = classifier
 
     def forward(
@@ -104,8 +105,7 @@ class Objective(nn.Module):
         """All parts and their weighted sum."""
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
-        for name, head in self.heads.items():
-            assert isinstance(head, Head)
+        for name, head in self.named_heads():
             parts[f"heads/{name}/loss"] = value = head(embedding_RD, labels.get(name), sample_ids_R)
             total = total + head.weight * value
         if self.classifier is not None:
@@ -114,18 +114,22 @@ class Objective(nn.Module):
             total = total + self.classifier.weight * value
         return ObjectiveValue(total, parts)
 
+    def named_heads(self) -> Iterator[tuple[str, Head]]:
+        """Heads by the names of the job."""
+        for name, head in self.heads.items():
+            assert isinstance(head, Head)
+            yield name.removesuffix("_head"), head
+
     def set_progress(self, fraction: float) -> None:
         """Moves scheduled temperatures to this share of the training."""
-        for head in self.heads.values():
-            assert isinstance(head, Head)
+        for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
 
     def statistics(self) -> dict[str, float]:
         """Every head's diagnostics of the last batch."""
         return {
             f"heads/{name}/{key}": value
-            for name, head in self.heads.items()
-            if isinstance(head, Head)
+            for name, head in self.named_heads()
             for key, value in head.statistics().items()
         }
 

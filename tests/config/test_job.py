@@ -40,6 +40,16 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
         ("objective.heads.section.temperature=.nan", "objective.heads.section.temperature", "finite"),
         ("objective.heads.section.weight=0.9", "objective", "nothing remains for the classifier"),
         ("objective.heads.section.labels=null", "objective.heads.section", "supcon needs labels"),
+        (
+            "objective.heads.section.temperature={learnt: 1}",
+            "objective.heads.section.temperature.learnt",
+            "learned",
+        ),
+        (
+            "objective.heads.section.temperature={schedule: cosin, start: 1, end: 1}",
+            "objective.heads.section.temperature.schedule",
+            "cosine",
+        ),
         ("encoder.widht=3", "encoder.widht", "did you mean width"),
         ("encoder.name=cnn", "encoder", "cnn_text"),
         ("evaluation.metric=test/accuracy", "evaluation.metric", "pattern"),

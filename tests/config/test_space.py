@@ -27,7 +27,7 @@ def space(tmp_path, text):
 
 
 def test_wildcards_meet_every_head(tmp_path):
-    found = space(tmp_path, "space: {objective.heads.*.temperature: {log_float: [0.1, 1]}}")
+    found = space(tmp_path, "space: {objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
     assert [p.name for p in found.parameters] == [
         "objective.heads.a.temperature",
         "objective.heads.b.temperature",
@@ -99,11 +99,15 @@ def test_the_mode_follows_the_metric(tmp_path):
             "selection uses validation only",
         ),
         (
-            "space: {train.lr: {float: [0.1, 1]}, train.*: {float: [0.1, 1]}}",
+            "space: {train.lr: {float: [0.1, 1]}, train.l*: {float: [0.1, 1]}}",
             "is varied twice",
         ),
         ("space: {train.lr: {float: [0.1, 1], int: [1, 2]}}", "exactly one kind"),
         ("spaces: {}", "did you mean space"),
+        ("space: {}", "names nothing to vary"),
+        ("space: {train.seed: {int: [0, 3]}}", "all trials share this key"),
+        ("space: {train.workers: {choice: [1, 2]}}", "all trials share this key"),
+        ("space: {evaluation.metric: {choice: [val/accuracy]}}", "all trials share this key"),
     ],
 )
 def test_a_wrong_space_is_one_error_before_anything_starts(tmp_path, text, expected):

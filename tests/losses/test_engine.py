@@ -29,6 +29,17 @@ def test_identical_views_do_not_stop_the_rest_of_knn(rows):
     assert z.grad.abs().sum() > 0
 
 
+def test_knn_tells_close_rows_apart_far_from_the_origin():
+    """More rows than torch.cdist takes before it turns to the product form, which cancels here."""
+    count = 40
+    z = torch.full((count, 2), 1000.0)
+    z[:, 0] += torch.arange(count) / 64
+    labels = torch.arange(count) // 2
+    value = build_loss("knn", temperature=1.0)(z, labels)
+    exact = build_loss("knn", temperature=1.0)(z.double(), labels)
+    assert value.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
 @every_loss
 def test_small_temperatures_do_not_overflow(name, rows):
     z = torch.nn.functional.normalize(rows.z.float(), dim=1).requires_grad_()

@@ -126,11 +126,17 @@ def test_jaccard_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("strict", "expected"), [(True, 0), (False, 2)])
 def test_jaccard_at_the_threshold(dtype, strict, expected):
-    """1/3 in float32 is above 1/3 in float64: the threshold must not notice."""
     ratings = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=dtype)
     loss = build_loss("jaccard", threshold=1 / 3, strict=strict)
     loss(torch.eye(2, dtype=dtype), ratings)
     assert loss.stats.positives_per_anchor * 2 == expected
+
+
+def test_jaccard_compares_in_float64_even_for_float32_embeddings():
+    """In float32 the next number above 1/3 would round to 1/3 itself."""
+    loss = build_loss("jaccard", threshold=math.nextafter(1 / 3, 1), strict=False)
+    loss(torch.eye(2), LabelRows.from_lists([[0], [0, 1, 2]], 3))
+    assert loss.stats.positives_per_anchor == 0
 
 
 def test_jaccard_reads_label_rows_as_zero_and_one():

@@ -18,8 +18,19 @@ def test_an_interrupted_run_of_the_same_job_and_data_is_found(tmp_path):
     record(folders.new(), State.STOPPED, job="other")
     record(folders.new(), State.STOPPED, data="other")
     assert folders.unfinished("j", "d") is None
-    stopped = record(folders.new(), State.STOPPED)
+    assert folders.unfinished("other", "d") is not None
+
+
+def later(folders, number):
+    return RunFolder(folders.root / f"mlcl-20990101-00000{number}-abcdef")
+
+
+def test_a_later_run_settles_an_older_interrupted_one(tmp_path):
+    folders = RunFolders(tmp_path)
+    stopped = record(later(folders, 1), State.STOPPED)
     assert folders.unfinished("j", "d").path == stopped.path
+    record(later(folders, 2), State.COMPLETE)
+    assert folders.unfinished("j", "d") is None
 
 
 def test_a_run_that_another_process_holds_is_not(tmp_path):

@@ -19,6 +19,16 @@ def test_the_first_signal_asks_and_the_second_insists(number):
     assert signal.getsignal(number) is before
 
 
+def test_a_shield_keeps_even_a_second_signal_out():
+    with stop_on_signal() as stop:
+        with stop.shielded():
+            for _ in range(3):
+                os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_handlers_are_put_back_after_an_error():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(RuntimeError), stop_on_signal():

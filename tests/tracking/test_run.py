@@ -1,5 +1,7 @@
 """What is in MLflow's store after logging: read back, not believed."""
 
+from pathlib import Path
+
 import pytest
 from mlflow import MlflowClient
 
@@ -14,7 +16,7 @@ def tracker(tmp_path_factory):
 
 
 def start(tracker, name="run", **how):
-    return tracker.start("exp", name, params={"a.b": "1"}, tags={"mlcl.id": name}, **how)
+    return tracker.start("exp", name, owner=name, params={"a.b": "1"}, tags={"mlcl.id": name}, **how)
 
 
 def history(log, key):
@@ -83,7 +85,7 @@ def test_runs_nest(tracker):
 
 def test_many_parameters_are_logged_in_allowed_portions(tracker):
     params = {f"key.{i}": str(i) for i in range(250)}
-    log = tracker.start("exp", "many", params=params, tags={})
+    log = tracker.start("exp", "many", owner="many", params=params, tags={})
     assert tracker.client.get_run(log.run_id).data.params == params
 
 
@@ -102,9 +104,23 @@ def test_a_store_of_ones_own_and_a_wrong_one(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
     start(Tracker(tmp_path / "home")).finish(State.COMPLETE)
     assert MlflowClient(f"sqlite:///{other}").get_experiment_by_name("exp") is not None
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://x")
+
+
+@pytest.mark.parametrize(
+    "uri", ["nonsense://x", "http://127.0.0.1:9", "sqlite:////proc/x.db", "sqlite:///{}"]
+)
+def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, monkeypatch, uri):
+    junk = tmp_path / "junk.db"
+    junk.write_bytes(b"not a database" * 100)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(junk))
     with pytest.raises(UserError, match="MLFLOW_TRACKING_URI"):
         Tracker(tmp_path / "home")
+
+
+@pytest.mark.parametrize("home", ["/proc/nope", "/dev/null", "what?"])
+def test_a_home_that_cannot_be_written_is_said_at_once(home):
+    with pytest.raises(UserError, match="--home"):
+        Tracker(Path(home))
 
 
 def test_a_registered_model_points_at_the_runs_files(tracker, tmp_path):
@@ -112,7 +128,12 @@ def test_a_registered_model_points_at_the_runs_files(tracker, tmp_path):
     (tmp_path / "model" / "weights").write_text("w")
     log = start(tracker)
     log.artifacts([tmp_path / "model"])
-    for version in ("1", "2"):
-        assert f"version {version}" in tracker.register("exp", log.run_id, "model", alias="best")
-    found = tracker.client.get_model_version_by_alias("exp", "best")
-    assert (int(found.version), found.run_id) == (2, log.run_id)
+
+    def register(score, metric="val/accuracy"):
+        tracker.register("exp", log.run_id, "model", metric, score, "max")
+        found = tracker.client.get_model_version_by_alias("exp", "best")
+        assert found.run_id == log.run_id
+        return int(found.version)
+
+    # The alias moves to what is better by the same metric, and to another metric's.
+    assert [register(0.5), register(0.4), register(0.6), register(0.1, "val/macro_f1")] == [1, 1, 3, 4]

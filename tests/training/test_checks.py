@@ -4,6 +4,8 @@ import pytest
 from builders import tiny_job
 
 from mlcl.data import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training.checks import check_job
 from mlcl.training.material import Material
@@ -28,6 +30,7 @@ from mlcl.training.material import Material
             "needs evaluation.knn",
         ),
         (["data.subset={n: 3, labels: nope}"], "data.subset.labels", "no such label space"),
+        (["train.views=1", "objective.heads.detail={loss: simclr, weight: 0.2}"], "train.views", "one view"),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
     ],
 )  # fmt: skip
@@ -50,6 +53,27 @@ def test_the_task_follows_the_classifier(tiny):
 def test_more_samples_than_there_are(tiny, tmp_path):
     with pytest.raises(UserError, match=r"data\.subset\.n"):
         Material.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
+
+
+def test_a_batch_that_drop_last_would_leave_out(tiny, tmp_path):
+    with pytest.raises(UserError, match=r"train\.batch_size"):
+        Material.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
+
+
+def test_a_data_set_without_a_test_split(tmp_path):
+    folder = tmp_path / "set"
+    write_dataset(
+        folder,
+        name="toy",
+        modality="text",
+        label_spaces={"detail": LabelSpace(kind="single", classes=("a", "b"))},
+        batches=[{"id": ["0", "1"], "text": ["x", "y"], "split": ["train", "validation"], "detail": [0, 1]}],
+        source="made",
+        licence="none",
+    )
+    job = tiny_job(folder, "objective.heads={}")
+    with pytest.raises(UserError, match=r"has no such split.*test"):
+        Material.of(job, tmp_path)
 
 
 def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):

@@ -206,6 +206,37 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(tiny, tmp_path):
         run(job, tmp_path, tmp_path / "run")
 
 
+def test_weights_that_break_in_the_last_step_end_the_run(tiny, tmp_path):
+    job = tiny_job(
+        tiny, "train.lr=1e38", "train.warmup=0", "train.optimizer=sgd", "train.batch_size=48", epochs=1
+    )
+    with pytest.raises(Diverged, match="are not finite"):
+        run(job, tmp_path, tmp_path / "run")
+
+
+def test_a_stop_during_the_evaluation_costs_the_evaluation_alone(tiny, tmp_path):
+    events = []
+    job = tiny_job(tiny, epochs=2)
+
+    def stop():
+        return any(event.kind == "phase" for event in events)
+
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "run", events, should_stop=stop)
+    trained = sum(event.kind == "step" for event in events)
+    outcome = run(job, tmp_path, tmp_path / "run", events)
+    assert outcome.resumed
+    assert sum(event.kind == "step" for event in events) == trained
+
+
+def test_a_head_may_be_called_as_it_likes(tiny, tmp_path):
+    kind = "{loss: supcon, labels: topic, weight: 0.1}"
+    heads = f"objective.heads={{type: {kind}, keys: {kind}}}"
+    events = []
+    run(tiny_job(tiny, heads, epochs=1), tmp_path, tmp_path / "run", events, test=False)
+    assert any("train/heads/type/loss" in event.metrics for event in events)
+
+
 def test_a_checkpoint_of_something_else_is_refused(tiny, tmp_path):
     job = tiny_job(tiny, epochs=1)
     run(job, tmp_path, tmp_path / "run", test=False)

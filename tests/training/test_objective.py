@@ -63,5 +63,5 @@ def test_bce_is_the_mean_over_rows_and_labels():
 def test_parts_of_weight_zero_are_not_built(tiny):
     overrides = ("objective.heads.detail.weight=1", "objective.heads.topic.weight=0")
     model = build_model(tiny_job(tiny, *overrides), Dataset.open(tiny).info, 50)
-    assert list(model.objective.heads) == ["detail"]
+    assert [name for name, _ in model.objective.named_heads()] == ["detail"]
     assert model.objective.classifier is None

@@ -1,0 +1,54 @@
+"""Whether a tracking store can be reached at all: asked once, quickly, before anything starts.
+
+MLflow itself retries for minutes, which is right in the middle of a run and wrong at its beginning.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from mlcl.errors import UserError
+
+KEY = "MLFLOW_TRACKING_URI"
+TIMEOUT = 10.0
+"""Seconds that a server may take to answer."""
+
+
+def reach(uri: str, home: Path) -> None:
+    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer."""
+    if any(sign in str(home) for sign in "?#%"):
+        raise UserError("not a path for an SQLite store", key="--home", found=home, allowed="no ? # % in it")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / ".tracking.lock").touch()
+    except OSError as error:
+        raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
+    if uri.startswith("sqlite:///"):
+        _reach_sqlite(uri)
+    elif uri.startswith(("http://", "https://")):
+        _reach_server(uri)
+
+
+def _reach_sqlite(uri: str) -> None:
+    path = uri.removeprefix("sqlite:///").partition("?")[0]
+    try:
+        connection = sqlite3.connect(path, timeout=TIMEOUT)
+        try:
+            connection.execute("PRAGMA schema_version")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise UserError("not a usable SQLite file", key=KEY, found=f"{path} ({error})") from None
+
+
+def _reach_server(uri: str) -> None:
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=TIMEOUT):
+            return
+    except urllib.error.HTTPError:
+        return  # something answers: what it wants will be said by the first request
+    except (OSError, ValueError) as error:
+        raise UserError("the tracking server does not answer", key=KEY, found=f"{uri} ({error})") from None
