@@ -30,7 +30,8 @@ class Cli:
     def __init__(self, folder: Path, data: Path):
         self.folder, self.home = folder, folder / "outputs"
         self.job = folder / "job.yaml"
-        self.write_job(job_tree(data))
+        # Relative, as a user types it: it must mean the same in an actor.
+        self.write_job(job_tree(Path(os.path.relpath(data, folder))))
 
     def write_job(self, tree):
         self.job.write_text(yaml.safe_dump(tree))

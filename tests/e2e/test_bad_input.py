@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 
 @pytest.mark.parametrize(
@@ -16,6 +17,11 @@ import pytest
         (("run", "job.yaml", "encoder={name: cnn_image}"), "reads images"),
         (("run", "job.yaml", "encoder={name: transformer, model: ./nowhere}"), "nowhere"),
         (("run", "job.yaml", "evaluation.metric=val/f1"), "no such metric"),
+        pytest.param(
+            ("run", "job.yaml", "train.device=cuda"),
+            "no GPU is visible",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU"),
+        ),
         (("sweep", "job.yaml", "absent.yaml"), "absent.yaml: no such file"),
         (("data", "prepare", "icd10"), "did you mean icd10cm"),
         (("data", "check", "nowhere"), "not a prepared data set"),

@@ -88,6 +88,18 @@ def test_killed_and_gone_on_with_without_a_doubled_metric(mlcl):
     assert not list(mlcl.home.rglob("*.partial"))
 
 
+def test_ctrl_c_while_the_results_are_written_down_leaves_one_state(mlcl):
+    process = mlcl.start("run", mlcl.job, "--json", "train.epochs=2")
+    wait_for(lambda: next(iter(mlcl.home.glob("runs/*/result.json")), None))
+    for _ in range(3):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.05)
+    process.communicate(timeout=60)
+    (run,) = mlcl.runs()
+    states = {("FINISHED", "COMPLETE"): 0, ("KILLED", "STOPPED"): 130}
+    assert states[run.info.status, run.data.tags["mlcl.state"]] == process.returncode
+
+
 def test_a_diverging_run_is_failed_everywhere(mlcl):
     answer = mlcl("run", mlcl.job, "--json", "train.lr=1e30", "train.optimizer=sgd", "train.warmup=0")
     assert answer.status == 3

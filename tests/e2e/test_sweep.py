@@ -111,6 +111,27 @@ def test_a_stopped_sweep_leaves_nothing_running(mlcl):
     assert not [run for run in mlcl.runs() if run.info.status == "RUNNING"]
 
 
+def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
+    space = mlcl.folder / "space.yaml"
+    space.write_text(yaml.safe_dump(SPACE))
+    process = mlcl.start("sweep", mlcl.job, space, "--trials", 50, "train.epochs=300")
+    end = time.monotonic() + 120
+    while not list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
+    assert zombies
+    time.sleep(3)  # Ray's own processes notice that their driver is gone
+    assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
+    for run in zombies:
+        closed = mlcl.client.get_run(run.info.run_id)
+        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("FAILED", "FAILED")
+        assert closed.data.tags["mlcl.reason"] == "its process was killed"
+    assert not [run for run in mlcl.runs() if run.info.status == "RUNNING"]
+
+
 def test_a_dry_run_of_a_sweep_says_what_it_would_do(mlcl):
     space = mlcl.folder / "space.yaml"
     space.write_text(yaml.safe_dump(SPACE))
