@@ -6,6 +6,7 @@ import json
 import math
 import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -324,14 +325,18 @@ class _Session:
             self.book.close_group(group.log, State.FAILED, "not every seed is complete")
 
     def _run(self, count: int, **how: Any) -> None:
-        done = 0
+        done, began = 0, time.monotonic()
 
         def closed(trial: Trial) -> None:
             nonlocal done
             done += 1
-            score = "" if trial.score is None else f" {self.plan.score} {trial.score:.4f}"
+            left = (time.monotonic() - began) / done * (count - done)
+            # A trial that was stopped early has a rung's score, which knows no neighbours.
+            metric = self.plan.score if trial.state is State.COMPLETE else self.plan.space.metric
+            score = "" if trial.score is None else f" {metric} {trial.score:.4f}"
             why = f" ({trial.reason})" if trial.reason else ""
-            self.announce(f"[{done}/{count}] {trial.label} {trial.state}{score}{why}")
+            time_left = f"  about {int(left // 60)}m{int(left % 60):02d}s left" if done < count else ""
+            self.announce(f"[{done}/{count}] {trial.label} {trial.state}{score}{why}{time_left}")
 
         run_trials(
             self.book,

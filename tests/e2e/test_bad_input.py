@@ -10,7 +10,7 @@ import torch
     ("arguments", "text"),
     [
         (("run", "absent.yaml"), "absent.yaml: no such file"),
-        (("run", "job.yaml", "train.epoch=2"), "job.yaml, key train.epoch: unknown key; did you mean epochs"),
+        (("run", "job.yaml", "train.epoch=2"), "error: key train.epoch: unknown key; did you mean epochs"),
         (("run", "job.yaml", "nonsense"), "not an override"),
         (("run", "job.yaml", "objective.heads.detail.labels=detial"), "did you mean detail"),
         (("run", "job.yaml", "data.path=nowhere"), "not a prepared data set"),
@@ -39,7 +39,8 @@ def test_one_line_and_status_2(mlcl, arguments, text):
 
 
 def test_with_json_the_error_is_a_document(mlcl):
-    answer = mlcl("run", "job.yaml", "train.epoch=2", "--json")
+    mlcl.job.write_text(mlcl.job.read_text().replace("epochs:", "epoch:"))
+    answer = mlcl("run", "job.yaml", "--json")
     assert answer.status == 2
     error = answer.json["error"]
     assert (error["key"], error["found"], error["file"]) == ("train.epoch", "epoch", "job.yaml")
