@@ -25,7 +25,8 @@ from mlcl.cli.output import (
 from mlcl.config import dump_job, load_job, load_space
 
 if TYPE_CHECKING:
-    from mlcl.service.sweep import Confirmation, SweepReport
+    from mlcl.service.stages import Confirmation
+    from mlcl.service.sweep import SweepReport
 
 BEST_SHOWN = 5
 
@@ -63,7 +64,8 @@ def sweep(
     baselines = [(path.stem, load_job(path, shared)) for path in baseline or []]
 
     from mlcl.service.plan import plan_sweep
-    from mlcl.service.sweep import SweepPlan, run_sweep
+    from mlcl.service.sweep import run_sweep
+    from mlcl.service.sweep_plan import SweepPlan
     from mlcl.tracking import Tracker
 
     plan = SweepPlan(checked, checked_space, trials, seeds, baselines, cpus, gpus)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, Simplex, dump_job, job_hash
 from mlcl.data import EpochSampler
-from mlcl.service.sweep import SweepPlan, check_plan
+from mlcl.service.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tuning import rungs
 from mlcl.tracking import Tracker
 from mlcl.training.context import pick_device

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.training.assess import Assessment, Assessor
+from mlcl.training.assess import Assessor
 from mlcl.training.build import build_loop, build_model
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener, Stopped
+from mlcl.training.events import Listener, Stopped
 from mlcl.training.files import write_results
 from mlcl.training.material import Material
+from mlcl.training.objective import ContrastiveModel
 from mlcl.training.seeding import seed_all
 
 CHECKPOINT = "checkpoint.pt"
@@ -21,12 +22,10 @@ CHECKPOINT = "checkpoint.pt"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment gave: figures, whether it went on from a checkpoint, seconds of training."""
+    """What an experiment gave: its figures, and whether it went on from a checkpoint."""
 
     metrics: dict[str, float]
     resumed: bool
-    train_seconds: float
-    evaluation_seconds: float
 
 
 def run_experiment(
@@ -46,10 +45,7 @@ def run_experiment(
     job = material.job
     if job.train.threads is not None:
         _set_threads(job.train.threads)
-    # The same first weights on every rank; from then on each rank draws its own dropout and views.
-    seed_all(job.train.seed)
-    model = build_model(job, material.dataset.info, material.vocabulary_size).to(context.device)
-    seed_all(job.train.seed, context.rank)
+    model = _seeded_model(material, context)
     assessor = Assessor(material, model, context)
     loop = build_loop(
         job,
@@ -63,35 +59,38 @@ def run_experiment(
         should_stop=should_stop,
     )
     resumed = loop.resume()
-
-    def tell(kind: str, note: str = "", metrics: dict[str, float] | None = None) -> None:
-        if context.is_main:
-            at = loop.position
-            listener(Event(kind, at.epoch, loop.epochs, at.step, loop.steps, metrics or {}, note))  # type: ignore[arg-type]
-
-    tell("start", "resumed" if resumed else "")
+    loop.tell("start", note="resumed" if resumed else "")
     began = time.perf_counter()
     loop.run()
     trained = time.perf_counter()
 
     def phase(note: str) -> None:
-        tell("phase", note)
+        loop.tell("phase", note=note)
         # The last epoch's checkpoint is written: a stop here costs the evaluation alone. Only rank 0 goes
         # through the phases between these two.
         if note in ("embedding", "test") and context.any(should_stop()):
             raise Stopped
 
-    assessment: Assessment | None = assessor.final(test=test, tell=phase)
+    assessment = assessor.final(test=test, tell=phase)
     if assessment is None:
         return None
     write_results(folder, material, model, assessment)
-    ended = time.perf_counter()
-    metrics = assessment.metrics | {
+    times = {
         "time/train_seconds": trained - began,
-        "time/evaluation_seconds": ended - trained,
+        "time/evaluation_seconds": time.perf_counter() - trained,
     }
-    tell("end", metrics=metrics)
-    return Outcome(metrics, resumed, trained - began, ended - trained)
+    metrics = assessment.metrics | times
+    loop.tell("end", metrics)
+    return Outcome(metrics, resumed)
+
+
+def _seeded_model(material: Material, context: Context) -> ContrastiveModel:
+    """The same first weights on every rank; from then on each rank draws its own dropout and views."""
+    seed = material.job.train.seed
+    seed_all(seed)
+    model = build_model(material.job, material.dataset.info, material.vocabulary_size)
+    seed_all(seed, context.rank)
+    return model.to(context.device)
 
 
 def _set_threads(threads: int) -> None:

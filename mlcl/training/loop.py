@@ -88,7 +88,7 @@ class Loop:
         """Writes the checkpoint: weights, optimiser, schedule, position, every rank's random state."""
         if self.checkpoint is None:
             return
-        self._tell("saving")
+        self.tell("saving")
         rng = self.context.objects(rng_state())
         if self.context.is_main:
             state: dict[str, Any] = {
@@ -139,7 +139,7 @@ class Loop:
                 "train/rows_per_second": samples * self.context.world_size / elapsed,
                 "train/data_wait": waited / elapsed,
             }
-            self._tell("step", {**self._close_window(), **pace} if full else {})
+            self.tell("step", {**self._close_window(), **pace} if full else {})
             if self.context.any(self.should_stop()):
                 self.save()
                 raise Stopped
@@ -204,10 +204,10 @@ class Loop:
         self._check_weights()
         self.model.eval()
         metrics = self.validate()
-        self._tell("validation", metrics)
+        self.tell("validation", metrics)
 
-    def _tell(self, kind: Kind, metrics: dict[str, float] | None = None) -> None:
+    def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
+        """An event at the loop's position; only rank 0 is heard."""
         if self.context.is_main:
-            self.listener(
-                Event(kind, self.position.epoch, self.epochs, self.position.step, self.steps, metrics or {})
-            )
+            at = self.position
+            self.listener(Event(kind, at.epoch, self.epochs, at.step, self.steps, metrics or {}, note))
