@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/mlcl sweep jobs/icd10cm_mlcl.yaml tune_spaces/mlcl_joint.yaml \
-	  --trials 8 --seeds 3 --baseline jobs/icd10cm_ce.yaml
+	  --trials 12 --seeds 3 --baseline jobs/icd10cm_ce.yaml
 
 test: setup
 	$(BIN)/python -m pytest

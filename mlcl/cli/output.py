@@ -16,7 +16,7 @@ from rich.table import Table
 
 from mlcl.errors import UserError
 
-PLAIN_WIDTH = 140
+PLAIN_WIDTH = 155
 """Columns of a table where the output is no terminal."""
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
