@@ -68,7 +68,7 @@ def sweep(
     from mlcl.service.sweep_plan import SweepPlan
     from mlcl.tracking import Tracker
 
-    plan = SweepPlan(checked, checked_space, trials, seeds, baselines, cpus, gpus)
+    plan = SweepPlan(checked, checked_space, space.read_text(), trials, seeds, baselines, cpus, gpus)
     if dry_run:
         tree = plan_sweep(plan, home)
         print_json(tree) if json else typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)

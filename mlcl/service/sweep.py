@@ -74,8 +74,10 @@ def _run(
     reason = "no trial is complete"
     try:
         stages = Stages(plan, book, folder.path, log.run_id, *packing, stop, announce)
-        report.best = stages.search()
-        report.trials = list(book.trials.values())
+        try:
+            report.best = stages.search()
+        finally:
+            report.trials = list(book.trials.values())
         if not stop():
             report.confirmations = stages.confirm(report.best)
         report.state = _state(report, stop)
@@ -120,7 +122,7 @@ def _open_parent(
         source=source,
     )
     log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
-    log.text(repr(plan.space), "space.txt")
+    log.text(plan.space_text, "space.yaml")
     folder.write(
         RunRecord(
             id=name,

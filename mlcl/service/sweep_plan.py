@@ -21,6 +21,7 @@ class SweepPlan:
 
     job: JobConfig
     space: Space
+    space_text: str
     trials: int
     seeds: int
     baselines: Sequence[tuple[str, JobConfig]]

@@ -52,6 +52,8 @@ def test_a_sweep_end_to_end(mlcl):
 
     runs = {run.info.run_id: run for run in mlcl.runs()}
     parent = runs[report["mlflow_run_id"]]
+    artifacts = {a.path for a in mlcl.client.list_artifacts(parent.info.run_id)}
+    assert {"job.yaml", "space.yaml", "best_settings.json"} <= artifacts
     study = study_of(mlcl.home / "sweeps" / report["id"])
     states = {trial.number: trial.state.name for trial in study.trials}
     for trial in report["trials"]:

@@ -12,7 +12,7 @@ from mlcl.service.sweep_plan import SweepPlan, check_plan
 def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):
     (tmp_path / "space.yaml").write_text(text)
     settings = {"trials": 2, "seeds": 1, "baselines": []} | how
-    return SweepPlan(job, load_space(tmp_path / "space.yaml", job), **settings)
+    return SweepPlan(job, load_space(tmp_path / "space.yaml", job), text, **settings)
 
 
 def test_the_score_is_the_best_over_free_keys_where_there_are_any(tiny, tmp_path):
