@@ -55,7 +55,7 @@ class RunProgress:
 
     def _draw(self, event: Event, bar: Progress) -> None:
         if self._task is None:
-            self._task = bar.add_task("", total=event.steps, completed=event.step)
+            self._task = bar.add_task("", total=event.steps, completed=event.step, details="")
         what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
         details = "  ".join(part for part in (self._loss, self._pace, _validation(event)) if part)
         bar.update(self._task, completed=event.step, description=what, details=details)
