@@ -49,6 +49,8 @@ def vulnerable() -> list[str] | None:
         found = json.loads(done.stdout)
     except (ValueError, subprocess.TimeoutExpired):
         return None
+    if all("skip_reason" in package for package in found["dependencies"]):
+        return None  # a mirror answered that knows no package
     return [
         f"{package['name']} {package['version']}: {advisory['id']}, fixed in {advisory['fix_versions']}"
         for package in found["dependencies"]
