@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -57,6 +58,14 @@ def fail(error: UserError, *, as_json: bool) -> Exit:
 def print_json(tree: Mapping[str, Any]) -> None:
     """One JSON document on standard output."""
     typer.echo(json.dumps(tree, indent=2, default=str))
+
+
+def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
+    """A job or a plan: YAML for a person, which reads back as a file, or one JSON document."""
+    if as_json:
+        print_json(tree)
+    else:
+        typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
 
 
 def say(text: str) -> None:

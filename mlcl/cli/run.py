@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from mlcl.cli.output import (
     DEFAULT_HOME,
@@ -19,6 +18,7 @@ from mlcl.cli.output import (
     errors,
     metrics_table,
     print_json,
+    print_tree,
     results,
     say,
 )
@@ -39,14 +39,12 @@ def run(
     """Run one experiment: train, probe, nearest neighbours, log. An interrupted run is gone on with."""
     checked = load_job(job, overrides or [])
     if print_config:
-        tree = dump_job(checked)
-        print_json(tree) if json else typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+        print_tree(dump_job(checked), as_json=json)
         return
     if dry_run:
         from mlcl.service.plan import plan_run
 
-        plan = plan_run(checked, home)
-        print_json(plan) if json else typer.echo(yaml.safe_dump(plan, sort_keys=False), nl=False)
+        print_tree(plan_run(checked, home), as_json=json)
         return
 
     from mlcl.cli.progress import RunProgress

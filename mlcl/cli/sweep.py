@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 
 from mlcl.cli.output import (
@@ -19,6 +18,7 @@ from mlcl.cli.output import (
     Overrides,
     PrintConfig,
     print_json,
+    print_tree,
     results,
     say,
 )
@@ -53,8 +53,7 @@ def sweep(
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
     if print_config:
-        tree = dump_job(checked)
-        print_json(tree) if json else typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+        print_tree(dump_job(checked), as_json=json)
         return
     checked_space = load_space(space, checked)
     # Overrides of the training hold for baselines too: all share epochs, batch size and data.
@@ -70,8 +69,7 @@ def sweep(
 
     plan = SweepPlan(checked, checked_space, space.read_text(), trials, seeds, baselines, cpus, gpus)
     if dry_run:
-        tree = plan_sweep(plan, home)
-        print_json(tree) if json else typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+        print_tree(plan_sweep(plan, home), as_json=json)
         return
     report = run_sweep(plan, home=home, announce=say)
     dashboard = Tracker(home).dashboard()

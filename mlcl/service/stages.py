@@ -43,11 +43,6 @@ class Confirmation:
         """The metric of every seed that has it."""
         return [trial.metrics[metric] for trial in self.seeds if metric in trial.metrics]
 
-    def mean(self, metric: str) -> float | None:
-        """Over seeds."""
-        values = self.values(metric)
-        return statistics.fmean(values) if values else None
-
 
 @dataclass
 class Stages:

@@ -27,7 +27,7 @@ def scene(seed, rows=30, queries=9, k=6):
     return retrieve(x, q, k), generator
 
 
-def check(neighbours, labels, task, k, temperature, width, votes):
+def expect_votes(neighbours, labels, task, k, temperature, width, votes):
     got = knn_probabilities(neighbours, labels, task, k, temperature, width)
     assert got.dtype == torch.float32
     for query in range(len(neighbours.index)):
@@ -43,15 +43,17 @@ def check(neighbours, labels, task, k, temperature, width, votes):
 def test_votes_equal_the_plain_sum(k, temperature):
     neighbours, generator = scene(0)
     rows = [row.nonzero().flatten().tolist() for row in torch.rand(30, 5, generator=generator) < 0.3]
-    check(neighbours, LabelRows.from_lists(rows, 5), "multi_label", k, temperature, 5, [lambda j: rows[j]])
+    expect_votes(
+        neighbours, LabelRows.from_lists(rows, 5), "multi_label", k, temperature, 5, [lambda j: rows[j]]
+    )
     classes = torch.randint(-1, 3, (30,), generator=generator)
     one = lambda j: None if classes[j] < 0 else [int(classes[j])]  # noqa: E731
-    check(neighbours, classes, "single", k, temperature, 3, [one])
+    expect_votes(neighbours, classes, "single", k, temperature, 3, [one])
     ratings = torch.randint(-1, 3, (30, 2), generator=generator)
     each = [
         lambda j, a=a: None if ratings[j, a] < 0 else [int(ratings[j, a])] for a in range(ratings.shape[1])
     ]
-    check(neighbours, ratings, "aspects", k, temperature, 3, each)
+    expect_votes(neighbours, ratings, "aspects", k, temperature, 3, each)
 
 
 def test_weights_do_not_under_or_overflow():

@@ -22,7 +22,7 @@ def brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5)
         yield k, lambda_, temperature, evaluate(task, mixed, targets, threshold, only=[metric])[metric]
 
 
-def check(neighbours, labels, targets, model, task, metric, mode="max", threshold=0.5):
+def expect_brute_force(neighbours, labels, targets, model, task, metric, mode="max", threshold=0.5):
     got = search(
         neighbours,
         labels,
@@ -72,7 +72,7 @@ def test_counts_equal_brute_force(metric, mode, threshold, tied):
     labels = LabelRows.from_dense(torch.rand(60, 6, generator=generator) < 0.3)
     targets = LabelRows.from_dense(torch.rand(40, 6, generator=generator) < 0.3)
     model = probabilities((40, 6), tied, generator)
-    check(neighbours, labels, targets, model, "multi_label", metric, mode, threshold)
+    expect_brute_force(neighbours, labels, targets, model, "multi_label", metric, mode, threshold)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -83,7 +83,7 @@ def test_accuracy_equals_brute_force(seed, missing, tied):
     labels = torch.randint(missing, 5, (60,), generator=generator)
     targets = torch.randint(missing, 5, (40,), generator=generator)
     model = probabilities((40, 5), tied, generator)
-    check(neighbours, labels, targets, model, "single", "accuracy")
+    expect_brute_force(neighbours, labels, targets, model, "single", "accuracy")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -94,7 +94,7 @@ def test_aspects_equal_brute_force(metric, tied):
     labels[:, 2] = torch.where(torch.rand(60, generator=generator) < 0.7, -1, labels[:, 2])
     targets = torch.randint(-1, 4, (40, 3), generator=generator)
     model = probabilities((40, 3, 4), tied, generator)
-    check(neighbours, labels, targets, model, "aspects", metric)
+    expect_brute_force(neighbours, labels, targets, model, "aspects", metric)
 
 
 def test_lines_that_hardly_differ():
@@ -102,16 +102,16 @@ def test_lines_that_hardly_differ():
     labels = torch.randint(0, 3, (60,), generator=generator)
     targets = torch.randint(0, 3, (40,), generator=generator)
     model = 1 / 3 + torch.rand(40, 3, generator=generator) * 1e-7
-    check(neighbours, labels, targets, model, "single", "accuracy")
+    expect_brute_force(neighbours, labels, targets, model, "single", "accuracy")
     model = torch.zeros(40, 3)
-    check(neighbours, labels, targets, model, "single", "accuracy")
+    expect_brute_force(neighbours, labels, targets, model, "single", "accuracy")
 
 
 def test_neighbours_and_model_at_the_threshold():
     neighbours = Neighbours(torch.zeros(1, 8), torch.tensor([[0, 1] * 4]))
     labels, targets = LabelRows.from_lists([[0], [1]], 2), LabelRows.from_lists([[0]], 2)
     model = torch.tensor([[0.5, 0.4999999]])
-    check(neighbours, labels, targets, model, "multi_label", "micro_f1")
+    expect_brute_force(neighbours, labels, targets, model, "multi_label", "micro_f1")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_other_metrics_go_the_plain_way(task, metric):
     else:
         labels = LabelRows.from_dense(torch.rand(60, 6, generator=generator) < 0.3)
         targets = LabelRows.from_dense(torch.rand(8, 6, generator=generator) < 0.3)
-    check(neighbours, labels, targets, torch.rand(8, 6, generator=generator), task, metric)
+    expect_brute_force(neighbours, labels, targets, torch.rand(8, 6, generator=generator), task, metric)
 
 
 def run(neighbours, labels, targets, model, **changes):

@@ -22,7 +22,7 @@ def brute_force(datastore, queries, k, exclude_self=False):
     return np.array(distances, dtype=np.float32), np.array(indices)
 
 
-def check(datastore, queries, k, **options):
+def expect_brute_force(datastore, queries, k, **options):
     got = retrieve(datastore, queries, k, **options)
     distance, index = brute_force(datastore, queries, k, **options)
     assert got.distance.dtype == torch.float32
@@ -34,18 +34,20 @@ def check(datastore, queries, k, **options):
 @pytest.mark.parametrize("queries", [3, 30])
 def test_equals_brute_force(queries):
     generator = torch.Generator().manual_seed(0)
-    check(torch.randn(200, 16, generator=generator), torch.randn(queries, 16, generator=generator), 7)
+    expect_brute_force(
+        torch.randn(200, 16, generator=generator), torch.randn(queries, 16, generator=generator), 7
+    )
 
 
 def test_ties_go_to_the_lower_index_even_beyond_what_faiss_found():
     generator = torch.Generator().manual_seed(1)
     grid = torch.randint(0, 2, (300, 5), generator=generator).float()
-    check(grid, torch.randint(0, 2, (40, 5), generator=generator).float(), 4)
+    expect_brute_force(grid, torch.randint(0, 2, (40, 5), generator=generator).float(), 4)
 
 
 def test_a_collapsed_datastore():
-    check(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5)
-    check(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5, exclude_self=False)
+    expect_brute_force(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5)
+    expect_brute_force(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5, exclude_self=False)
 
 
 def test_duplicates_are_at_distance_zero_far_from_the_origin():
@@ -54,22 +56,22 @@ def test_duplicates_are_at_distance_zero_far_from_the_origin():
     got = retrieve(datastore, datastore, 3)
     assert got.distance[:, 0].eq(0).all()
     assert got.index[:, 0].tolist() == list(range(150))
-    check(datastore, datastore, 3)
+    expect_brute_force(datastore, datastore, 3)
 
 
 def test_near_rows_are_not_lost_to_cancellation():
     generator = torch.Generator().manual_seed(3)
     centre = torch.randn(1, 64, generator=generator) * 10
-    check(centre + torch.randn(200, 64, generator=generator) * 1e-4, centre.expand(21, -1), 5)
+    expect_brute_force(centre + torch.randn(200, 64, generator=generator) * 1e-4, centre.expand(21, -1), 5)
 
 
 def test_exclude_self_with_and_without_duplicates():
     generator = torch.Generator().manual_seed(4)
     datastore = torch.randn(80, 8, generator=generator)
-    check(datastore, datastore, 6, exclude_self=True)
+    expect_brute_force(datastore, datastore, 6, exclude_self=True)
     doubled = torch.cat([datastore, datastore])
-    check(doubled, doubled, 3, exclude_self=True)
-    check(torch.zeros(60, 4), torch.zeros(60, 4), 3, exclude_self=True)
+    expect_brute_force(doubled, doubled, 3, exclude_self=True)
+    expect_brute_force(torch.zeros(60, 4), torch.zeros(60, 4), 3, exclude_self=True)
 
 
 def test_batches_do_not_change_a_query():
