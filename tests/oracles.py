@@ -1,8 +1,9 @@
 """Every loss once more, slowly: Python loops over rows and label sets, written from the equations.
 
 Nothing here is shared with mlcl. Rows are lists of floats, label sets are frozensets, classes and samples
-are integers, ratings are lists of numbers. Each oracle gives the list of the anchors' terms L_i; `mulsupcon`
-gives the value for the whole batch, since its equation has no other.
+are integers, ratings are lists of numbers, paths are tuples of integers, coarse first. Each oracle gives the
+list of the anchors' terms L_i; `mulsupcon` gives the value for the whole batch, since its equation has no
+other.
 """
 
 import math
@@ -97,7 +98,8 @@ def simdis(z, sets, tau, form="weighted", penalty="inverse", rate=None, normaliz
         elif form == "printed":
             total = 0.0
             for p in positives:
-                total += math.log(factors[p] * math.exp(log_probability(z, i, p, tau)))
+                # log(K p) in two parts: at a small tau p is below any float.
+                total += math.log(factors[p]) + log_probability(z, i, p, tau)
             terms.append(-total / len(positives))
         else:
             total = math.fsum(factors[p] * log_probability(z, i, p, tau) for p in positives)
@@ -143,6 +145,118 @@ def knn(z, sets, tau, dynamic=True):
     return terms
 
 
+def shared_levels(a, b):
+    """How many levels two paths share from the root on; -1 is equal to nothing."""
+    depth = 0
+    while depth < len(a) and a[depth] == b[depth] >= 0:
+        depth += 1
+    return depth
+
+
+def level_positives(paths, i, level, exclusive=False):
+    depths = {p: shared_levels(paths[i], paths[p]) for p in range(len(paths)) if p != i}
+    if exclusive:
+        return [p for p, depth in depths.items() if depth == level + 1]
+    return [p for p, depth in depths.items() if depth > level]
+
+
+def level_weight(weights, level, levels):
+    if weights == "exp":
+        return math.exp(1 / (levels - level))
+    return 1.0 if weights == "uniform" else weights[level]
+
+
+def himulcon(z, paths, tau, level_weights="exp", exclusive=False):
+    levels = len(paths[0])
+    terms = []
+    for i in range(len(z)):
+        total = 0.0
+        for level in range(levels):
+            mean = mean_over(z, i, level_positives(paths, i, level, exclusive), tau)
+            total += level_weight(level_weights, level, levels) / levels * mean
+        terms.append(total)
+    return terms
+
+
+def pairs_constrained(z, paths, tau):
+    """Each level, finest first, with its terms: no pair loss is below any pair loss of a finer level."""
+    largest = 0.0
+    for level in reversed(range(len(paths[0]))):
+        losses = [
+            [-log_probability(z, i, p, tau) for p in level_positives(paths, i, level)] for i in range(len(z))
+        ]
+        yield level, [math.fsum(max(x, largest) for x in row) / len(row) if row else 0.0 for row in losses]
+        largest = max([largest, *(x for row in losses for x in row)])
+
+
+def levels_constrained(z, paths, tau):
+    """Each level, finest first, with its terms: a level whose sum is below a finer one's takes its terms."""
+    largest = [0.0] * len(z)
+    for level in reversed(range(len(paths[0]))):
+        terms = [mean_over(z, i, level_positives(paths, i, level), tau) for i in range(len(z))]
+        largest = max(largest, terms, key=math.fsum)
+        yield level, largest
+
+
+def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False):
+    """`detach` concerns the gradient alone."""
+    levels = len(paths[0])
+    constrained = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
+    totals = [0.0] * len(z)
+    for level, terms in constrained(z, paths, tau):
+        weight = level_weight(level_weights, level, levels) / levels
+        totals = [total + weight * term for total, term in zip(totals, terms, strict=True)]
+    return totals
+
+
+def hicone(z, paths, tau, granularity="pair", detach=False):
+    return himulcone(z, paths, tau, "uniform", granularity, detach)
+
+
+def jaccard_index(s, t):
+    return len(s & t) / len(s | t) if s | t else 0.0
+
+
+def jscl(z, sets, tau, normalizer="candidates"):
+    terms = []
+    for i in range(len(z)):
+        j = {p: jaccard_index(sets[i], sets[p]) for p in range(len(z)) if p != i}
+        divisor = len(j) if normalizer == "candidates" else math.fsum(j.values())
+        total = math.fsum(j[p] * log_probability(z, i, p, tau) for p in j)
+        terms.append(-total / divisor if divisor else 0.0)
+    return terms
+
+
+def msc_weights(sets, i, alpha, prototypes):
+    """The weights of the other rows and, where there are prototypes, those of the anchor's labels."""
+    rows, labels = {}, {}
+    for label in sets[i]:
+        near = {p: alpha / len(sets[i] | sets[p]) for p in range(len(sets)) if p != i and label in sets[p]}
+        divisor = len(sets[i]) * (math.fsum(near.values()) + prototypes)
+        for p, attraction in near.items():
+            rows[p] = rows.get(p, 0.0) + attraction / divisor
+        if prototypes:
+            labels[label] = 1 / divisor
+    return rows, labels
+
+
+def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
+    """`prototypes` has one vector a label; None: the batch's rows are the only candidates."""
+    centres = prototypes or []
+    terms = []
+    for i in range(len(z)):
+        row_weights, label_weights = msc_weights(sets, i, alpha, bool(centres))
+        rows = {a: similarity(z[i], z[a]) / tau for a in range(len(z)) if a != i}
+        labels = [similarity(z[i], c) / tau for c in centres]
+        top = max([*rows.values(), *labels], default=0.0)
+        mass = beta * math.fsum(math.exp(x - top) for x in rows.values())
+        mass += math.fsum(math.exp(x - top) for x in labels)
+        total = math.fsum(w * (rows[p] - top - math.log(mass)) for p, w in row_weights.items())
+        total += math.fsum(w * (labels[c] - top - math.log(mass)) for c, w in label_weights.items())
+        terms.append(-total)
+    return terms
+
+
 ORACLES = {
     "simclr": simclr,
     "supcon": supcon,
@@ -152,7 +266,13 @@ ORACLES = {
     "simdis": simdis,
     "jaccard": jaccard,
     "knn": knn,
+    "himulcon": himulcon,
+    "hicone": hicone,
+    "himulcone": himulcone,
+    "jscl": jscl,
+    "msc": msc,
 }
+PATH_LOSSES = ("himulcon", "hicone", "himulcone")
 
 CASES = [
     ("simclr", {}),
@@ -174,8 +294,30 @@ CASES = [
     ("jaccard", {"threshold": 1 / 3, "strict": False}),
     ("knn", {}),
     ("knn", {"dynamic": False}),
+    ("himulcon", {}),
+    ("himulcon", {"exclusive": True}),
+    ("himulcon", {"level_weights": "uniform"}),
+    ("himulcon", {"level_weights": (0.5, 2.0, 1.0)}),
+    ("hicone", {}),
+    ("hicone", {"granularity": "level"}),
+    ("hicone", {"detach": True}),
+    ("hicone", {"granularity": "level", "detach": True}),
+    ("himulcone", {}),
+    ("himulcone", {"level_weights": "uniform", "granularity": "level"}),
+    ("himulcone", {"level_weights": (1.0, 3.0, 0.0)}),
+    ("himulcone", {"detach": True}),
+    ("jscl", {}),
+    ("jscl", {"normalizer": "similarities"}),
+    ("msc", {}),
+    ("msc", {"alpha": 0.5}),
+    ("msc", {"beta": 2.0}),
 ]
 """Every loss with every option at least once."""
+
+
+def is_detached(case):
+    """Whether the gradient is, on purpose, not that of the value."""
+    return bool(case[1].get("detach"))
 
 
 def case_id(case):

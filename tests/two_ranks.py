@@ -20,7 +20,7 @@ COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast"
 class Model(nn.Module):
     """A linear encoder and a loss with a learned temperature, all in float64."""
 
-    def __init__(self, dim, name, options, reduction, normalize=False, gather=False):
+    def __init__(self, dim, name, options, reduction, normalize=False, engine="auto", gather=False):
         super().__init__()
         self.encoder = nn.Linear(dim, 3, bias=False).double()
         nn.init.orthogonal_(self.encoder.weight, generator=torch.Generator().manual_seed(0))
@@ -31,6 +31,7 @@ class Model(nn.Module):
             reduction=reduction,
             normalize=normalize,
             gather=gather,
+            engine=engine,
             **options,
         )
 

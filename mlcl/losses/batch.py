@@ -1,38 +1,83 @@
-"""The rows that a loss compares: this process's own, or those of all processes.
+"""The rows that a loss compares: this process's own, or those of all processes, own rows first.
 
 Shapes: N own rows, B rows of all, D embedding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from mlcl.losses.gather import (
-    Group,
-    gather_embeddings,
-    gather_labels,
-    gather_tensor,
-    own_rows,
-    row_counts,
-    world,
-)
+from mlcl.labels import LabelRows
+from mlcl.losses.gather import Group, gather_embeddings, gather_labels, gather_tensor, own_rows, row_counts
 from mlcl.losses.labels import Labels
+
+
+class OneRank:
+    """A batch that one process holds."""
+
+    size = 1
+
+    def share(self, own: Tensor) -> Tensor:
+        """The own rows are all rows."""
+        return own
+
+    def global_rows(self, row: Tensor) -> Tensor:
+        """Row numbers as they are."""
+        return row
+
+    def local_rows(self, row: Tensor) -> Tensor:
+        """Row numbers as they are."""
+        return row
+
+
+class ManyRanks:
+    """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
+
+    def __init__(self, counts: Sequence[int], group: Group | None) -> None:
+        self.size = len(counts)
+        self.counts = counts
+        self.group = group
+        self._start = own_rows(counts, group).start
+        self._total = sum(counts)
+
+    def share(self, own: Tensor) -> Tensor:
+        """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
+        return self.own_first(gather_tensor(own, self.counts, self.group))
+
+    def own_first(self, rows: Tensor) -> Tensor:
+        """Rows in the order of ranks to rows in this process's order."""
+        return torch.roll(rows, -self._start, 0)
+
+    def global_rows(self, row: Tensor) -> Tensor:
+        """Row numbers of this process to those in the order of ranks."""
+        return torch.remainder(row + self._start, max(self._total, 1))
+
+    def local_rows(self, row: Tensor) -> Tensor:
+        """Row numbers in the order of ranks to those of this process."""
+        return torch.remainder(row - self._start, max(self._total, 1))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """All candidates, and where the anchors lie among them.
+    """All candidates, of which the first `own` are this process's, its anchors.
 
-    `embeddings` (B, D), `labels` and `sample_ids` of B rows; `processes` share the anchors out.
+    `embeddings` (B, D), `labels` and `sample_ids` of B rows.
     """
 
     embeddings: Tensor
     labels: Labels | None
     sample_ids: Tensor | None
-    anchors: slice
-    processes: int = 1
+    own: int
+    ranks: OneRank | ManyRanks
+
+    @property
+    def anchors(self) -> slice:
+        """The own rows."""
+        return slice(0, self.own)
 
 
 def own_batch(z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Batch:
@@ -41,17 +86,27 @@ def own_batch(z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) ->
         z_ND,
         None if labels is None else labels.to(z_ND.device),
         None if sample_ids is None else sample_ids.to(z_ND.device),
-        slice(0, len(z_ND)),
+        len(z_ND),
+        OneRank(),
     )
 
 
-def whole_batch(own: Batch, group: Group | None) -> Batch:
-    """The rows of all processes of the group, with gradient; the own rows are the anchors."""
-    counts = row_counts(len(own.embeddings), own.embeddings.device, group)
-    return Batch(
-        gather_embeddings(own.embeddings, counts, group),
-        None if own.labels is None else gather_labels(own.labels, counts, group),
-        None if own.sample_ids is None else gather_tensor(own.sample_ids, counts, group),
-        own_rows(counts, group),
-        world(group),
-    )
+def whole_batch(own: Batch, group: Group | None, *, gradient: bool) -> Batch:
+    """The rows of all processes of the group; with `gradient`, theirs flows back to where they came from."""
+    counts = row_counts(own.own, own.embeddings.device, group)
+    ranks = ManyRanks(counts, group)
+    if gradient:
+        z_BD = ranks.own_first(gather_embeddings(own.embeddings, counts, group))
+    else:
+        z_BD = ranks.share(own.embeddings)
+    samples = None if own.sample_ids is None else ranks.share(own.sample_ids)
+    return Batch(z_BD, _labels_of_all(own.labels, ranks), samples, own.own, ranks)
+
+
+def _labels_of_all(labels: Labels | None, ranks: ManyRanks) -> Labels | None:
+    if labels is None:
+        return None
+    rows = gather_labels(labels, ranks.counts, ranks.group)
+    if isinstance(rows, LabelRows):
+        return rows.take(ranks.own_first(torch.arange(len(rows), device=rows.device)))
+    return ranks.own_first(rows)

@@ -9,14 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.losses.batch import Batch
+from mlcl.losses.batch import own_batch
 from mlcl.losses.gather import Group
 from mlcl.losses.labels import Labels, check_shapes
-from mlcl.losses.loss import ContrastiveLoss, Reduction, weigh
+from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
 from mlcl.losses.rules.all import ALL
 from mlcl.losses.rules.any import ANY
+from mlcl.losses.rules.hicone import HICONE, HIMULCONE
+from mlcl.losses.rules.himulcon import HIMULCON
 from mlcl.losses.rules.jaccard import JACCARD
+from mlcl.losses.rules.jscl import JSCL
 from mlcl.losses.rules.knn import KNN
+from mlcl.losses.rules.msc import MSC
 from mlcl.losses.rules.mulsupcon import MULSUPCON
 from mlcl.losses.rules.simclr import SIMCLR
 from mlcl.losses.rules.simdis import SIMDIS
@@ -25,7 +29,24 @@ from mlcl.losses.spec import LossSpec, unknown
 from mlcl.losses.temperature import Temperature, as_temperature
 
 LOSSES: Mapping[str, LossSpec] = MappingProxyType(
-    {spec.name: spec for spec in (SIMCLR, SUPCON, ANY, ALL, MULSUPCON, SIMDIS, JACCARD, KNN)}
+    {
+        spec.name: spec
+        for spec in (
+            SIMCLR,
+            SUPCON,
+            ANY,
+            ALL,
+            MULSUPCON,
+            SIMDIS,
+            JACCARD,
+            KNN,
+            HIMULCON,
+            HICONE,
+            HIMULCONE,
+            JSCL,
+            MSC,
+        )
+    }
 )
 """Every loss by its name, in the order of the documentation."""
 
@@ -38,6 +59,8 @@ def build_loss(
     normalize: bool = False,
     gather: bool = False,
     group: Group | None = None,
+    engine: Engine = "auto",
+    prototypes: tuple[int, int] | None = None,
     **options: Any,
 ) -> ContrastiveLoss:
     """The loss `name` as a module, see `ContrastiveLoss`; `options` are those of `LOSSES[name].options`.
@@ -51,6 +74,8 @@ def build_loss(
         normalize=normalize,
         gather=gather,
         group=group,
+        engine=engine,
+        prototypes=prototypes,
         options=options,
     )
 
@@ -65,16 +90,17 @@ def positive_weights(
 ) -> Tensor:
     """The weights W (B, B) of a batch, float64, for inspection: row i is what anchor i pulls on.
 
+    For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised.
+
     Raises ValueError as the loss would.
     """
     spec = _spec(name)
     rows = labels if labels is not None else sample_ids
-    count = 0 if rows is None else len(rows)
-    rows_B0 = torch.empty(count, 0)
+    rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
     values = spec.resolve(options)
-    batch = Batch(rows_B0, None if spec.labels == "none" else labels, sample_ids, slice(0, count))
-    return weigh(spec, batch, torch.float64, values).weights
+    batch = own_batch(rows_B0, None if spec.labels == "none" else labels, sample_ids)
+    return spec.dense(rule_labels(spec, batch), batch.anchors, torch.float64, **values).weights
 
 
 def _spec(name: str) -> LossSpec:

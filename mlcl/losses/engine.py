@@ -1,40 +1,118 @@
-"""From embeddings and weights to one loss term an anchor: the dense definition, N x B with autograd.
+"""The tiled engine: losses and their gradient in one go, in O(B D + tile^2) memory.
 
-Shapes: B candidates, N anchors (rows `anchors` of the candidates), D embedding.
+With R_i = sum_p W_ip and P the softmax of s / tau over A(i), a loss and its gradient are, for s = z_i . z_p,
+
+    L     = sum_i R_i lse_i - (1/tau) sum_ip W_ip s_ip
+    dL/dZ = (1/tau) [ (D_R P + P^T D_R) Z - (W + W^T) Z ]
+
+Labels enter the B x B part through R alone, and W has closed forms (`weights`). For the distance, which is
+not bilinear, W is made tile by tile. Rows of other processes enter through one number each, so that the
+gradient of the own rows needs no collective of the size of the embeddings.
+
+Shapes: N own rows (the first), B rows, D embedding, P parts, T temperatures; I, J of a tile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from mlcl.losses.pulls import DistancePulls, DotPulls, Part, Pulls
+from mlcl.losses.similarities import Similarities
+from mlcl.losses.softmax import Softmax
 from mlcl.losses.spec import Similarity
-from mlcl.losses.weighting import Weighting, others
+from mlcl.losses.weights.base import Ranks
 
 
-def anchor_terms(
-    z_BD: Tensor, anchors: slice, weighting: Weighting, tau: Tensor, similarity: Similarity
-) -> Tensor:
-    """L_i = -sum_p W_ip log p_ip (+ constant_i), log p_ip = s_ip/tau - logsumexp_{a in A(i)} s_ia/tau.
+@dataclass(frozen=True)
+class Solution:
+    """What the own rows have part in; summed over processes it is that of all anchors.
 
-    `z_BD` in float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
-    An anchor without weight gets 0 and gives no gradient; a batch of one row gets 0, since A(i) is empty.
-    Source: MLCL Eq. 1, Similarity-Dissimilarity Eq. 3, kNN-MLTC Eq. 2.
+    `values` (P,) are the parts' sums over anchors, without factors; `gradient` (N, D), `tau_gradients` (T,)
+    and `prototype_gradient` (L, D) belong to the sum of all parts with their factors.
     """
-    z_ND = z_BD[anchors]
+
+    values: Tensor
+    gradient: Tensor
+    tau_gradients: Tensor
+    prototype_gradient: Tensor
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the anchors compare themselves with.
+
+    `z` (B + L, D): the first `own` of B rows are the anchors, the last L = `prototypes` are nobody's anchors.
+    `repulsion` multiplies the exponentials of rows in the softmax's sum. float32 or float64, without graph.
+    """
+
+    z: Tensor
+    own: int
+    similarity: Similarity
+    ranks: Ranks
+    prototypes: int = 0
+    repulsion: float = 1.0
+
+
+def solve(
+    candidates: Candidates, taus: Sequence[float], parts: Sequence[Part], *, gradient: bool
+) -> Solution:
+    """Values, and with `gradient` the gradients; without it these are not what they say."""
+    z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
-        # Tied to the inputs, so that backward still reaches every parameter.
-        return 0 * (z_ND.sum(1) / tau)
-    logit_NB = similarities(z_ND, z_BD, similarity) / tau
-    candidate_NB = others(anchors, len(z_BD), z_BD.device)
-    lse_N1 = logit_NB.masked_fill(~candidate_NB, -torch.inf).logsumexp(1, keepdim=True)
-    term_N = (weighting.weights * (lse_N1 - logit_NB)).sum(1)
-    return term_N if weighting.constant is None else term_N + weighting.constant
+        zero_P = z_BD.new_zeros(len(parts))
+        zero_LD = torch.zeros_like(z_BD[len(z_BD) - candidates.prototypes :])
+        return Solution(zero_P, torch.zeros_like(z_BD[:own]), z_BD.new_zeros(len(taus)), zero_LD)
+    similarities = Similarities(z_BD, own, candidates.similarity, candidates.prototypes)
+    softmax = Softmax(similarities, taus, candidates.repulsion)
+    lse_TN = softmax.logsumexp()
+    parts = [
+        replace(part, weights=part.weights.given(z_BD, lse_TN[part.softmax], part.tau)) for part in parts
+    ]
+    pulls: Pulls = (DistancePulls if similarities.euclidean else DotPulls)(similarities, parts)
+    moment_T = lse_TN.new_zeros(len(taus))
+    if gradient or similarities.euclidean:
+        offset_TB = _offsets(parts, lse_TN, candidates)
+        for rows, cols, mirrored in similarities.tiles():
+            s_IJ = similarities.tile(rows, cols)
+            pull_IJ = softmax.pull(s_IJ, offset_TB, rows, cols, moment_T, 2 if mirrored else 1)
+            pulls.add(pull_IJ, s_IJ, rows, cols, mirrored)
+    return Solution(
+        _values(parts, lse_TN, pulls.weighted),
+        pulls.gradient,
+        _tau_gradients(parts, taus, moment_T, pulls),
+        pulls.prototype_gradient,
+    )
 
 
-def similarities(z_ND: Tensor, z_BD: Tensor, similarity: Similarity) -> Tensor:
-    """s (N, B). The distance has subgradient 0 between identical rows, where its derivative is infinite."""
-    if similarity == "dot":
-        return z_ND @ z_BD.T
-    # Differences, not |a|^2 + |b|^2 - 2ab, which cancels for close rows.
-    return -torch.cdist(z_ND, z_BD, compute_mode="donot_use_mm_for_euclid_dist")
+def _offsets(parts: Sequence[Part], lse_TN: Tensor, candidates: Candidates) -> Tensor:
+    """logsumexp_i - log(R_i / tau), with R the parts' row sums and factors at each temperature (T, B + L).
+
+    Infinite where nothing is pulled by the row itself, as by prototypes.
+    """
+    row_sum_TN = torch.zeros_like(lse_TN)
+    for part in parts:
+        row_sum_TN[part.softmax].add_(part.weights.row_sums, alpha=part.factor / part.tau)
+    offset_TB = candidates.ranks.share((lse_TN - row_sum_TN.log()).T).T
+    return F.pad(offset_TB, (0, candidates.prototypes), value=torch.inf)
+
+
+def _values(parts: Sequence[Part], lse_TN: Tensor, weighted_P: Tensor) -> Tensor:
+    values = []
+    for part, weighted in zip(parts, weighted_P, strict=True):
+        value = torch.dot(part.weights.row_sums, lse_TN[part.softmax]) - weighted / part.tau
+        constant_N = part.weights.constant
+        values.append(value if constant_N is None else value + constant_N.sum())
+    return torch.stack(values)
+
+
+def _tau_gradients(parts: Sequence[Part], taus: Sequence[float], moment_T: Tensor, pulls: Pulls) -> Tensor:
+    """dL/dtau = -(1/tau) [ sum_i R_i sum_a p_ia s_ia / tau - sum_ip W_ip s_ip / tau ]."""
+    weighted_T = torch.zeros_like(moment_T)
+    for part, weighted in zip(parts, pulls.weighted, strict=True):
+        weighted_T[part.softmax] += part.factor / part.tau * weighted
+    return (weighted_T - moment_T / 2) / moment_T.new_tensor(taus)

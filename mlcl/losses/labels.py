@@ -1,4 +1,4 @@
-"""Labels as callers give them, to the one dense form that a rule reads; with every check of them.
+"""Labels as callers give them, to the one form that a rule reads; with every check of them.
 
 Shapes: B rows, L labels, A aspects.
 """
@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
+from mlcl.losses.sets import LabelSets, first_rows
 from mlcl.losses.spec import LabelKind
 
 Labels = Tensor | LabelRows
+RuleLabels = Tensor | LabelSets
+"""What rules read: (B,) classes or samples, (B, H) paths, or label sets."""
 
 
 def check_shapes(
@@ -35,8 +38,9 @@ def check_shapes(
 
 def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
     if isinstance(labels, LabelRows):
-        if kind == "class":
-            raise ValueError(f"{name} needs class labels (B,); found: {_shape(labels)}")
+        if kind in ("class", "path"):
+            wanted = "(B,)" if kind == "class" else "(B, H)"
+            raise ValueError(f"{name} needs {kind} labels {wanted}; found: {_shape(labels)}")
         return
     if not isinstance(labels, Tensor):
         raise ValueError(
@@ -44,15 +48,19 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
         )
     if kind == "class" or (kind == "multi_label" and labels.ndim == 1):
         _check_integers("class labels", labels)
+    elif kind == "path":
+        _check_integers("paths", labels, 2)
     elif labels.ndim != 2:
         wanted = "(B,), (B, L)" if kind == "multi_label" else "(B, A)"
         raise ValueError(f"{name} needs {kind} labels {wanted} or LabelRows; found: {_shape(labels)}")
 
 
-def _check_integers(what: str, values: Tensor) -> None:
+def _check_integers(what: str, values: Tensor, dims: int = 1) -> None:
     whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-    if values.ndim != 1 or not whole:
-        raise ValueError(f"{what} must be integers (B,); found: {_shape(values)}")
+    if values.ndim != dims or not whole or (dims == 2 and values.shape[1] == 0):
+        raise ValueError(
+            f"{what} must be integers {'(B,)' if dims == 1 else '(B, H)'}; found: {_shape(values)}"
+        )
 
 
 def _check_rows(what: str, values: Labels, embeddings: Tensor) -> None:
@@ -66,36 +74,35 @@ def _shape(values: Labels) -> str:
     return f"{tuple(values.shape)} {values.dtype}"
 
 
-def to_rule(kind: LabelKind, labels: Labels, dtype: torch.dtype) -> Tensor:
-    """The form that rules of this kind read: (B,) classes, (B, L) multi-hot or (B, A) ratings.
-
-    Raises ValueError for values outside of what the kind allows.
-    """
+def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
+    """The form that rules of this kind read. Raises ValueError for values outside of what the kind allows."""
     if isinstance(labels, LabelRows):
-        return labels.dense(dtype)
-    if kind == "class":
-        return _classes(labels)
+        return LabelSets.of_rows(labels)
+    if kind in ("class", "path"):
+        return _at_least_missing(labels)
     if kind == "ratings":
-        return _ratings(labels)
-    return _one_hot(_classes(labels), dtype) if labels.ndim == 1 else _multi_hot(labels, dtype)
+        return LabelSets.of_ratings(_ratings(labels))
+    return LabelSets.of_rows(_one_hot(labels) if labels.ndim == 1 else _multi_hot(labels))
 
 
-def _classes(class_B: Tensor) -> Tensor:
-    if bool((class_B < -1).any()):
-        raise ValueError(f"class labels must be -1 (missing) or more; found: {int(class_B.min())}")
-    return class_B
+def _at_least_missing(number: Tensor) -> Tensor:
+    if bool((number < -1).any()):
+        raise ValueError(f"class labels must be -1 (missing) or more; found: {int(number.min())}")
+    return number
 
 
-def _one_hot(class_B: Tensor, dtype: torch.dtype) -> Tensor:
+def _one_hot(class_B: Tensor) -> LabelRows:
     """One column for each class that occurs, so that the width does not follow the largest index."""
-    present_L: Tensor = torch.unique(class_B[class_B >= 0])
-    return (class_B[:, None] == present_L).to(dtype)
+    known_B = _at_least_missing(class_B) >= 0
+    present_L, place = torch.unique(class_B[known_B], return_inverse=True)
+    number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, place)
+    return LabelRows.from_classes(number_B, len(present_L))
 
 
-def _multi_hot(y_BL: Tensor, dtype: torch.dtype) -> Tensor:
+def _multi_hot(y_BL: Tensor) -> LabelRows:
     if bool(((y_BL != 0) & (y_BL != 1)).any()):
         raise ValueError("multi-hot labels must be 0 or 1; found other values")
-    return y_BL.to(dtype)
+    return LabelRows.from_dense(y_BL)
 
 
 def _ratings(rating_BA: Tensor) -> Tensor:
@@ -105,12 +112,14 @@ def _ratings(rating_BA: Tensor) -> Tensor:
     return rating_BA
 
 
-def check_views(labels: Tensor, sample_B: Tensor) -> None:
+def check_views(labels: RuleLabels, sample_B: Tensor) -> None:
     """Raises ValueError where two rows of one sample differ in their labels."""
-    _, sample_index_B = torch.unique(sample_B, return_inverse=True)
-    row_B = torch.arange(len(sample_B), device=sample_B.device)
-    one_row_B = torch.empty_like(row_B).index_put_((sample_index_B,), row_B)[sample_index_B]
-    differs = labels != labels[one_row_B]
-    if bool(differs.any()):
-        row = int(differs.reshape(len(labels), -1).any(1).nonzero()[0])
+    sample_index_B = torch.unique(sample_B, return_inverse=True)[1]
+    first_B = first_rows(sample_index_B)[sample_index_B]
+    if isinstance(labels, LabelSets):
+        same_B = labels.equal_to(first_B)
+    else:
+        same_B = (labels == labels[first_B]).reshape(len(labels), -1).all(1)
+    if not bool(same_B.all()):
+        row = int((~same_B).nonzero()[0])
         raise ValueError(f"rows of sample {int(sample_B[row])} have different labels (row {row} among them)")

@@ -13,15 +13,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch, own_batch, whole_batch
-from mlcl.losses.engine import anchor_terms
+from mlcl.losses.dense import anchor_terms, constrained_terms
+from mlcl.losses.engine import Candidates
 from mlcl.losses.gather import Group, sum_over_ranks, world
-from mlcl.losses.labels import Labels, check_shapes, check_views, to_rule
+from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to_rule
+from mlcl.losses.pulls import Part
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.small import small_sum
 from mlcl.losses.spec import LossSpec, unknown
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
+from mlcl.losses.tiled import tiled_sum
 from mlcl.losses.weighting import Weighting
+from mlcl.losses.weights.base import PairWeights
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
+Engine = Literal["auto", "tiled", "dense"]
+SMALL = 256
+"""Rows of one process up to which `auto` takes W as a matrix, which is faster there than closed forms."""
 
 
 class ContrastiveLoss(nn.Module):
@@ -29,11 +38,17 @@ class ContrastiveLoss(nn.Module):
 
     Reductions: `mean` over all anchors, those without a positive counting 0; `mean_valid` over the anchors
     with one; `sum`; `none`, the terms (N,). With `gather` and several processes, candidates and anchors are
-    the rows of all; each process returns its anchors' part times the number of processes, so that the mean
-    over processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms,
-    as they are). `normalize` scales rows to unit length first.
+    the rows of all; each process returns its part times the number of processes, so that the mean over
+    processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms, as
+    they are). All processes must then scale their values alike. `normalize` scales rows to unit length first.
 
-    Build it with `build_loss`. Raises ValueError for an unknown reduction or a bad option.
+    The `tiled` engine needs O(B D) memory and computes the gradient in the forward; it cannot be
+    differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but dense for
+    `none`, and takes small batches of one process as a matrix.
+
+    `prototypes` (labels, dimension) gives msc its learned prototypes, a parameter of random unit rows.
+
+    Build it with `build_loss`. Raises ValueError for an unknown reduction or engine, or a bad option.
 
         loss = build_loss("supcon", temperature=0.1)
         value = loss(torch.randn(8, 16), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
@@ -48,11 +63,15 @@ class ContrastiveLoss(nn.Module):
         normalize: bool = False,
         gather: bool = False,
         group: Group | None = None,
+        engine: Engine = "auto",
+        prototypes: tuple[int, int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if reduction not in get_args(Reduction):
-            raise ValueError(unknown(f"unknown reduction {reduction!r}", reduction, get_args(Reduction)))
+        _check_word("reduction", reduction, get_args(Reduction))
+        _check_word("engine", engine, get_args(Engine))
+        if engine == "tiled" and reduction == "none":
+            raise ValueError("reduction none has no tiled engine; allowed: dense, auto")
         self.spec = spec
         self.options = spec.resolve(options or {})
         self.temperature = temperature
@@ -60,7 +79,21 @@ class ContrastiveLoss(nn.Module):
         self.normalize = normalize
         self.gather = gather
         self.group = group
-        self.stats: LossStats | None = None
+        self.engine = engine
+        self.prototypes = self._build_prototypes(prototypes)
+        self._stats: LossStats | None = None
+
+    def _build_prototypes(self, shape: tuple[int, int] | None) -> nn.Parameter | None:
+        if shape is None:
+            return None
+        if not self.spec.prototypes:
+            raise ValueError(f"{self.spec.name} has no prototypes; found: {shape}; allowed: None")
+        return nn.Parameter(F.normalize(torch.randn(shape), dim=1))
+
+    @property
+    def stats(self) -> LossStats | None:
+        """What the last call saw; computed when it is read. None before the first call."""
+        return self._stats
 
     def forward(
         self, embeddings_ND: Tensor, labels: Labels | None = None, sample_ids: Tensor | None = None
@@ -69,37 +102,122 @@ class ContrastiveLoss(nn.Module):
 
         `embeddings_ND` (N, D) floating. `labels` by `spec.labels`: class (N,) integers, -1 missing;
         multi_label LabelRows, multi-hot (N, L) or class (N,) read as one-hot; ratings (N, A) >= 0, 0
-        missing, LabelRows or multi-hot; none: not read. `sample_ids` (N,) integers: needed by simclr;
-        elsewhere rows of one sample are checked for equal labels, and nothing else follows from them.
-        Raises ValueError for shapes, dtypes or values that do not fit.
+        missing, LabelRows or multi-hot; path (N, H) integers, coarse first, -1 unknown; none: not read.
+        `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
+        labels, and nothing else follows from them. Raises ValueError for shapes, dtypes or values that do not
+        fit.
         """
-        check_shapes(self.spec.name, self.spec.labels, embeddings_ND, labels, sample_ids)
+        self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
-            return self._reduced(embeddings_ND, labels, sample_ids)
+            z_ND = self.prepared(embeddings_ND)
+            batch = self.batch(z_ND, labels, sample_ids)
+            if not self.tiled or self._is_small(batch):
+                return self._by_definition(batch)
+            tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
+            candidates = self._candidates(batch, prototype_LD)
+            return tiled_sum(z_ND, tau_1, candidates, [self.part(batch)], prototype_LD)[0]
 
-    def _reduced(self, z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Tensor:
+    @property
+    def tiled(self) -> bool:
+        """Whether the tiled engine is taken."""
+        return self.engine != "dense" and self.reduction != "none"
+
+    def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
+        """Raises ValueError for inputs that do not belong together."""
+        check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
+
+    def prepared(self, z_ND: Tensor) -> Tensor:
+        """The embeddings in the dtype that is computed in, of unit length if wanted."""
         z_ND = z_ND if z_ND.dtype == torch.float64 else z_ND.float()
-        if self.normalize:
-            z_ND = F.normalize(z_ND, dim=1)
-        batch = own_batch(z_ND, None if self.spec.labels == "none" else labels, sample_ids)
-        if self.gather and world(self.group) > 1:
-            batch = whole_batch(batch, self.group)
-        weighting = weigh(self.spec, batch, z_ND.dtype, self.options)
-        self.stats = LossStats.of(weighting)
-        tau = self.temperature.value()
-        term_N = anchor_terms(batch.embeddings, batch.anchors, weighting, tau, self.spec.similarity)
-        return self._reduce(term_N, weighting, batch)
+        return F.normalize(z_ND, dim=1) if self.normalize else z_ND
 
-    def _reduce(self, term_N: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
+    def _prepared_prototypes(self, z_ND: Tensor) -> Tensor | None:
+        if self.prototypes is None:
+            return None
+        found = self.prototypes.shape[1]
+        if found != z_ND.shape[1]:
+            raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {found}")
+        return self.prepared(self.prototypes.to(z_ND.dtype))
+
+    def batch(self, z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Batch:
+        """The rows to compare, of this process or of all."""
+        own = own_batch(z_ND, None if self.spec.labels == "none" else labels, sample_ids)
+        if self.gather and world(self.group) > 1:
+            return whole_batch(own, self.group, gradient=not self.tiled)
+        return own
+
+    def _candidates(self, batch: Batch, prototype_LD: Tensor | None) -> Candidates:
+        z_BD, extra = batch.embeddings.detach(), 0
+        if prototype_LD is not None:
+            z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
+        repulsion = float(self.options.get("beta", 1.0))
+        return Candidates(z_BD, batch.own, self.spec.similarity, batch.ranks, extra, repulsion)
+
+    def _rule_options(self) -> dict[str, Any]:
+        if not self.spec.prototypes:
+            return self.options
+        return {**self.options, "prototypes": self.prototypes is not None}
+
+    def part(self, batch: Batch, weight: float = 1.0, softmax: int = 0) -> Part:
+        """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
+        labels = self._rule_labels(batch)
+        z_BD = batch.embeddings
+        weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._rule_options())
+        tau = float(self.temperature.value().detach())
+        self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
+        return Part(weights, weight * self._reduction_factor(weights, batch), softmax, tau)
+
+    def _rule_labels(self, batch: Batch) -> RuleLabels:
+        labels = rule_labels(self.spec, batch)
+        if self.prototypes is None or not isinstance(labels, LabelSets) or labels.rows is None:
+            return labels
+        if labels.rows.width != len(self.prototypes):
+            raise ValueError(
+                f"{self.spec.name} has prototypes of {len(self.prototypes)} labels; "
+                f"found: labels of width {labels.rows.width}"
+            )
+        return labels
+
+    def _reduction_factor(self, weights: PairWeights, batch: Batch) -> float:
+        if self.reduction == "sum":
+            return 1.0
+        if self.reduction == "mean":
+            return 1 / max(len(batch.embeddings), 1)
+        return 1 / max(int(batch.ranks.share(weights.has_positive()).sum()), 1)
+
+    def _by_definition(self, batch: Batch) -> Tensor:
+        labels, tau = self._rule_labels(batch), self.temperature.value()
+        z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
+        weighting = self.spec.dense(labels, anchors, z_BD.dtype, **self._rule_options())
+        self._stats = LossStats(
+            self.spec, self.options, labels, z_BD.detach(), batch.own, float(tau.detach())
+        )
+        terms = self.spec.terms
+        if self.tiled and terms is None and not self.spec.prototypes and len(z_BD) > 1:
+            return self._reduced(small_sum(z_BD, tau, weighting), weighting, batch)
+        if terms is None:
+            extra = self.options.get("beta", 1.0), self._prepared_prototypes(z_BD)
+            term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, *extra)
+        else:
+            term_N = constrained_terms(
+                z_BD, anchors, tau, similarity, lambda loss_BB: terms(loss_BB, labels, **self.options)
+            )
         if self.reduction == "none":
             return term_N
-        total = batch.processes * term_N.sum()
+        return self._reduced(term_N.sum(), weighting, batch)
+
+    def _is_small(self, batch: Batch) -> bool:
+        alone = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
+        return alone and batch.own <= SMALL
+
+    def _reduced(self, total: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
+        total = batch.ranks.size * total
         if self.reduction == "sum":
             return total
         if self.reduction == "mean":
             return total / max(len(batch.embeddings), 1)
         valid = (weighting.positives > 0).sum()
-        if batch.processes > 1:
+        if batch.ranks.size > 1:
             valid = sum_over_ranks(valid, self.group)
         return total / valid.clamp(min=1)
 
@@ -109,11 +227,17 @@ class ContrastiveLoss(nn.Module):
         return f"{self.spec.name}, reduction={self.reduction}, normalize={self.normalize}{options}"
 
 
-def weigh(spec: LossSpec, batch: Batch, dtype: torch.dtype, options: Mapping[str, Any]) -> Weighting:
-    """The rule's weights of the batch's anchors, after the checks of the labels' values."""
+def rule_labels(spec: LossSpec, batch: Batch) -> RuleLabels:
+    """The batch's labels in the form that the rule reads, after the checks of their values."""
     if batch.labels is None:
-        return spec.weigh(batch.sample_ids, batch.anchors, dtype, **options)
-    labels = to_rule(spec.labels, batch.labels, dtype)
+        assert batch.sample_ids is not None
+        return batch.sample_ids
+    labels = to_rule(spec.labels, batch.labels)
     if batch.sample_ids is not None:
         check_views(labels, batch.sample_ids)
-    return spec.weigh(labels, batch.anchors, dtype, **options)
+    return labels
+
+
+def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
+    if found not in allowed:
+        raise ValueError(unknown(f"unknown {what} {found!r}", found, allowed))

@@ -13,14 +13,17 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.weighting import safe_divide
+from mlcl.losses.weighting import ratio
 
 Penalty = Literal["inverse", "exponential"]
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """`shared` |S & T| (N, B), `anchor_size` |S| (N, 1) and `candidate_size` |T| (1, B): whole floats."""
+    """`shared` |S & T| (N, B), `anchor_size` |S| (N, 1) and `candidate_size` |T| (1, B): whole floats.
+
+    For graded sets, whose members have ratings: the sums of the smaller ratings, and of each row's.
+    """
 
     shared: Tensor
     anchor_size: Tensor
@@ -31,10 +34,14 @@ class LabelCounts:
         """|T - S| (N, B), Similarity-Dissimilarity Eq. 16."""
         return self.candidate_size - self.shared
 
+    @property
+    def union(self) -> Tensor:
+        """|S or T| (N, B)."""
+        return self.anchor_size + self.candidate_size - self.shared
 
-def count_pairs(y_NL: Tensor, y_BL: Tensor) -> LabelCounts:
-    """The counts of multi-hot rows in a floating dtype; exact up to 2^24 labels a row in float32."""
-    return LabelCounts(y_NL @ y_BL.T, y_NL.sum(1)[:, None], y_BL.sum(1)[None, :])
+    def reversed(self) -> LabelCounts:
+        """The same pairs, still (N, B), with anchors and candidates exchanged."""
+        return LabelCounts(self.shared, self.candidate_size, self.anchor_size)
 
 
 def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
@@ -45,7 +52,7 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
         raise ValueError(
             f"label rows do not fit: anchors {tuple(y_NL.shape)}, candidates {tuple(y_BL.shape)}"
         )
-    return count_pairs(y_NL, y_BL)
+    return LabelCounts(y_NL @ y_BL.T, y_NL.sum(1)[:, None], y_BL.sum(1)[None, :])
 
 
 def _dense(labels: LabelRows | Tensor) -> Tensor:
@@ -70,7 +77,7 @@ def relation(counts: LabelCounts) -> Tensor:
 
 def similarity_factor(counts: LabelCounts) -> Tensor:
     """K^s = |S & T| / |S|, 0 for an empty S. Similarity-Dissimilarity, Eq. 14."""
-    return safe_divide(counts.shared, counts.anchor_size)
+    return ratio(counts.shared, counts.anchor_size)
 
 
 def dissimilarity_factor(
@@ -86,3 +93,8 @@ def dissimilarity_factor(
     if rate is None:
         raise ValueError("penalty exponential needs a rate")
     return torch.exp(-rate * counts.extra)
+
+
+def equal_sets(counts: LabelCounts) -> Tensor:
+    """Whether S = T, (N, B)."""
+    return (counts.shared == counts.anchor_size) & (counts.shared == counts.candidate_size)

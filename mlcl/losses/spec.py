@@ -6,13 +6,17 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
-from mlcl.losses.weighting import Weighting
+from torch import Tensor
 
-LabelKind = Literal["none", "class", "multi_label", "ratings"]
+from mlcl.losses.weighting import Weighting
+from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.overlap import OverlapRule
+
+LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
 Similarity = Literal["dot", "euclidean"]
-WeighRows = Callable[..., Weighting]
 
 
 @dataclass(frozen=True)
@@ -36,16 +40,30 @@ class Interval:
         return start if self.high == math.inf else f"{start} to {self.high:g}"
 
 
+class LevelNumbers:
+    """The words `exp` and `uniform`, or one finite number from 0 for each level of a path, not all 0."""
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value in ("exp", "uniform")
+        if not isinstance(value, (list, tuple)) or not value:
+            return False
+        return all(each in Interval(0) for each in value) and any(each > 0 for each in value)
+
+    def __str__(self) -> str:
+        return "exp, uniform, a list of numbers from 0, one a level"
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of a loss: its default and the values it takes."""
 
     default: object
-    allowed: tuple[object, ...] | Interval
+    allowed: tuple[object, ...] | Interval | LevelNumbers
 
     def accepts(self, value: object) -> bool:
         """Whether the value is allowed; of the same type too, so that 1 is not True."""
-        if isinstance(self.allowed, Interval):
+        if isinstance(self.allowed, (Interval, LevelNumbers)):
             return value in self.allowed
         return any(type(value) is type(each) and value == each for each in self.allowed)
 
@@ -68,18 +86,25 @@ def no_conflict(_options: Mapping[str, Any]) -> None:
 class LossSpec:
     """A loss by its parts.
 
-    `weigh(labels, anchors, dtype, **options)` is the rule: labels of all B candidates, in the form that
-    `labels` names, and the slice of them that are anchors, to a `Weighting`. `conflict` raises ValueError for
-    options that exclude each other.
+    A rule takes the labels of all B rows in the form that `labels` names (`to_rule`), the own rows first.
+    `dense(labels, anchors, dtype, **options)` defines it: the `Weighting` (N, B) of a slice of anchors.
+    `closed(labels, own, ranks, dtype, **options)` is the same for the tiled engine: the `PairWeights` of the
+    `own` first rows, with `ranks` to learn a value of other processes' rows. Where the weights depend on the
+    embeddings too, `terms(loss, labels, **options)` defines the anchors' terms (B,) by pair losses (B, B).
+    With `prototypes` the loss may have one learned prototype a label, of which the rules are then told.
+    `conflict` raises ValueError for options that exclude each other.
     """
 
     name: str
     labels: LabelKind
     source: str
-    weigh: WeighRows = field(repr=False)
+    dense: Callable[..., Weighting] = field(repr=False)
+    closed: Callable[..., PairWeights] = field(repr=False)
     options: Mapping[str, Option] = field(default_factory=dict)
     similarity: Similarity = "dot"
     conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
+    terms: Callable[..., Tensor] | None = field(default=None, repr=False)
+    prototypes: bool = False
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every option's value, defaults filled in.
@@ -99,9 +124,32 @@ class LossSpec:
         return values
 
 
-def in_words(allowed: Iterable[object] | Interval) -> str:
+def overlap_spec(
+    name: str,
+    labels: LabelKind,
+    source: str,
+    rule: Callable[..., OverlapRule],
+    options: Mapping[str, Option] | None = None,
+    similarity: Similarity = "dot",
+    conflict: Callable[[Mapping[str, Any]], None] = no_conflict,
+) -> LossSpec:
+    """The spec of a loss whose weights follow from how two label sets overlap; `rule` takes its options."""
+
+    dense, closed = partial(_dense_overlap, rule), partial(_closed_overlap, rule)
+    return LossSpec(name, labels, source, dense, closed, options or {}, similarity, conflict)
+
+
+def _dense_overlap(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> Weighting:
+    return rule(**options).dense(*arguments)
+
+
+def _closed_overlap(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> PairWeights:
+    return rule(**options).closed(*arguments)
+
+
+def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
     """Allowed values for a message."""
-    if isinstance(allowed, Interval):
+    if isinstance(allowed, (Interval, LevelNumbers)):
         return str(allowed)
     return ", ".join(str(value) for value in allowed)
 

@@ -1,29 +1,116 @@
-"""What a loss saw in its last call."""
+"""What a loss saw in its last call: its positives, its negatives, and the geometry of the embeddings.
+
+Shapes: N own rows (the first), B rows, D embedding; n anchors that are looked at in full.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.weighting import Weighting
+from mlcl.losses.dense import similarities
+from mlcl.losses.labels import RuleLabels
+from mlcl.losses.spec import LossSpec
+from mlcl.losses.weighting import Weighting, others
+
+SAMPLE = 512
+"""Anchors, the first own ones, that are compared with all rows."""
 
 
 @dataclass(frozen=True)
 class LossStats:
-    """Anchors of this process and their positives among all candidates.
+    """Diagnostics of a batch, computed when they are read, without a collective.
 
-    The two tensors are detached scalars on the embeddings' device: nothing waits for them before they are
-    read.
+    They are means over at most SAMPLE own anchors against all candidates, which bounds their cost.
+    `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
     """
 
+    spec: LossSpec
+    options: Mapping[str, Any]
+    labels: RuleLabels
+    embeddings: Tensor
     anchors: int
-    positives_per_anchor: Tensor
-    without_positive: Tensor
+    tau: float
 
-    @classmethod
-    def of(cls, weighting: Weighting) -> LossStats:
-        """The mean |P(i)|, and the share of anchors without a positive; zeros where there is no anchor."""
-        positives_N = weighting.positives.detach()
-        count = max(len(positives_N), 1)
-        return cls(len(positives_N), positives_N.sum() / count, (positives_N == 0).sum() / count)
+    @property
+    def positives_per_anchor(self) -> float:
+        """The mean |P(i)|; 0 where there is no anchor."""
+        return float(self._positives.double().mean()) if self.anchors else 0.0
+
+    @property
+    def without_positive(self) -> float:
+        """The share of anchors without a positive."""
+        return float((self._positives == 0).double().mean()) if self.anchors else 0.0
+
+    @property
+    def effective_negatives(self) -> float:
+        """The mean perplexity exp(H) of p_ia over the candidates that are not positive.
+
+        As many as there are negatives where all are alike, 1 where one takes all of the softmax.
+        """
+        if not self.anchors or len(self.embeddings) < 2:
+            return 0.0
+        logit_nB = similarities(self._own, self.embeddings, self.spec.similarity) / self.tau
+        negative_nB = (self._weights == 0) & self._others
+        log_p_nB = logit_nB.masked_fill(~negative_nB, -torch.inf).log_softmax(1)
+        entropy_n = -(log_p_nB.exp() * log_p_nB.masked_fill(~negative_nB, 0)).sum(1)
+        return float(torch.where(negative_nB.any(1), entropy_n.exp(), 0).mean())
+
+    @property
+    def alignment(self) -> float:
+        """The mean |z_i - z_p|^2 of positive pairs of unit rows, weighed by W. Wang and Isola 2020, Eq. 1."""
+        total = float(self._weights.sum())
+        return float((self._weights * self._distances).sum()) / total if total else 0.0
+
+    @property
+    def uniformity(self) -> float:
+        """log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows. Wang and Isola 2020, Eq. 2."""
+        if not self.anchors or len(self.embeddings) < 2:
+            return 0.0
+        return float((-2 * self._distances)[self._others].exp().mean().log())
+
+    def as_dict(self) -> dict[str, float]:
+        """All of them by name."""
+        names = (
+            "positives_per_anchor",
+            "without_positive",
+            "effective_negatives",
+            "alignment",
+            "uniformity",
+        )
+        return {name: float(getattr(self, name)) for name in names}
+
+    @cached_property
+    def _part(self) -> slice:
+        return slice(0, min(self.anchors, SAMPLE))
+
+    @cached_property
+    def _own(self) -> Tensor:
+        return self.embeddings[self._part]
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        return self._weighting.weights
+
+    @cached_property
+    def _positives(self) -> Tensor:
+        return self._weighting.positives
+
+    @cached_property
+    def _weighting(self) -> Weighting:
+        return self.spec.dense(self.labels, self._part, self.embeddings.dtype, **self.options)
+
+    @cached_property
+    def _others(self) -> Tensor:
+        return others(self._part, len(self.embeddings), self.embeddings.device)
+
+    @cached_property
+    def _distances(self) -> Tensor:
+        unit_BD = F.normalize(self.embeddings, dim=1)
+        return (2 - 2 * unit_BD[self._part] @ unit_BD.T).clamp(min=0)

@@ -17,12 +17,13 @@ class Weighting:
 
     `weights` (N, B) >= 0 are zero for the anchor itself and for every pair that is not positive. `positives`
     (N,) are the |P(i)|. `constant` (N,) is added to each anchor's term where a printed equation has a part
-    that is constant in the embeddings.
+    that is constant in the embeddings. `prototypes` (N, L) are the weights of a rule's prototypes.
     """
 
     weights: Tensor
     positives: Tensor
     constant: Tensor | None = None
+    prototypes: Tensor | None = None
 
 
 def others(anchors: slice, count: int, device: torch.device) -> Tensor:
@@ -35,6 +36,11 @@ def safe_divide(top: Tensor, bottom: Tensor) -> Tensor:
     """top / bottom with 0 wherever bottom is 0."""
     zero = bottom == 0
     return torch.where(zero, 0.0, top / bottom.masked_fill(zero, 1))
+
+
+def ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole for 0 <= part <= whole, 0 where the whole is 0."""
+    return part / whole.clamp(min=torch.finfo(whole.dtype).tiny)
 
 
 def uniform(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:

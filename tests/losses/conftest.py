@@ -2,8 +2,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from oracles import PATH_LOSSES
 
 from mlcl.labels import LabelRows
+from mlcl.losses import tiling
+
+PATHS = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
+"""Unknown from the root, from the middle and at the end; two of them are equal."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,7 @@ class Rows:
     sets: list[frozenset[int]]
     classes: list[int]
     ratings: list[list[int]]
+    paths: list[tuple[int, ...]]
     samples: list[int]
     width: int
 
@@ -23,6 +29,7 @@ class Rows:
             "simclr": None,
             "supcon": torch.tensor(self.classes),
             "jaccard": torch.tensor(self.ratings, dtype=torch.float32),
+            **dict.fromkeys(PATH_LOSSES, torch.tensor(self.paths)),
         }.get(name, LabelRows.from_lists([sorted(s) for s in self.sets], self.width))
 
     def sample_ids(self):
@@ -30,7 +37,12 @@ class Rows:
 
     def plain(self, name):
         """What the oracle takes."""
-        return {"simclr": self.samples, "supcon": self.classes, "jaccard": self.ratings}.get(name, self.sets)
+        return {
+            "simclr": self.samples,
+            "supcon": self.classes,
+            "jaccard": self.ratings,
+            **dict.fromkeys(PATH_LOSSES, self.paths),
+        }.get(name, self.sets)
 
 
 def make_rows(samples=7, views=2, dim=5, width=6, seed=0):
@@ -48,9 +60,16 @@ def make_rows(samples=7, views=2, dim=5, width=6, seed=0):
         [sets[n] for n in order],
         [classes[n] for n in order],
         [ratings[n] for n in order],
+        [PATHS[n % len(PATHS)] for n in order],
         order,
         width,
     )
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of four rows, so that a small batch has inner, outer and ragged ones."""
+    monkeypatch.setattr(tiling, "TILE", 4)
 
 
 @pytest.fixture

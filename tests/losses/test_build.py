@@ -5,17 +5,22 @@ import sys
 
 import pytest
 import torch
+from oracles import PATH_LOSSES
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss, check_options, positive_weights
 
 
 def test_every_loss_says_what_it_is():
-    assert list(LOSSES) == ["simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"]
+    assert list(LOSSES) == [
+        *("simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"),
+        *("himulcon", "hicone", "himulcone", "jscl", "msc"),
+    ]
     needs = {name: spec.labels for name, spec in LOSSES.items()}
     assert needs.pop("simclr") == "none"
     assert needs.pop("supcon") == "class"
     assert needs.pop("jaccard") == "ratings"
+    assert {needs.pop(name) for name in PATH_LOSSES} == {"path"}
     assert set(needs.values()) == {"multi_label"}
     assert [name for name, spec in LOSSES.items() if spec.similarity == "euclidean"] == ["knn"]
     assert all(spec.source for spec in LOSSES.values())
@@ -45,6 +50,14 @@ def test_defaults_pass_their_own_checks():
         ("jaccard", {"threshold": None}, "found: None"),
         ("jaccard", {"threshold": True}, "found: True"),
         ("jaccard", {"threshold": float("nan")}, "found: nan"),
+        ("himulcon", {"level_weights": "log"}, "found: 'log'; allowed: exp, uniform, a list of numbers"),
+        ("himulcon", {"level_weights": [1.0, -1.0]}, r"found: \[1.0, -1.0\]"),
+        ("himulcon", {"level_weights": [0, 0]}, r"found: \[0, 0\]"),
+        ("himulcon", {"level_weights": []}, r"found: \[\]"),
+        ("hicone", {"granularity": "row"}, "found: 'row'; allowed: pair, level"),
+        ("hicone", {"level_weights": "exp"}, "hicone has no option 'level_weights'"),
+        ("jscl", {"normalizer": "positives"}, "found: 'positives'; allowed: candidates, similarities"),
+        ("msc", {"beta": 0.0}, "found: 0.0; allowed: a number above 0"),
         ("knn", {"dynamic": "no"}, "option dynamic of knn; found: 'no'; allowed: True, False"),
     ],
 )
@@ -98,6 +111,12 @@ ROWS = LabelRows.from_lists([[0], [1], [0, 1]], 2)
         ("simclr", Z, None, None, "simclr needs sample_ids"),
         ("simclr", Z, None, CLASSES[:2], r"sample_ids \(2,\) .* do not fit embeddings \(3, 2\)"),
         ("simclr", Z, None, CLASSES.float(), "sample_ids must be integers"),
+        ("himulcon", Z, CLASSES, None, r"paths must be integers \(B, H\); found: \(3,\)"),
+        ("himulcon", Z, torch.zeros(3, 0).long(), None, r"paths must be integers \(B, H\); found: \(3, 0\)"),
+        ("himulcon", Z, torch.zeros(3, 2), None, r"paths must be integers \(B, H\); found: \(3, 2\)"),
+        ("hicone", Z, ROWS, None, r"path labels \(B, H\); found: LabelRows \(3, 2\)"),
+        ("himulcone", Z, torch.tensor([[0, 0], [0, -2], [1, 1]]), None, "found: -2"),
+        ("himulcon", Z, torch.tensor([[0, 0], [0, 1], [1, 1]]), torch.tensor([4, 4, 5]), "rows of sample 4"),
         ("any", Z, torch.zeros(3, 2, 2), None, r"\(B,\), \(B, L\) or LabelRows; found: \(3, 2, 2\)"),
         ("any", Z, torch.full((3, 2), 2), None, "0 or 1"),
         ("any", Z, torch.full((3, 2), torch.nan), None, "0 or 1"),

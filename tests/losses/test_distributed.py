@@ -8,16 +8,16 @@ SPLITS = [(7, 7), (9, 5), (13, 1), (14, 0)]
 REDUCTIONS = ["mean", "sum", "mean_valid", "none"]
 
 
-def job(rows, case, reduction, split, normalize=False, dense=False):
+def job(rows, case, reduction, split, normalize=False, dense=False, engine="auto"):
     name, options = case
     labels = rows.labels(name)
     return {
-        "loss": (name, options, reduction, normalize),
+        "loss": (name, options, reduction, normalize, engine),
         "x": rows.z,
         "labels": labels.dense().bool() if dense else labels,
         "samples": rows.sample_ids(),
         "split": split,
-        "id": f"{case_id(case)} {reduction} {split} normalize={normalize} dense={dense}",
+        "id": f"{case_id(case)} {reduction} {split} normalize={normalize} dense={dense} {engine}",
     }
 
 

@@ -2,14 +2,16 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import CASES, ORACLES, case_id, mean_loss
+from oracles import CASES, ORACLES, PATH_LOSSES, case_id, is_detached, mean_loss
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+every_engine = pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def test_every_loss_and_option_has_a_case():
@@ -20,10 +22,11 @@ def test_every_loss_and_option_has_a_case():
 
 
 @every_case
-@pytest.mark.parametrize("tau", [0.07, 1.3])
-def test_mean_equals_the_oracle(case, rows, tau):
+@every_engine
+@pytest.mark.parametrize("tau", [0.002, 1.3])
+def test_mean_equals_the_oracle(case, engine, rows, tau):
     name, options = case
-    loss = build_loss(name, temperature=tau, **options)
+    loss = build_loss(name, temperature=tau, engine=engine, **options)
     value = loss(rows.z, rows.labels(name), rows.sample_ids())
     expected = mean_loss(name, rows.z.tolist(), rows.plain(name), tau, **options)
     assert expected > 0
@@ -40,20 +43,23 @@ def test_terms_equal_the_oracle(case, rows):
     assert terms.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-@every_case
-def test_gradient_is_that_of_the_value(case, make):
+@pytest.mark.parametrize("case", [case for case in CASES if not is_detached(case)], ids=case_id)
+@every_engine
+def test_gradient_is_that_of_the_value(case, engine, make):
     name, options = case
     rows = make(samples=4, dim=3)
-    loss = build_loss(name, temperature=0.5, **options)
+    loss = build_loss(name, temperature=0.5, engine=engine, **options)
     z = rows.z.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda z: loss(z, rows.labels(name), rows.sample_ids()), (z,))
 
 
 @every_case
-@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid"])
-def test_order_of_rows_is_irrelevant(case, reduction, rows):
+@pytest.mark.parametrize(
+    ("engine", "reduction"), [("dense", "sum"), ("tiled", "mean"), ("auto", "mean_valid")]
+)
+def test_order_of_rows_is_irrelevant(case, engine, reduction, rows):
     name, options = case
-    loss = build_loss(name, temperature=0.3, reduction=reduction, **options)
+    loss = build_loss(name, temperature=0.3, reduction=reduction, engine=engine, **options)
     order = torch.randperm(len(rows.z), generator=torch.Generator().manual_seed(1))
     labels = rows.labels(name)
     if isinstance(labels, LabelRows):
@@ -76,20 +82,37 @@ def batches(draw):
     return z, labels
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(batch=batches(), case=st.sampled_from(CASES), tau=st.sampled_from([0.05, 0.5, 5.0]))
-def test_random_batches_equal_the_oracle(batch, case, tau):
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    batch=batches(),
+    case=st.sampled_from(CASES),
+    engine=st.sampled_from(["dense", "tiled", "auto"]),
+    tau=st.sampled_from([0.005, 0.05, 0.5, 5.0]),
+)
+def test_random_batches_equal_the_oracle(batch, case, engine, tau):
     (name, options), (z, numbers) = case, batch
     first = [row[0] for row in numbers]
     sets = [frozenset(label for label, value in enumerate(row) if value > 1) for row in numbers]
-    plain = {"simclr": first, "supcon": [c - 1 for c in first], "jaccard": numbers}.get(name, sets)
+    paths = [tuple(value - 1 for value in row) for row in numbers]
+    plain = {
+        "simclr": first,
+        "supcon": [c - 1 for c in first],
+        "jaccard": numbers,
+        **dict.fromkeys(PATH_LOSSES, paths),
+    }.get(name, sets)
     labels = {
         "simclr": None,
         "supcon": torch.tensor(first) - 1,
         "jaccard": torch.tensor(numbers),
+        **dict.fromkeys(PATH_LOSSES, torch.tensor(paths)),
     }.get(name, LabelRows.from_lists([sorted(s) for s in sets], 3))
     z_BD = torch.tensor(z, dtype=torch.float64)
     samples = torch.tensor(first) if name == "simclr" else None
-    value = build_loss(name, temperature=tau, **options)(z_BD, labels, samples).item()
+    value = build_loss(name, temperature=tau, engine=engine, **options)(z_BD, labels, samples).item()
     expected = mean_loss(name, z, plain, tau, **options)
     assert math.isclose(value, expected, rel_tol=1e-10, abs_tol=1e-10)

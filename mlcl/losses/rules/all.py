@@ -1,24 +1,40 @@
-"""ALL: the rows with the same label set. Shapes: B candidates, N anchors, L labels."""
+"""ALL: the rows with the same label set. Shapes: B candidates, N anchors."""
 
 import torch
-from torch import Tensor
 
-from mlcl.losses.relations import count_pairs
+from mlcl.losses.relations import LabelCounts, equal_sets
+from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LossSpec, flag
-from mlcl.losses.weighting import Weighting, others, uniform
+from mlcl.losses.weighting import Weighting
+from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
+from mlcl.losses.weights.overlap import OverlapRule
 
 
-def all_weights(y_BL: Tensor, anchors: slice, dtype: torch.dtype, *, empty_match: bool = True) -> Weighting:
+def all_weights(
+    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, empty_match: bool = True
+) -> Weighting:
     """W_ip = 1[y_i = y_p] / |P(i)|.
 
     As printed, two rows without labels are equal and so positive; `empty_match=False` leaves them without.
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
-    counts = count_pairs(y_BL[anchors], y_BL)
-    equal_NB = (counts.shared == counts.anchor_size) & (counts.shared == counts.candidate_size)
+
+    def positive(counts: LabelCounts) -> torch.Tensor:
+        return equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
+
+    rule = OverlapRule(factor=lambda counts: torch.ones_like(counts.shared), positive=positive)
+    return rule.dense(sets, anchors, dtype)
+
+
+def all_closed(
+    sets: LabelSets, own: int, _ranks: Ranks, dtype: torch.dtype, *, empty_match: bool = True
+) -> IncidenceWeights:
+    """The same as one group a label set."""
+    set_B = sets.distinct()[1]
     if not empty_match:
-        equal_NB &= counts.anchor_size > 0
-    return uniform(equal_NB & others(anchors, len(y_BL), y_BL.device), dtype)
+        set_B = torch.where(sets.sizes > 0, set_B, -1)
+    return group_weights(set_B, own, dtype)
 
 
 ALL = LossSpec(
@@ -26,5 +42,6 @@ ALL = LossSpec(
     "multi_label",
     "Similarity-Dissimilarity, Eq. 1 and 3",
     all_weights,
+    all_closed,
     {"empty_match": flag(True)},
 )

@@ -1,20 +1,15 @@
-"""ANY: the rows that share a label. Shapes: B candidates, N anchors, L labels."""
+"""ANY: the rows that share a label."""
 
-import torch
-from torch import Tensor
-
-from mlcl.losses.relations import count_pairs
-from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others, uniform
+from mlcl.losses.spec import overlap_spec
+from mlcl.losses.weights.overlap import OverlapRule, overlapping
 
 
-def any_weights(y_BL: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
+def any_rule() -> OverlapRule:
     """W_ip = 1[y_i & y_p not empty] / |P(i)|.
 
     A row without labels has no positives. Source: Similarity-Dissimilarity, Eq. 2 and 3.
     """
-    overlap_NB = count_pairs(y_BL[anchors], y_BL).shared > 0
-    return uniform(overlap_NB & others(anchors, len(y_BL), y_BL.device), dtype)
+    return OverlapRule(factor=lambda counts: overlapping(counts).to(counts.shared.dtype), symmetric=True)
 
 
-ANY = LossSpec("any", "multi_label", "Similarity-Dissimilarity, Eq. 2 and 3", any_weights)
+ANY = overlap_spec("any", "multi_label", "Similarity-Dissimilarity, Eq. 2 and 3", any_rule)

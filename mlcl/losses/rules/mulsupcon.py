@@ -1,18 +1,25 @@
-"""MulSupCon: one positive set for each of the anchor's labels. Shapes: B candidates, N anchors, L labels."""
+"""MulSupCon: one positive set for each of the anchor's labels.
+
+Shapes: B candidates, N anchors, L labels, M stored labels.
+"""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.sets import LabelSets, bag, entries
 from mlcl.losses.spec import LossSpec, choice
-from mlcl.losses.weighting import Weighting, others, safe_divide
+from mlcl.losses.weighting import Weighting, others
+from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
+from mlcl.losses.weights.overlap import count_overlapping
 
 Normalization = Literal["paper", "paper_valid", "per_sample"]
 
 
 def mulsupcon_weights(
-    y_BL: Tensor, anchors: slice, dtype: torch.dtype, *, normalization: Normalization = "paper"
+    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, normalization: Normalization = "paper"
 ) -> Weighting:
     """W_ip = c_i sum_{l in y_i & y_p} 1 / |P_l(i)|, P_l(i) = {p != i : l in y_p}.
 
@@ -25,16 +32,37 @@ def mulsupcon_weights(
 
     Source: Similarity-Dissimilarity, Eq. 5-7 (MulSupCon, Zhang and Wu 2024).
     """
-    rows_L = y_BL.sum(0)
-    w_NB = (y_BL[anchors] / (rows_L - 1).clamp(min=1)) @ y_BL.T
-    w_NB = w_NB * others(anchors, len(y_BL), y_BL.device)
-    positives_N = (w_NB > 0).sum(1)
+    repeated = sets.repeated()
+    assert repeated.rows is not None
+    rows_L = torch.bincount(repeated.rows.columns, minlength=repeated.rows.width)
+    columns, offsets = entries(repeated.rows, anchors)
+    each_N = (1 / (rows_L - 1).to(dtype))[columns]
+    w_NB = bag(columns, offsets, repeated.tables(slice(0, len(sets)), dtype), each_N)
+    w_NB = w_NB * others(anchors, len(sets), w_NB.device)
+    factor_B = _factors(sets, repeated.rows.counts(), normalization).to(dtype)
+    return Weighting(w_NB * factor_B[anchors, None], (w_NB > 0).sum(1))
+
+
+def mulsupcon_closed(
+    sets: LabelSets, own: int, _ranks: Ranks, dtype: torch.dtype, *, normalization: Normalization = "paper"
+) -> IncidenceWeights:
+    """The same as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    rows = sets.repeated().rows
+    assert rows is not None
+    rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
+    factor_B = _factors(sets, rows.counts(), normalization).to(dtype)
+    value_M = (1 / (rows_L - 1))[rows.columns] * factor_B[rows.row_index()]
+    incidence = Incidence(rows, value_M, symmetric=normalization != "per_sample")
+    row_sums_N = rows.counts()[:own] * factor_B[:own]
+    return IncidenceWeights(incidence, row_sums_N, lambda: count_overlapping(sets, own, dtype), own)
+
+
+def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:
+    """c_i (B,)."""
     if normalization == "per_sample":
-        w_NB = safe_divide(w_NB, y_BL[anchors].sum(1)[:, None])
-    else:
-        terms = rows_L.sum() if normalization == "paper" else rows_L[rows_L > 1].sum()
-        w_NB = w_NB * (len(y_BL) / terms.clamp(min=1))
-    return Weighting(w_NB.to(dtype), positives_N)
+        return 1 / sets.sizes.clamp(min=1)
+    terms = sets.sizes.sum() if normalization == "paper" else valid_B.sum()
+    return (len(sets) / terms.double().clamp(min=1)).expand(len(sets))
 
 
 MULSUPCON = LossSpec(
@@ -42,5 +70,6 @@ MULSUPCON = LossSpec(
     "multi_label",
     "Similarity-Dissimilarity, Eq. 5-7",
     mulsupcon_weights,
+    mulsupcon_closed,
     {"normalization": choice("paper", "paper_valid", "per_sample")},
 )

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others, uniform
+from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
 
 
 def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
@@ -17,4 +19,9 @@ def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weig
     return uniform(same_NB & others(anchors, len(sample_B), sample_B.device), dtype)
 
 
-SIMCLR = LossSpec("simclr", "none", "Chen et al. 2020, Eq. 1", simclr_weights)
+def simclr_closed(sample_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype) -> IncidenceWeights:
+    """The same as one group a sample."""
+    return group_weights(torch.unique(sample_B, return_inverse=True)[1], own, dtype)
+
+
+SIMCLR = LossSpec("simclr", "none", "Chen et al. 2020, Eq. 1", simclr_weights, simclr_closed)

@@ -1,7 +1,4 @@
-"""Similarity-Dissimilarity: ANY's positives, weighed by how the label sets relate.
-
-Shapes: B candidates, N anchors, L labels.
-"""
+"""Similarity-Dissimilarity: ANY's positives, weighed by how the label sets relate."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -9,27 +6,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mlcl.losses.relations import (
-    LabelCounts,
-    Penalty,
-    count_pairs,
-    dissimilarity_factor,
-    similarity_factor,
-)
-from mlcl.losses.spec import Interval, LossSpec, Option, choice
-from mlcl.losses.weighting import Weighting, others, safe_divide, uniform
+from mlcl.losses.relations import LabelCounts, Penalty, dissimilarity_factor, similarity_factor
+from mlcl.losses.rules.any import any_rule
+from mlcl.losses.spec import Interval, Option, choice, overlap_spec
+from mlcl.losses.weights.overlap import OverlapRule
 
 
-def simdis_weights(
-    y_BL: Tensor,
-    anchors: slice,
-    dtype: torch.dtype,
+def simdis_rule(
     *,
     form: Literal["weighted", "printed"] = "weighted",
     penalty: Penalty = "inverse",
     rate: float | None = None,
     normalizer: Literal["positives", "factors"] = "positives",
-) -> Weighting:
+) -> OverlapRule:
     """W_ip = K_ip / |P(i)|, K_ip = K^s_ip K^d_ip, over ANY's positives P(i).
 
     `form="printed"` is Eq. 13 to the letter: K inside the logarithm, -1/|P| sum log(K p). There log K is
@@ -38,23 +27,19 @@ def simdis_weights(
     sum_p K_ip instead of |P(i)|.
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """
-    counts = count_pairs(y_BL[anchors], y_BL)
-    positive_NB = (counts.shared > 0) & others(anchors, len(y_BL), y_BL.device)
-    plain = uniform(positive_NB, dtype)
+
+    def factor(counts: LabelCounts) -> Tensor:
+        return similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate)
+
+    def log_factor(counts: LabelCounts) -> Tensor:
+        # By hand, since the exponential itself may underflow.
+        log_penalty = -rate * counts.extra if rate is not None else -torch.log1p(counts.extra)
+        return similarity_factor(counts).log() + log_penalty
+
     if form == "printed":
-        log_factor_NB = _log_factor(counts, penalty, rate).masked_fill(~positive_NB, 0)
-        return Weighting(plain.weights, plain.positives, -(plain.weights * log_factor_NB).sum(1))
-    factor_NB = similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate) * positive_NB
-    divisor_N = factor_NB.sum(1) if normalizer == "factors" else plain.positives.to(dtype)
-    return Weighting(safe_divide(factor_NB, divisor_N[:, None]), plain.positives)
-
-
-def _log_factor(counts: LabelCounts, penalty: Penalty, rate: float | None) -> Tensor:
-    """log K; the exponential's logarithm is taken by hand, since K itself may underflow."""
-    log_similarity_NB = similarity_factor(counts).log()
-    if penalty == "exponential" and rate is not None:
-        return log_similarity_NB - rate * counts.extra
-    return log_similarity_NB + dissimilarity_factor(counts, penalty, rate).log()
+        plain = any_rule()
+        return OverlapRule(plain.factor, constant=log_factor, symmetric=True)
+    return OverlapRule(factor, normalizer=normalizer)
 
 
 def _conflict(options: Mapping[str, Any]) -> None:
@@ -70,11 +55,11 @@ def _conflict(options: Mapping[str, Any]) -> None:
         )
 
 
-SIMDIS = LossSpec(
+SIMDIS = overlap_spec(
     "simdis",
     "multi_label",
     "Similarity-Dissimilarity, Eq. 13-15",
-    simdis_weights,
+    simdis_rule,
     {
         "form": choice("weighted", "printed"),
         "penalty": choice("inverse", "exponential"),

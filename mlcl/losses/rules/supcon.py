@@ -5,6 +5,8 @@ from torch import Tensor
 
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others, uniform
+from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.incidence import IncidenceWeights, group_weights, numbered
 
 
 def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
@@ -13,8 +15,13 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
     `class_B` (B,) integers; a missing class (-1) has no positives and is nobody's, but stays a candidate.
     Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
     """
-    same_NB = (class_B[anchors, None] == class_B) & (class_B >= 0)
+    same_NB = (class_B[anchors, None] == class_B) & (class_B[anchors, None] >= 0)
     return uniform(same_NB & others(anchors, len(class_B), class_B.device), dtype)
 
 
-SUPCON = LossSpec("supcon", "class", "MLCL Eq. 1", supcon_weights)
+def supcon_closed(class_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype) -> IncidenceWeights:
+    """The same as one group a class."""
+    return group_weights(numbered(class_B, class_B >= 0), own, dtype)
+
+
+SUPCON = LossSpec("supcon", "class", "MLCL Eq. 1", supcon_weights, supcon_closed)

@@ -1,0 +1,99 @@
+"""HiConE and HiMulConE: the loss of a pair at a level is never below the largest of the finer levels.
+
+Shapes: B rows, N anchors, H levels.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.paths import LevelWeights, level_groups, level_shares, same_group
+from mlcl.losses.rules.himulcon import LEVEL_WEIGHTS, himulcon_weights
+from mlcl.losses.spec import LossSpec, choice, flag
+from mlcl.losses.weighting import Weighting, others
+from mlcl.losses.weights.base import PairWeights, Ranks
+from mlcl.losses.weights.constraint import ConstrainedLevels, ConstrainedPairs
+
+Granularity = Literal["pair", "level"]
+
+
+def hicone_terms(
+    loss_BB: Tensor,
+    path_BH: Tensor,
+    *,
+    level_weights: LevelWeights = "uniform",
+    granularity: Granularity = "pair",
+    detach: bool = False,
+) -> Tensor:
+    """L_i = sum_l lambda_l / H 1/|P_l(i)| sum_{p in P_l(i)} max(l_ip, M_{l+1}), (B,).
+
+    l_ip = -log p_ip; M_l = max(M_{l+1}, largest l_ip of level l in the batch), from the finest level on. With
+    `granularity="level"` the maximum is taken of the levels' mean losses L_l, not of their pairs: level l
+    counts as max(L_l, M_{l+1}). `detach` lets no gradient through M. HiConE has lambda = 1.
+    Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
+    """
+    groups_HB = level_groups(path_BH)
+    whole = slice(0, len(path_BH))
+    other_BB = others(whole, len(path_BH), path_BH.device)
+    shares = level_shares(len(groups_HB), level_weights)
+    term_B = 0 * loss_BB.sum(1)
+    largest, largest_B = loss_BB.new_tensor(-torch.inf), term_B
+    for level in reversed(range(len(shares))):
+        positive_BB = same_group(groups_HB[level], whole, whole) & other_BB
+        if granularity == "pair":
+            floor = largest.detach() if detach else largest
+            raised_BB = torch.where(loss_BB >= floor, loss_BB, floor)
+            term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
+            if bool(positive_BB.any()):
+                largest = torch.maximum(largest, loss_BB[positive_BB].max())
+            continue
+        level_B = _mean_over(positive_BB, loss_BB)
+        if level_B.sum() >= largest:
+            largest, largest_B = level_B.sum(), level_B
+            term_B = term_B + shares[level] * level_B
+        else:
+            term_B = term_B + shares[level] * (largest_B.detach() if detach else largest_B)
+    return term_B
+
+
+def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
+    return torch.where(positive_BB, loss_BB, 0).sum(1) / positive_BB.sum(1).clamp(min=1)
+
+
+def unconstrained_weights(
+    path_BH: Tensor, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights = "uniform", **_: Any
+) -> Weighting:
+    """HiMulCon's weights: HiConE's where no pair is raised."""
+    return himulcon_weights(path_BH, anchors, dtype, level_weights=level_weights)
+
+
+def hicone_closed(
+    path_BH: Tensor,
+    own: int,
+    ranks: Ranks,
+    dtype: torch.dtype,
+    *,
+    level_weights: LevelWeights = "uniform",
+    granularity: Granularity = "pair",
+    detach: bool = False,
+) -> PairWeights:
+    """The same for the tiled engine."""
+    groups_HB = level_groups(path_BH)
+    shares = level_shares(len(groups_HB), level_weights)
+    made = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
+    return made(groups_HB, shares, own, ranks, dtype, detach)
+
+
+OPTIONS = {"granularity": choice("pair", "level"), "detach": flag(False)}
+SOURCE = "HiConE (Zhang et al. 2022)"
+HICONE = LossSpec("hicone", "path", SOURCE, unconstrained_weights, hicone_closed, OPTIONS, terms=hicone_terms)
+HIMULCONE = LossSpec(
+    "himulcone",
+    "path",
+    "HiMulConE (Zhang et al. 2022)",
+    unconstrained_weights,
+    hicone_closed,
+    {"level_weights": LEVEL_WEIGHTS, **OPTIONS},
+    terms=hicone_terms,
+)

@@ -1,0 +1,28 @@
+"""JSCL: every row attracts by the Jaccard similarity of its label set."""
+
+from typing import Literal
+
+from mlcl.losses.rules.jaccard import jaccard_similarity
+from mlcl.losses.spec import choice, overlap_spec
+from mlcl.losses.weights.overlap import Normalizer, OverlapRule
+
+NORMALIZERS: dict[str, Normalizer] = {"candidates": "candidates", "similarities": "factors"}
+
+
+def jscl_rule(*, normalizer: Literal["candidates", "similarities"] = "candidates") -> OverlapRule:
+    """W_ip = J_ip / |A(i)|, J = |S & T| / |S or T|, 0 where both are empty.
+
+    `normalizer="similarities"` divides by sum_p J_ip, so that an anchor's weights add up to 1 (the base loss
+    of Audibert et al. 2024). On the logits of a classifier in place of an embedding this is JSPCL.
+    Source: CL-MTC (Lin et al. 2023), JSCL, by its equation; the published code divides by J instead.
+    """
+    return OverlapRule(factor=jaccard_similarity, normalizer=NORMALIZERS[normalizer], symmetric=True)
+
+
+JSCL = overlap_spec(
+    "jscl",
+    "multi_label",
+    "CL-MTC (Lin et al. 2023), JSCL",
+    jscl_rule,
+    {"normalizer": choice("candidates", "similarities")},
+)

@@ -1,0 +1,172 @@
+"""Label sets, or ratings, of a batch's rows, and what pairs of them share, without a dense B x L matrix.
+
+Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+
+TABLE = 1 << 21
+"""Entries of the largest label table that is built at once."""
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The label sets of B rows: `rows` as sparse rows, or `ratings` (B, A) float64 as graded sets.
+
+    `sizes` (B,) float64 are |S|, for ratings sum_a r_a.
+    """
+
+    rows: LabelRows | None
+    ratings: Tensor | None
+    sizes: Tensor
+
+    @classmethod
+    def of_rows(cls, rows: LabelRows) -> LabelSets:
+        """From sparse label rows."""
+        return cls(rows, None, rows.counts().double())
+
+    @classmethod
+    def of_ratings(cls, rating_BA: Tensor) -> LabelSets:
+        """From ratings >= 0, 0 = missing."""
+        return cls(None, rating_BA, rating_BA.sum(1))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, index: Tensor) -> LabelSets:
+        """The given rows, in that order."""
+        rows = None if self.rows is None else self.rows.take(index)
+        return LabelSets(rows, None if self.ratings is None else self.ratings[index], self.sizes[index])
+
+    def repeated(self) -> LabelSets:
+        """The same rows without the labels that only one of them has: no pair shares these."""
+        if self.rows is None:
+            return self
+        kept_L = torch.bincount(self.rows.columns, minlength=self.rows.width) > 1
+        number_L = kept_L.cumsum(0) - 1
+        kept_N = kept_L[self.rows.columns]
+        before_N = F.pad(kept_N.cumsum(0), (1, 0))
+        rows = LabelRows(before_N[self.rows.offsets], number_L[self.rows.columns[kept_N]], int(kept_L.sum()))
+        return LabelSets(rows, None, self.sizes)
+
+    def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
+        """|S & T| (I, J), for ratings sum_a min(r_a, t_a), which float64 holds exactly for whole ratings.
+
+        A row shares all of its `size` with itself, whatever labels `repeated` has left it.
+        """
+        if self.ratings is not None:
+            total_IJ = self.sizes[rows, None] + self.sizes[cols]
+            return (total_IJ - torch.cdist(self.ratings[rows], self.ratings[cols], p=1)) / 2
+        assert self.rows is not None
+        shared_IJ = bag(*entries(self.rows, rows), self.tables(cols, dtype))
+        both = range(max(rows.start, cols.start), min(rows.stop, cols.stop))
+        if both:
+            row = torch.arange(both.start, both.stop, device=shared_IJ.device)
+            shared_IJ[row - rows.start, row - cols.start] = self.sizes[row].to(dtype)
+        return shared_IJ
+
+    def tables(self, cols: slice, dtype: torch.dtype) -> list[Tensor]:
+        """Y^T (L, J) in slices of J that keep each table small."""
+        assert self.rows is not None
+        step = max(1, TABLE // max(1, self.rows.width))
+        return [
+            label_table(self.rows, slice(start, min(start + step, cols.stop)), dtype)
+            for start in range(cols.start, cols.stop, step)
+        ]
+
+    def distinct(self) -> tuple[LabelSets, Tensor]:
+        """The U distinct rows in the order in which they first occur, and which of them (B,) each row is."""
+        same_B = torch.unique(self._hashes(), return_inverse=True)[1]
+        first_U = first_rows(same_B)
+        if not bool(self.equal_to(first_U[same_B]).all()):
+            same_B, first_U = self._distinct_slowly()
+        order_U = first_U.argsort()
+        place_U = torch.empty_like(order_U)
+        place_U[order_U] = torch.arange(len(order_U), device=order_U.device)
+        return self.take(first_U[order_U]), place_U[same_B]
+
+    def equal_to(self, index_B: Tensor) -> Tensor:
+        """Whether each row equals the row that `index_B` (B,) names, as bool (B,)."""
+        if self.ratings is not None:
+            return (self.ratings == self.ratings[index_B]).all(1)
+        assert self.rows is not None
+        other = self.rows.take(index_B)
+        same_B = self.rows.counts() == other.counts()
+        if bool(same_B.all()):
+            differs_N = (self.rows.columns != other.columns).to(torch.int64)
+            same_B &= segment_sums(differs_N, self.rows.offsets) == 0
+        return same_B
+
+    def _hashes(self) -> Tensor:
+        if self.rows is None:
+            rating_BA = self._graded()
+            aspect_A = torch.arange(1, rating_BA.shape[1] + 1, device=rating_BA.device)
+            return _mix(rating_BA.view(torch.int64) + _mix(aspect_A)).sum(1)
+        return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
+
+    def _graded(self) -> Tensor:
+        assert self.ratings is not None
+        return self.ratings
+
+    def _distinct_slowly(self) -> tuple[Tensor, Tensor]:
+        """The same by comparison: for the batch in which two different rows have one hash."""
+        lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
+        keys = [tuple(row) for row in lists]
+        names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)
+        return same_B, first_rows(same_B)
+
+
+def entries(rows: LabelRows, part: slice) -> tuple[Tensor, Tensor]:
+    """The labels of a slice of rows, and where each row's begin among them."""
+    offsets = rows.offsets[part.start : part.stop + 1]
+    if not len(offsets):
+        return rows.columns[:0], rows.offsets[:1]
+    return rows.columns[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
+
+
+def label_table(rows: LabelRows, cols: slice, dtype: torch.dtype) -> Tensor:
+    """Y^T (L, J) of a slice of rows, dense."""
+    columns, offsets = entries(rows, cols)
+    row_N = torch.repeat_interleave(offsets.diff())
+    table_LJ = torch.zeros(rows.width, cols.stop - cols.start, dtype=dtype, device=columns.device)
+    table_LJ[columns, row_N] = 1
+    return table_LJ
+
+
+def bag(columns: Tensor, offsets: Tensor, tables: list[Tensor], weights_N: Tensor | None = None) -> Tensor:
+    """For each row the (weighted) sum of the table's rows that its labels name; tables side by side."""
+    parts = [
+        F.embedding_bag(
+            columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
+        )
+        for table in tables
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:
+    """The sum of each row's entries, for integers, which wrap around alike in both."""
+    return F.pad(value_N.cumsum(0), (1, 0))[offsets].diff()
+
+
+def first_rows(group_B: Tensor) -> Tensor:
+    """The first row of each group, for groups numbered from 0 without gaps."""
+    count = int(group_B.max()) + 1 if len(group_B) else 0
+    row_B = torch.arange(len(group_B), device=group_B.device)
+    return row_B.new_full((count,), len(group_B)).scatter_reduce(0, group_B, row_B, "amin")
+
+
+def _mix(value: Tensor) -> Tensor:
+    """Spreads 64-bit integers, so that sums of them tell sets apart (the finaliser of MurmurHash3)."""
+    for factor in (-49064778989728563, -4265267296055464877):
+        value = (value ^ ((value >> 33) & 0x7FFFFFFF)) * factor
+    return value ^ ((value >> 33) & 0x7FFFFFFF)

@@ -1,0 +1,67 @@
+"""How similar rows are, tile by tile. Shapes: B rows, D embedding; I, J the rows and columns of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mlcl.losses import tiling
+from mlcl.losses.spec import Similarity
+
+EXCLUDED = -1e30
+"""Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
+CLOSE = 0.01
+"""Share of |a|^2 + |b|^2 below which |a - b|^2 is taken from a - b, since the product form cancels."""
+
+
+class Similarities:
+    """s_ij of a tile, in one buffer that the next tile overwrites.
+
+    `dot`: z_i . z_j. `euclidean`: -|z_i - z_j|, of rows moved to their common mean, where least cancels.
+    The first `own` rows are anchors, the last `prototypes` no rows but further candidates.
+    """
+
+    def __init__(self, z_BD: Tensor, own: int, kind: Similarity, prototypes: int = 0) -> None:
+        self.euclidean = kind == "euclidean"
+        self.z = z_BD - z_BD.mean(0) if self.euclidean else z_BD
+        self.own = own
+        self.prototypes = prototypes
+        self.rows = len(z_BD) - prototypes
+        self._square_B = self.z.square().sum(1)
+        self._buffer = z_BD.new_empty(tiling.entries(len(z_BD)))
+
+    def tile(self, rows: slice, cols: slice) -> Tensor:
+        """s (I, J); EXCLUDED where a row meets itself."""
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        s_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
+        torch.mm(self.z[rows], self.z[cols].T, out=s_IJ)
+        if self.euclidean:
+            self._to_distances(s_IJ, rows, cols)
+        return s_IJ.fill_diagonal_(EXCLUDED) if rows == cols else s_IJ
+
+    def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
+        """The tiles of all pairs, see `tiling.tiles`."""
+        return tiling.tiles(self.own, self.rows, self.prototypes)
+
+    def bounded(self, tau: float) -> bool:
+        """Whether exp(s / tau) cannot overflow, nor a row of them underflow to 0, in this dtype."""
+        largest = float(self._square_B.max())
+        reach = 2 * largest**0.5 / tau if self.euclidean else largest / tau
+        return reach < (300 if self.z.dtype == torch.float64 else 40)
+
+    def _to_distances(self, s_IJ: Tensor, rows: slice, cols: slice) -> None:
+        """Products to minus distances, in place."""
+        scale_IJ = self._square_B[rows, None] + self._square_B[cols]
+        s_IJ.mul_(-2).add_(scale_IJ)
+        close_IJ = s_IJ < scale_IJ.mul_(CLOSE)
+        if int(close_IJ.sum()) > s_IJ.numel() // 32:
+            torch.neg(torch.cdist(self.z[rows], self.z[cols], compute_mode=_BY_DIFFERENCE), out=s_IJ)
+            return
+        i, j = close_IJ.nonzero(as_tuple=True)
+        s_IJ[i, j] = (self.z[rows.start + i] - self.z[cols.start + j]).square().sum(1)
+        s_IJ.clamp_(min=0).sqrt_().neg_()
+
+
+_BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"

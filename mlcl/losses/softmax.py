@@ -1,0 +1,89 @@
+"""The softmax of every row over all others, tile by tile: exact, without a B x B matrix.
+
+Shapes: N own rows (the first), B rows, D embedding, T temperatures; I, J the rows and columns of a tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mlcl.losses import tiling
+from mlcl.losses.similarities import Similarities
+
+
+class Softmax:
+    """p_ij = exp(s_ij / tau) / sum_{a != i} exp(s_ia / tau), for T temperatures over the same similarities.
+
+    Where |s| / tau is small enough the exponentials are summed as they are; else every row is shifted by its
+    own maximum, at twice the exponentials. `repulsion` multiplies those of rows, not those of prototypes.
+    """
+
+    def __init__(self, similarities: Similarities, taus: Sequence[float], repulsion: float = 1.0) -> None:
+        self._similarities = similarities
+        self._taus = taus
+        self._bias = math.log(repulsion)
+        self._bounded = all(similarities.bounded(tau) for tau in taus)
+        size = tiling.entries(len(similarities.z))
+        self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
+
+    def logsumexp(self) -> Tensor:
+        """log sum_{a != i} exp(s_ia / tau), (T, N)."""
+        start = 0.0 if self._bounded else -torch.inf
+        sum_TN = self._similarities.z.new_full((len(self._taus), self._similarities.own), start)
+        add = _add_exponentials if self._bounded else _add_in_logarithms
+        for rows, cols, mirrored in self._similarities.tiles():
+            s_IJ = self._similarities.tile(rows, cols)
+            for sum_N, tau in zip(sum_TN, self._taus, strict=True):
+                add(sum_N, self._logit(s_IJ, tau, cols), rows, cols, mirrored)
+        return sum_TN.log_() if self._bounded else sum_TN
+
+    def pull(
+        self, s_IJ: Tensor, offset_TB: Tensor, rows: slice, cols: slice, moment_T: Tensor, copies: int
+    ) -> Tensor:
+        """sum_t (R_i p_ij + R_j p_ji) / tau of a tile, in a buffer that the next call overwrites.
+
+        `offset_TB` (T, B) are logsumexp_i - log(R_i / tau), all that a row has to tell of itself. `moment_T`
+        gains `copies` times sum_ij pull_ij s_ij of each temperature.
+        """
+        for number, offset_B in enumerate(offset_TB):
+            one_IJ = self._pull(number, s_IJ, offset_B, rows, cols)
+            moment_T[number] += copies * torch.dot(one_IJ.view(-1), s_IJ.view(-1))
+            if number == 0 and len(offset_TB) == 1:
+                return one_IJ
+            total_IJ = _shaped(self._total, s_IJ)
+            total_IJ = total_IJ.copy_(one_IJ) if number == 0 else total_IJ.add_(one_IJ)
+        return total_IJ
+
+    def _pull(self, number: int, s_IJ: Tensor, offset_B: Tensor, rows: slice, cols: slice) -> Tensor:
+        logit_IJ = self._logit(s_IJ, self._taus[number], cols)
+        if self._bounded:
+            scale_B = offset_B.neg().exp_()
+            scale_IJ = torch.add(scale_B[rows, None], scale_B[cols], out=_shaped(self._scales, s_IJ))
+            return logit_IJ.exp_().mul_(scale_IJ)
+        back_IJ = torch.sub(logit_IJ, offset_B[cols], out=_shaped(self._scales, s_IJ)).exp_()
+        return logit_IJ.sub_(offset_B[rows, None]).exp_().add_(back_IJ)
+
+    def _logit(self, s_IJ: Tensor, tau: float, cols: slice) -> Tensor:
+        logit_IJ = torch.mul(s_IJ, 1 / tau, out=_shaped(self._logits, s_IJ))
+        return logit_IJ.add_(self._bias) if self._bias and cols.start < self._similarities.rows else logit_IJ
+
+
+def _add_exponentials(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+    logit_IJ.exp_()
+    sum_N[rows] += logit_IJ.sum(1)
+    if mirrored:
+        sum_N[cols] += logit_IJ.sum(0)
+
+
+def _add_in_logarithms(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+    sum_N[rows] = torch.logaddexp(sum_N[rows], logit_IJ.logsumexp(1))
+    if mirrored:
+        sum_N[cols] = torch.logaddexp(sum_N[cols], logit_IJ.logsumexp(0))
+
+
+def _shaped(buffer: Tensor, like: Tensor) -> Tensor:
+    return buffer[: like.numel()].view(like.shape)

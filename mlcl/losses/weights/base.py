@@ -1,0 +1,66 @@
+"""What the tiled engine asks of a rule's weights W, which it never builds as a B x B matrix.
+
+Shapes: N own rows (the first N of all), B rows of all processes, D embedding.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Ranks(Protocol):
+    """The processes that share a batch, `size` of them, all of which make the same calls in one order."""
+
+    size: int
+
+    def share(self, own: Tensor) -> Tensor:
+        """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
+        ...
+
+    def global_rows(self, row: Tensor) -> Tensor:
+        """Row numbers of this process, whose own rows are first, to those that all processes understand."""
+        ...
+
+    def local_rows(self, row: Tensor) -> Tensor:
+        """The inverse of `global_rows`."""
+        ...
+
+
+class PairWeights(ABC):
+    """The weights of the own anchors' pairs, depending on labels alone.
+
+    `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
+    """
+
+    row_sums: Tensor
+    constant: Tensor | None = None
+
+    @abstractmethod
+    def positives(self) -> Tensor:
+        """|P(i)| (N,)."""
+
+    @abstractmethod
+    def attract(self, z_BD: Tensor) -> Tensor:
+        """The own rows of (W + W^T) Z, (N, D)."""
+
+    def attract_prototypes(self, z_BD: Tensor) -> Tensor:
+        """W^T Z of the prototypes' columns (L, D), from own rows; the prototypes are the last rows of Z."""
+        raise NotImplementedError("this rule gives prototypes no weight")
+
+    def pairs(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """W_ij and W_ji of a tile of rows (I, J), 0 where i = j: for similarities that are not bilinear."""
+        raise NotImplementedError("this rule has no tiles of weights")
+
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive, as bool (N,)."""
+        return self.positives() > 0
+
+    def given(self, _z_BD: Tensor, _lse_N: Tensor, _tau: float) -> PairWeights:
+        """The weights for these embeddings, whose own anchors have these logsumexp of s / tau.
+
+        A rule in which the weights depend on the labels alone returns itself.
+        """
+        return self

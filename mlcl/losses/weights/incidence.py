@@ -1,0 +1,92 @@
+"""Weights that add up over what two rows have in common: classes, label sets, labels, levels of a path.
+
+Shapes: N own rows, B rows, L things to have in common, M stored entries, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses.sets import bag, entries
+from mlcl.losses.weights.base import PairWeights
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """W_ip = sum_l a_il y_pl for p != i, in the pattern of the sparse rows Y.
+
+    `values` (M,) are the a_il of Y's entries. `symmetric` says that a_il is the same for every row that has
+    l, which makes W symmetric.
+    """
+
+    rows: LabelRows
+    values: Tensor
+    symmetric: bool
+
+
+class IncidenceWeights(PairWeights):
+    """W Z = A (Y^T Z) - diag(A 1) Z in O(M D), and its transpose Y (A^T Z) - diag(A 1) Z."""
+
+    def __init__(
+        self, incidence: Incidence, row_sums_N: Tensor, positives: Callable[[], Tensor], own: int
+    ) -> None:
+        self.row_sums = row_sums_N
+        self._incidence = incidence
+        self._positives = positives
+        self._own = own
+
+    def positives(self) -> Tensor:
+        """|P(i)| (N,)."""
+        return self._positives()
+
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive: whether its weights are above 0."""
+        return self.row_sums > 0
+
+    def attract(self, z_BD: Tensor) -> Tensor:
+        """The own rows of (W + W^T) Z, (N, D)."""
+        rows = self._incidence.rows
+        value_M = self._incidence.values.to(z_BD.dtype)
+        columns, offsets = entries(rows, slice(0, self._own))
+        own_M = value_M[: len(columns)]
+        order_M = rows.columns.argsort(stable=True)
+        by_label = rows.row_index()[order_M], _offsets(rows.columns, rows.width)
+        itself_N1 = bag(columns, offsets, [z_BD.new_ones(rows.width, 1)], own_M)
+        own_ND = z_BD[: self._own]
+        forward_ND = bag(columns, offsets, [bag(*by_label, [z_BD])], own_M) - itself_N1 * own_ND
+        if self._incidence.symmetric:
+            return forward_ND.mul_(2)
+        backward_ND = bag(columns, offsets, [bag(*by_label, [z_BD], value_M[order_M])])
+        return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
+
+
+def _offsets(columns: Tensor, width: int) -> Tensor:
+    return F.pad(torch.bincount(columns, minlength=width).cumsum(0), (1, 0))
+
+
+def group_sizes(group_B: Tensor) -> Tensor:
+    """For each row the number of rows in its group (B,), 0 for those in none (-1)."""
+    known_B = group_B >= 0
+    size = torch.bincount(group_B[known_B]) if bool(known_B.any()) else group_B.new_zeros(1)
+    return torch.where(known_B, size[group_B.clamp(min=0)], 0)
+
+
+def numbered(value_B: Tensor, known_B: Tensor) -> Tensor:
+    """Equal values to group numbers 0, 1, ... without gaps, -1 where not known."""
+    return torch.where(known_B, torch.unique(value_B, return_inverse=True)[1], -1)
+
+
+def group_weights(group_B: Tensor, own: int, dtype: torch.dtype) -> IncidenceWeights:
+    """W_ip = 1[same group] / (n - 1), n the rows of the group; -1 is in no group."""
+    size_B = group_sizes(group_B)
+    width = int(group_B.max()) + 1 if len(group_B) else 0
+    weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(dtype), 0)
+    incidence = Incidence(LabelRows.from_classes(group_B, width), weight_B[group_B >= 0], symmetric=True)
+    others_N = (size_B[:own] - 1).clamp(min=0)
+    return IncidenceWeights(incidence, (others_N > 0).to(dtype), lambda: others_N, own)

@@ -1,0 +1,192 @@
+"""The tiled engine is the dense definition: value, gradient of embeddings and of a learned temperature."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles import CASES, case_id, mean_loss
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LearnedTemperature, build_loss, positive_weights, tiling
+from mlcl.losses.sets import LabelSets
+
+every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+pytestmark = pytest.mark.usefixtures("small_tiles")
+
+
+def solved(case, engine, rows, z, tau=0.3, reduction="mean", **how):
+    """Value, gradient of the embeddings and of the logarithm of the temperature."""
+    name, options = case
+    z = z.clone().requires_grad_()
+    temperature = LearnedTemperature(tau).to(torch.float64)
+    loss = build_loss(name, temperature=temperature, engine=engine, reduction=reduction, **how, **options)
+    value = loss(z, rows.labels(name), rows.sample_ids())
+    value.backward()
+    return value.detach(), z.grad, temperature.log_tau.grad
+
+
+def assert_equal(found, expected, tolerance):
+    for one, other in zip(found, expected, strict=True):
+        scale = max(1.0, float(other.abs().max()))
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
+
+
+@every_case
+@pytest.mark.parametrize(("reduction", "tau"), [("mean", 0.001), ("sum", 0.3), ("mean_valid", 0.3)])
+def test_tiled_equals_dense(case, reduction, tau, rows):
+    """The lower temperature makes rows underflow without their own shift."""
+    expected = solved(case, "dense", rows, rows.z, tau, reduction)
+    for engine in ("tiled", "auto"):
+        assert_equal(solved(case, engine, rows, rows.z, tau, reduction), expected, 1e-12)
+
+
+@every_case
+@pytest.mark.parametrize("samples", [1, 2, 5, 9])
+def test_any_number_of_rows(case, samples, make):
+    """Among them tiles that are full, ragged, and of one row."""
+    rows = make(samples=max(samples, 2))
+    if samples == 1:
+        z, (name, options) = rows.z[:1], case
+        labels = rows.labels(name)
+        first = torch.tensor([0])
+        labels = labels if labels is None else labels[:1] if torch.is_tensor(labels) else labels.take(first)
+        assert build_loss(name, engine="tiled", **options)(z, labels, first) == 0
+        return
+    expected = solved(case, "dense", rows, rows.z)
+    assert_equal(solved(case, "tiled", rows, rows.z), expected, 1e-12)
+
+
+@every_case
+def test_tiled_in_float32_is_close_to_float64(case, rows):
+    unit = torch.nn.functional.normalize(rows.z, dim=1)
+    expected = solved(case, "tiled", rows, unit, 0.1)
+    found = solved(case, "tiled", rows, unit.float(), 0.1)
+    assert_equal([part.double() for part in found], expected, 2e-5)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_counts_in_float32(case, dtype, rows):
+    z = rows.z.to(dtype)
+    value, gradient, _ = solved(case, "tiled", rows, z)
+    exact, _, _ = solved(case, "tiled", rows, z.float())
+    assert value == exact
+    assert gradient.dtype == dtype
+
+
+@every_case
+@pytest.mark.parametrize("tau", [0.005, 0.05])
+def test_small_temperatures_do_not_overflow(case, tau, rows):
+    name, options = case
+    z = torch.nn.functional.normalize(rows.z.float(), dim=1)
+    value, gradient, of_tau = solved(case, "tiled", rows, z, tau)
+    expected = mean_loss(name, z.double().tolist(), rows.plain(name), tau, **options)
+    assert value.item() == pytest.approx(expected, rel=1e-4)
+    assert gradient.isfinite().all()
+    assert of_tau.isfinite()
+
+
+@every_case
+@pytest.mark.parametrize("tau", [0.005, 0.3])
+def test_identical_rows_give_a_finite_gradient(case, tau, rows):
+    z = rows.z[:1].repeat(len(rows.z), 1).float()
+    for part in solved(case, "tiled", rows, z, tau):
+        assert part.isfinite().all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_distances_of_close_rows_are_not_cancelled(offset):
+    """Identical, close and far rows; moved far from the origin, where the product form cancels."""
+    g = torch.Generator().manual_seed(0)
+    far = torch.randn(40, 3, generator=g)
+    z = torch.cat([far, far, far + 2**-9]) + offset
+    labels = torch.arange(40).repeat(3)
+    found = build_loss("knn", temperature=1.0, engine="tiled")(z, labels)
+    exact = build_loss("knn", temperature=1.0, engine="dense")(z.double(), labels)
+    assert found.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+def test_all_rows_close_takes_the_exact_distance():
+    z = (
+        torch.randn(9, 3, generator=torch.Generator().manual_seed(0)) * 2**-12
+        + torch.eye(9, 3).round(decimals=0) * 0
+    )
+    z = torch.cat([z, z + 4])
+    labels = torch.arange(9).repeat(2)
+    found = build_loss("knn", temperature=0.5, engine="tiled")(z, labels)
+    exact = build_loss("knn", temperature=0.5, engine="dense")(z.double(), labels)
+    assert found.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    case=st.sampled_from(CASES),
+    samples=st.integers(2, 12),
+    views=st.integers(1, 3),
+    dim=st.integers(1, 6),
+    width=st.integers(3, 9),
+    tile=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+def test_random_shapes_and_tiles(monkeypatch, make, case, samples, views, dim, width, tile, seed):
+    monkeypatch.setattr(tiling, "TILE", tile)
+    rows = make(samples=samples, views=views, dim=dim, width=width, seed=seed)
+    expected = solved(case, "dense", rows, rows.z)
+    assert_equal(solved(case, "tiled", rows, rows.z), expected, 1e-11)
+
+
+@every_case
+def test_without_gradient_the_value_is_the_same(case, rows):
+    name, options = case
+    values = []
+    for engine in ("tiled", "dense"):
+        loss = build_loss(name, temperature=0.3, engine=engine, **options)
+        with torch.no_grad():
+            values.append(loss(rows.z, rows.labels(name), rows.sample_ids()).item())
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_the_gradient_can_be_taken_once(rows):
+    z = rows.z.clone().requires_grad_()
+    value = build_loss("supcon", engine="tiled")(z, rows.labels("supcon"))
+    (gradient,) = torch.autograd.grad(value, z, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradient.sum().backward()
+
+
+def test_tiles_cover_every_pair_once():
+    for own, rows, prototypes in [(0, 5, 0), (4, 4, 0), (9, 9, 2), (5, 12, 3), (1, 3, 0)]:
+        seen = torch.zeros(own, rows + prototypes, dtype=torch.int64)
+        for part, cols, mirrored in tiling.tiles(own, rows, prototypes):
+            seen[part, cols] += 1
+            if mirrored:
+                seen[cols, part] += 1
+        assert (seen == 1).all()
+
+
+def test_rows_that_hash_alike_are_still_told_apart(monkeypatch, rows):
+    expected = solved(("simdis", {}), "dense", rows, rows.z)
+    monkeypatch.setattr(LabelSets, "_hashes", lambda sets: torch.zeros(len(sets), dtype=torch.int64))
+    assert_equal(solved(("simdis", {}), "tiled", rows, rows.z), expected, 1e-12)
+    ratings = solved(("jaccard", {}), "dense", rows, rows.z)
+    assert_equal(solved(("jaccard", {}), "tiled", rows, rows.z), ratings, 1e-12)
+
+
+def test_many_labels_are_counted_in_parts(monkeypatch, rows):
+    expected = positive_weights("simdis", rows.labels("simdis"))
+    monkeypatch.setattr("mlcl.losses.sets.TABLE", 3 * rows.width)
+    assert torch.equal(positive_weights("simdis", rows.labels("simdis")), expected)
+    wide = LabelRows(rows.labels("any").offsets, rows.labels("any").columns * 1000, rows.width * 1000)
+    assert torch.equal(positive_weights("simdis", wide), expected)
+
+
+def test_none_has_no_tiled_engine():
+    with pytest.raises(ValueError, match="reduction none has no tiled engine"):
+        build_loss("any", reduction="none", engine="tiled")
+    with pytest.raises(ValueError, match=r"unknown engine 'tile'; did you mean tiled\?"):
+        build_loss("any", engine="tile")
