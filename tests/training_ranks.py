@@ -80,6 +80,7 @@ def resume_rank(rank, world, folder, data):
     try:
         run("parts", should_stop=stop)
     except Stopped:
+        dist.barrier()  # rank 0 writes the checkpoint; only within one process could another be faster
         outcomes.append(run("parts"))
     if rank == 0:
         metrics = [outcome.metrics for outcome in outcomes]

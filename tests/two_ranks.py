@@ -1,4 +1,4 @@
-"""What each of two processes does for tests/losses/test_distributed.py; importable by a spawned child."""
+"""What each process does for tests/losses/test_distributed.py; importable by a spawned child."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
-from mlcl.losses import LearnedTemperature, build_loss
+from mlcl.losses import LearnedTemperature, build_loss, tiling
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast", "all_gather_object")
 
@@ -20,11 +20,12 @@ COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast"
 class Model(nn.Module):
     """A linear encoder and a loss with a learned temperature, all in float64."""
 
-    def __init__(self, dim, name, options, reduction, normalize=False, engine="auto", gather=False):
+    def __init__(self, dim, name, options, reduction, normalize, engine, prototypes=None, gather=False):
         super().__init__()
         self.encoder = nn.Linear(dim, 3, bias=False).double()
         nn.init.orthogonal_(self.encoder.weight, generator=torch.Generator().manual_seed(0))
         temperature = LearnedTemperature(0.3).double()
+        torch.manual_seed(0)
         self.loss = build_loss(
             name,
             temperature=temperature,
@@ -32,8 +33,9 @@ class Model(nn.Module):
             normalize=normalize,
             gather=gather,
             engine=engine,
+            prototypes=prototypes,
             **options,
-        )
+        ).double()
 
     def forward(self, x, labels, sample_ids):
         return self.loss(self.encoder(x), labels, sample_ids)
@@ -50,6 +52,7 @@ def take(labels, rows):
 
 def work(rank, world, folder, jobs):
     torch.set_num_threads(1)
+    tiling.TILE = 4
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/rendezvous",
@@ -78,19 +81,27 @@ def _answer(rank, job):
     # Kept by name: without the wrapper its averaging of gradients is gone too.
     wrapped = DistributedDataParallel(model)
     value = wrapped(*_local(rank, job))
-    value.sum().backward()
+    with _silence(model.loss.tiled):
+        value.sum().backward()
     return {"value": value.detach(), "gradients": model.gradients(), "anchors": model.loss.stats.anchors}
 
 
 def _alone(rank, job):
     """gather=False beside other processes: no collective, and the value of the own rows."""
     model = Model(job["x"].shape[1], *job["loss"], gather=False)
-    with contextlib.ExitStack() as stack:
-        for name in COLLECTIVES:
-            stack.enter_context(mock.patch.object(dist, name, side_effect=AssertionError(name)))
+    with _silence():
         value = model(*_local(rank, job))
         value.backward()
     return {"value": value.detach(), "gradients": model.gradients()}
+
+
+@contextlib.contextmanager
+def _silence(wanted=True):
+    """No collective of ours may be called; those of DDP are its own."""
+    with contextlib.ExitStack() as stack:
+        for name in COLLECTIVES if wanted else ():
+            stack.enter_context(mock.patch.object(dist, name, side_effect=AssertionError(name)))
+        yield
 
 
 def _widths(rank):

@@ -79,7 +79,9 @@ def solve(
         offset_TB = _offsets(parts, lse_TN, candidates)
         for rows, cols, mirrored in similarities.tiles():
             s_IJ = similarities.tile(rows, cols)
-            pull_IJ = softmax.pull(s_IJ, offset_TB, rows, cols, moment_T, 2 if mirrored else 1)
+            # A pair of rows is met from both ends, here or by another process, one with a prototype once.
+            ends = 2 if mirrored or cols.start >= similarities.rows else 1
+            pull_IJ = softmax.pull(s_IJ, offset_TB, rows, cols, moment_T, ends)
             pulls.add(pull_IJ, s_IJ, rows, cols, mirrored)
     return Solution(
         _values(parts, lse_TN, pulls.weighted),

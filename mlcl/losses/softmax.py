@@ -42,16 +42,16 @@ class Softmax:
         return sum_TN.log_() if self._bounded else sum_TN
 
     def pull(
-        self, s_IJ: Tensor, offset_TB: Tensor, rows: slice, cols: slice, moment_T: Tensor, copies: int
+        self, s_IJ: Tensor, offset_TB: Tensor, rows: slice, cols: slice, moment_T: Tensor, ends: int
     ) -> Tensor:
         """sum_t (R_i p_ij + R_j p_ji) / tau of a tile, in a buffer that the next call overwrites.
 
         `offset_TB` (T, B) are logsumexp_i - log(R_i / tau), all that a row has to tell of itself. `moment_T`
-        gains `copies` times sum_ij pull_ij s_ij of each temperature.
+        gains `ends` times sum_ij pull_ij s_ij of each temperature.
         """
         for number, offset_B in enumerate(offset_TB):
             one_IJ = self._pull(number, s_IJ, offset_B, rows, cols)
-            moment_T[number] += copies * torch.dot(one_IJ.view(-1), s_IJ.view(-1))
+            moment_T[number] += ends * torch.dot(one_IJ.view(-1), s_IJ.view(-1))
             if number == 0 and len(offset_TB) == 1:
                 return one_IJ
             total_IJ = _shaped(self._total, s_IJ)

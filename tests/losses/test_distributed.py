@@ -8,11 +8,11 @@ SPLITS = [(7, 7), (9, 5), (13, 1), (14, 0)]
 REDUCTIONS = ["mean", "sum", "mean_valid", "none"]
 
 
-def job(rows, case, reduction, split, normalize=False, dense=False, engine="auto"):
+def job(rows, case, reduction, split, normalize=False, dense=False, engine="auto", prototypes=None):
     name, options = case
     labels = rows.labels(name)
     return {
-        "loss": (name, options, reduction, normalize, engine),
+        "loss": (name, options, reduction, normalize, engine, prototypes),
         "x": rows.z,
         "labels": labels.dense().bool() if dense else labels,
         "samples": rows.sample_ids(),
@@ -29,14 +29,40 @@ def jobs(module_rows):
     every += [job(module_rows, ("knn", {}), r, (14, 0)) for r in REDUCTIONS]
     every += [job(module_rows, ("supcon", {}), "mean", (9, 5), normalize=True)]
     every += [job(module_rows, ("mulsupcon", {}), "mean", (9, 5), dense=True)]
+    every += [
+        job(module_rows, (name, {}), "mean", (9, 5), engine="dense")
+        for name in ("simdis", "knn", "himulcone", "msc")
+    ]
+    every += [
+        job(module_rows, ("msc", {"beta": 2.0}), r, s, engine=engine, prototypes=(module_rows.width, 3))
+        for r, s, engine in (("mean", (9, 5), "auto"), ("mean_valid", (14, 0), "dense"))
+    ]
+    return every
+
+
+@pytest.fixture(scope="module")
+def four_jobs(module_rows):
+    """Four ranks, one of them without rows."""
+    every = [job(module_rows, case, "mean", (6, 0, 5, 3)) for case in CASES]
+    prototypes = (module_rows.width, 3)
+    every += [job(module_rows, ("msc", {}), "mean", (3, 5, 2, 4), normalize=True, prototypes=prototypes)]
     return every
 
 
 @pytest.fixture(scope="module")
 def ranks(jobs, tmp_path_factory):
+    return run(2, jobs, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def four_ranks(four_jobs, tmp_path_factory):
+    return run(4, four_jobs, tmp_path_factory)
+
+
+def run(world, jobs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, args=(2, str(folder), jobs), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    mp.spawn(work, args=(world, str(folder), jobs), nprocs=world)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
 
 
 def single(task):
@@ -50,22 +76,30 @@ def close(found, expected, name):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, msg=lambda text: f"{name}: {text}")
 
 
-def test_two_processes_equal_one(jobs, ranks):
+def check_ranks(jobs, ranks):
     for number, task in enumerate(jobs):
-        first, second = (rank["answers"][number] for rank in ranks)
+        answers = [rank["answers"][number] for rank in ranks]
         value, gradients = single(task)
         if task["loss"][2] == "none":
-            found = torch.cat([first["value"], second["value"]])
-            # DDP's mean over two processes halves what unscaled terms give.
-            gradients = [gradient / 2 for gradient in gradients]
+            found = torch.cat([answer["value"] for answer in answers])
+            # DDP's mean over processes divides what unscaled terms give.
+            gradients = [gradient / len(ranks) for gradient in gradients]
         else:
-            found = (first["value"] + second["value"]) / 2
+            found = sum(answer["value"] for answer in answers) / len(ranks)
         close(found, value, task["id"])
-        for side in (first, second):
-            for one, expected in zip(side["gradients"], gradients, strict=True):
+        for answer in answers:
+            for one, expected in zip(answer["gradients"], gradients, strict=True):
                 assert expected.abs().sum() > 0
                 close(one, expected, task["id"])
-        assert [first["anchors"], second["anchors"]] == list(task["split"])
+        assert [answer["anchors"] for answer in answers] == list(task["split"])
+
+
+def test_two_processes_equal_one(jobs, ranks):
+    check_ranks(jobs, ranks)
+
+
+def test_four_processes_equal_one(four_jobs, four_ranks):
+    check_ranks(four_jobs, four_ranks)
 
 
 def test_without_gather_nothing_is_sent(jobs, ranks):

@@ -1,12 +1,16 @@
 """What does not fit the data is one error with the job's key, before anything starts."""
 
+from typing import get_args
+
 import pytest
 from builders import tiny_job
 
+from mlcl.config.job import LossName
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
+from mlcl.losses import LOSSES
 from mlcl.training.checks import check_job
 from mlcl.training.material import Material
 
@@ -18,6 +22,13 @@ from mlcl.training.material import Material
         (["objective.heads.detail.labels=tags"], "objective.heads.detail.labels", "does not take this kind"),
         (["objective.heads.detail.labels=path"], "objective.heads.detail.labels", "does not take this kind"),
         (["objective.heads.detail.options={penalty: x}"], "objective.heads.detail.options", "penalty"),
+        (["objective.heads.detail.loss=hicone"], "objective.heads.detail.labels", "allowed: hierarchy"),
+        (["objective.heads.topic.loss=hicone"], "objective.heads.topic.labels", "path.topic (single)"),
+        (
+            ["objective.heads={one: {loss: himulcon, labels: path, options: {level_weights: [1, 2, 3]}}}"],
+            "objective.heads.one.options.level_weights",
+            "needs 2 numbers, one for each level of path, coarse first; found: 1, 2, 3",
+        ),
         (["objective.classifier.labels=tags"], "objective.classifier", "does not fit"),
         (["objective.classifier.loss=bce"], "objective.classifier", "does not fit"),
         (["objective.classifier.labels=none"], "objective.classifier.labels", "no such label space"),
@@ -48,6 +59,17 @@ def test_the_task_follows_the_classifier(tiny):
     assert check_job(tiny_job(tiny, *bce), info) == "multi_label"
     aspects = ("objective.classifier.labels=ratings", "evaluation.metric=val/accuracy_word")
     assert check_job(tiny_job(tiny, *aspects), info) == "aspects"
+
+
+def test_a_job_can_name_every_loss():
+    assert get_args(LossName) == tuple(LOSSES)
+
+
+@pytest.mark.parametrize(("name", "options"), [("himulcone", "{level_weights: [0.5, 1]}"), ("hicone", "{}")])
+def test_a_head_on_a_hierarchy_gets_its_levels_coarse_first(tiny, tmp_path, name, options):
+    head = f"objective.heads={{path: {{loss: {name}, labels: path, weight: 0.2, options: {options}}}}}"
+    material = Material.of(tiny_job(tiny, head), tmp_path)
+    assert material.rows(material.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
 
 
 def test_more_samples_than_there_are(tiny, tmp_path):

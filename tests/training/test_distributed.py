@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from builders import tiny_job
+from micro_ranks import memory_rank, rounds_rank
 from safetensors.torch import load_file
 from training_ranks import equal_rank, float64_weights, resume_rank
 
@@ -19,10 +20,11 @@ OVERRIDES = (
 )
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_ranks_train_as_one_process(tiny, tmp_path, world):
+@pytest.mark.parametrize(("world", "micro"), [(2, None), (3, None), (2, 2), (3, 3)])
+def test_ranks_train_as_one_process(tiny, tmp_path, world, micro):
     one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home")
-    mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), OVERRIDES), nprocs=world)
+    overrides = OVERRIDES if micro is None else (*OVERRIDES, f"train.micro_batch_size={micro}")
+    mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), overrides), nprocs=world)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(world)]
     for name, expected in one["weights"].items():
         for rank in ranks:
@@ -41,3 +43,24 @@ def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, t
         load_file(Path(tmp_path) / name / "model" / "weights.safetensors") for name in ("whole", "parts")
     )
     assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_has(tiny, tmp_path):
+    mp.spawn(rounds_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    assert first["rounds"] == second["rounds"] == [1, 1]
+    for name, gradient in first["gradients"].items():
+        assert gradient.abs().sum() > 0, name
+        assert torch.equal(gradient, second["gradients"][name]), name
+
+
+def test_memory_that_one_rank_lacks_halves_the_micro_batch_of_all(tiny, tmp_path):
+    mp.spawn(memory_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+    wanted = ranks[0][0]
+    for answer in (answer for answers in ranks for answer in answers):
+        assert answer["size"] == 2
+        assert all(
+            torch.equal(answer["weights"][name], wanted["weights"][name]) for name in wanted["weights"]
+        )
+    assert ranks[0][1]["curve"] == ranks[0][2]["curve"] == wanted["curve"]

@@ -1,0 +1,99 @@
+"""What each process does for the micro-batches of tests/training/test_distributed.py."""
+
+from pathlib import Path
+
+import torch
+from builders import tiny_job
+from ranks import finish
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from training_ranks import start
+
+from mlcl.training.build import build_loop, build_model
+from mlcl.training.context import Context
+from mlcl.training.material import Material
+from mlcl.training.micro import Passes
+from mlcl.training.seeding import seed_all
+
+
+def made(job, folder, rank, wrap=lambda encoder: encoder):
+    material = Material.of(job, Path(folder) / "home")
+    seed_all(job.train.seed)
+    model = build_model(job, material.dataset.info, material.vocabulary_size)
+    model.encoder = wrap(model.encoder)
+    seed_all(job.train.seed, rank)
+    return material, model
+
+
+def rounds_rank(rank, world, folder, data):
+    """Counts rounds of DDP's averaging over two steps; ranks have 4 and 2 micro-batches."""
+    start(rank, world, folder, "rounds")
+    context = Context.current("cpu")
+    material, model = made(tiny_job(Path(data)), folder, rank)
+    wrapped = DistributedDataParallel(model)
+    rounds = []
+
+    def count(state, bucket):
+        rounds.append(bucket.is_last())
+        state.all_reduce(bucket.buffer().div_(world))
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    wrapped.register_comm_hook(torch.distributed, count)
+    passes = Passes(model, wrapped, context, "float32", 2, 7, lambda value, batch: None)
+    samples = torch.arange(11).split((7, 4))[rank]
+    counts = []
+    for _ in range(2):
+        model.zero_grad()
+        passes(material.rows(material.train).batch(samples, 2, context.device), 2)
+        counts.append(sum(rounds))
+        rounds.clear()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    torch.save({"rounds": counts, "gradients": gradients}, f"{folder}/rank{rank}.pt")
+    finish(rank, world, folder)
+
+
+class Limited(nn.Module):
+    """An encoder that runs out of memory above so many rows, where `with_graph` says: on this rank alone."""
+
+    def __init__(self, encoder, rows, with_graph):
+        super().__init__()
+        self.encoder, self.dim, self.rows, self.with_graph = encoder, encoder.dim, rows, with_graph
+
+    def forward(self, **inputs):
+        if len(inputs["input_ids"]) > self.rows and torch.is_grad_enabled() is self.with_graph:
+            raise torch.OutOfMemoryError("made for the test")
+        return self.encoder(**inputs)
+
+
+def memory_rank(rank, world, folder, data):
+    """A run in micro-batches of 2; then two of 4 that on rank 1 fit with 2 alone: in either pass."""
+    start(rank, world, folder, "memory")
+    answers = []
+    for size, with_graph in ((2, None), (4, False), (4, True)):
+        job = tiny_job(Path(data), micro_batch_size=size, epochs=2)
+        limit = 4 if rank == 1 else 100
+        material, model = made(job, folder, rank, lambda e, n=limit, g=with_graph: Limited(e, n, g))
+        events = []
+        loop = build_loop(
+            job,
+            model,
+            material.rows(material.train),
+            Context.current("cpu"),
+            checkpoint=None,
+            identity={},
+            listener=events.append,
+            validate=dict,
+            should_stop=lambda: False,
+        )
+        loop.run()
+        answers.append(
+            {
+                "weights": model.state_dict(),
+                "size": loop.micro_batch,
+                "curve": [e.metrics["train/loss"] for e in events if "train/loss" in e.metrics],
+            }
+        )
+    torch.save(answers, f"{folder}/rank{rank}.pt")
+    finish(rank, world, folder)

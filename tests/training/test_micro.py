@@ -1,0 +1,321 @@
+"""Micro-batches give the whole batch's gradient, and memory that runs out changes nothing but their size."""
+
+import copy
+
+import pytest
+import torch
+from builders import tiny_job
+from torch import nn
+
+from mlcl.config import job_hash
+from mlcl.errors import UserError
+from mlcl.models.cnn_image import CnnImage
+from mlcl.training.build import build_loop, build_model
+from mlcl.training.context import Context
+from mlcl.training.events import Stopped
+from mlcl.training.material import Material
+from mlcl.training.memory import check_micro_batch, fit
+from mlcl.training.micro import Passes
+from mlcl.training.objective import ContrastiveModel
+from mlcl.training.seeding import rng_state, seed_all
+
+CPU = Context(torch.device("cpu"))
+HEADS = (
+    "objective.heads.topic.temperature={learned: 0.3}",
+    "objective.heads.detail={loss: simdis, labels: tags, weight: 0.2, reduction: mean_valid}",
+)
+SAMPLES = 11
+
+
+def model_and_batch(tiny, home, *overrides):
+    """A float64 model and a batch of 11 samples in 2 views."""
+    material = Material.of(tiny_job(tiny, *HEADS, *overrides), home)
+    seed_all(0)
+    model = build_model(material.job, material.dataset.info, material.vocabulary_size).double()
+    batch = material.rows(material.train).batch(torch.arange(SAMPLES), 2, CPU.device)
+    return model, batch
+
+
+def passes(model, precision="float32", share=SAMPLES):
+    return Passes(model, model, CPU, precision, 2, share, lambda value, batch: None)
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def plain_gradients(model, batch):
+    """By autograd through encoder and objective at once."""
+    model.zero_grad()
+    value = model.objective(model.encoder(**batch.inputs), batch.labels, batch.sample_ids)
+    value.total.backward()
+    return value, gradients(model)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 10, 11, 100])
+def test_the_gradient_is_that_of_the_whole_batch(tiny, tmp_path, size):
+    model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0")
+    expected_value, expected = plain_gradients(model, batch)
+    model.zero_grad()
+    value = passes(model)(batch, size)
+    assert "objective.heads.topic_head.loss.temperature.log_tau" in expected
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-12, atol=1e-14, msg=name)
+    torch.testing.assert_close(value.total, expected_value.total, rtol=1e-13, atol=0)
+    assert value.parts.keys() == expected_value.parts.keys()
+
+
+def watched(module):
+    """Every output of a module, with whether it was made with a graph."""
+    seen = []
+    module.register_forward_hook(
+        lambda module, inputs, output: seen.append((torch.is_grad_enabled(), output.detach()))
+    )
+    return seen
+
+
+@pytest.mark.parametrize(("size", "rows"), [(4, [8, 7, 7]), (1, [2] * 11), (10, [11, 11]), (11, [22])])
+def test_no_pass_is_larger_than_asked(tiny, tmp_path, size, rows):
+    model, batch = model_and_batch(tiny, tmp_path)
+    seen = watched(model.encoder)
+    passes(model)(batch, size)
+    assert [len(z) for with_graph, z in seen if with_graph] == rows
+    assert [len(z) for with_graph, z in seen if not with_graph] == (rows if size < SAMPLES else [])
+
+
+@pytest.mark.parametrize(("size", "parts"), [(4, 3), (15, 1)])
+def test_dropout_of_the_second_pass_repeats_the_first(tiny, tmp_path, size, parts):
+    model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0.5")
+    seen = watched(model.encoder)
+    passes(model, share=16)(batch, size)
+    assert len(seen) == 2 * parts
+    first = torch.cat([z for with_graph, z in seen if not with_graph])
+    second = torch.cat([z for with_graph, z in seen if with_graph])
+    assert torch.equal(first, second)
+    assert (first == 0).double().mean() > 0.3
+    assert not torch.equal(first[:SAMPLES], first[SAMPLES:])  # the two views of a text
+
+
+def test_randomness_goes_on_after_what_one_encoding_of_the_rows_draws(tiny, tmp_path):
+    model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0.5")
+    seed_all(5)
+    passes(model)(batch, 4)
+    found = rng_state()["cpu"]
+    seed_all(5)
+    for rows in torch.arange(2 * SAMPLES).tensor_split(3):
+        model.encoder(**{name: value[rows] for name, value in batch.inputs.items()})
+    assert torch.equal(found, rng_state()["cpu"])
+
+
+def test_autocast_holds_in_both_passes(tiny, tmp_path):
+    model, batch = model_and_batch(tiny, tmp_path, "encoder.dropout=0")
+    model = model.float()
+    _, expected = plain_gradients(model, batch)
+    model.zero_grad()
+    seen = watched(model.encoder.convolutions[0])
+    passes(model, "bf16")(batch, 4)
+    assert [(with_graph, z.dtype) for with_graph, z in seen] == [
+        (with_graph, torch.bfloat16) for with_graph in (False, True) for _ in range(3)
+    ]
+    for name, gradient in gradients(model).items():
+        assert gradient.dtype == torch.float32
+        assert torch.cosine_similarity(gradient.flatten(), expected[name].flatten(), dim=0) > 0.98, name
+
+
+class Pixels(nn.Module):
+    """An image encoder with BatchNorm on what was tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = CnnImage(width=4, blocks=2).double()
+        self.dim = self.encoder.dim
+
+    def forward(self, input_ids, attention_mask):
+        return self.encoder(input_ids.double().repeat(1, 24).reshape(len(input_ids), 3, 8, -1) / 10)
+
+
+def test_running_statistics_move_once_a_micro_batch(tiny, tmp_path):
+    model, batch = model_and_batch(tiny, tmp_path, "encoder.width=4", "encoder.kernel_sizes=[3, 4]")
+    model = ContrastiveModel(Pixels(), model.objective)
+    expected = copy.deepcopy(model.encoder)
+    passes(model)(batch, 4)
+    for rows in torch.arange(2 * SAMPLES).tensor_split(3):
+        expected(**{name: value[rows] for name, value in batch.inputs.items()})
+    found, wanted = dict(model.encoder.named_buffers()), dict(expected.named_buffers())
+    assert found["encoder.blocks.0.1.num_batches_tracked"] == 3
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+class Limited(nn.Module):
+    """An encoder that runs out of memory in training above so many rows: in both passes, or in one."""
+
+    def __init__(self, encoder, rows, with_graph=(False, True)):
+        super().__init__()
+        self.encoder, self.rows, self.with_graph = encoder, rows, with_graph
+        self.failed = []
+
+    def forward(self, **inputs):
+        z = self.encoder(**inputs)
+        if self.training and len(z) > self.rows and torch.is_grad_enabled() in self.with_graph:
+            self.failed.append(len(z))
+            raise torch.OutOfMemoryError("made for the test")
+        return z
+
+
+def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0):
+    """The loop of a job, its encoder wrapped; and its events."""
+    material, events, asked = Material.of(job, home), [], []
+    seed_all(job.train.seed)
+    model = build_model(job, material.dataset.info, material.vocabulary_size)
+    model.encoder = wrap(model.encoder)
+
+    def should_stop():
+        asked.append(1)
+        return len(asked) == stop_at
+
+    loop = build_loop(
+        job,
+        model,
+        material.rows(material.train),
+        CPU,
+        checkpoint=checkpoint,
+        identity={"job_hash": job_hash(job), "fingerprint": material.fingerprint},
+        listener=events.append,
+        validate=dict,
+        should_stop=should_stop,
+    )
+    return loop, events
+
+
+def curve(events):
+    return [event.metrics["train/loss"] for event in events if "train/loss" in event.metrics]
+
+
+def notes(events):
+    return [(event.step, event.note) for event in events if event.kind == "note"]
+
+
+def same(left, right):
+    left, right = left.state_dict().values(), right.state_dict().values()
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("with_graph", [(False, True), (True,)], ids=["any pass", "the pass with a graph"])
+@pytest.mark.parametrize("start", [None, 8])
+def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_path, start, with_graph):
+    job, small = (tiny_job(tiny, micro_batch_size=size) for size in (start, 4))
+    wanted, wanted_events = loop_of(small, tmp_path)
+    wanted.run()
+    loop, events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, 8, with_graph))
+    loop.run()
+    assert loop.model.encoder.failed == ([32, 16] if start is None else [16])
+    assert curve(events) == curve(wanted_events)
+    assert same(loop.model, wanted.model)
+    assert notes(wanted_events) == []
+    was = start or 16
+    assert notes(events) == [
+        (0, f"out of memory: micro-batches of 4 samples a worker from here on, not {was}")
+    ]
+    assert next(event.metrics for event in events if event.kind == "note") == {"train/micro_batch_size": 4.0}
+
+
+def test_the_smaller_micro_batch_survives_a_resume(tiny, tmp_path):
+    job = tiny_job(tiny)
+    whole, whole_events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, 8))
+    whole.run()
+    path = tmp_path / "checkpoint.pt"
+    first, events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, 8), path, stop_at=2)
+    with pytest.raises(Stopped):
+        first.run()
+    second, more = loop_of(job, tmp_path, lambda encoder: Limited(encoder, 8), path)
+    assert second.resume()
+    second.run()
+    assert second.model.encoder.failed == []
+    assert curve(events + more) == curve(whole_events)
+    assert same(second.model, whole.model)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 5, 11])
+def test_a_run_in_micro_batches_is_resumed_to_the_same_bits(tiny, tmp_path, stop_at):
+    job = tiny_job(tiny, "encoder.dropout=0.5", micro_batch_size=3)
+    whole, whole_events = loop_of(job, tmp_path)
+    whole.run()
+    path = tmp_path / "checkpoint.pt"
+    first, events = loop_of(job, tmp_path, checkpoint=path, stop_at=stop_at)
+    with pytest.raises(Stopped):
+        first.run()
+    second, more = loop_of(job, tmp_path, checkpoint=path)
+    assert second.resume()
+    second.run()
+    assert curve(events + more) == curve(whole_events)
+    assert same(second.model, whole.model)
+
+
+def test_a_failed_attempt_leaves_no_trace():
+    norm = nn.BatchNorm1d(2)
+    seed_all(0)
+    fresh, tried = rng_state()["cpu"], []
+
+    def attempt(size):
+        assert torch.equal(rng_state()["cpu"], fresh)
+        assert norm.num_batches_tracked == 0
+        assert norm.weight.grad is None
+        tried.append(size)
+        norm(torch.randn(4, 2)).square().sum().backward()
+        if size > 3:
+            raise torch.OutOfMemoryError
+        return "done"
+
+    assert fit(attempt, 12, 2, norm, world_size=1) == ("done", 3)
+    assert tried == [12, 6, 3]
+    assert norm.num_batches_tracked == 1
+
+
+def test_out_of_memory_at_the_smallest_micro_batch_is_the_users(tiny, tmp_path):
+    loop, _ = loop_of(tiny_job(tiny), tmp_path, lambda encoder: Limited(encoder, 1))
+    with pytest.raises(UserError, match="out of memory with the smallest micro-batch") as caught:
+        loop.run()
+    assert (caught.value.key, caught.value.found) == ("train.micro_batch_size", 1)
+    assert loop.model.encoder.failed == [32, 16, 8, 4, 2]
+
+
+def test_out_of_memory_that_ranks_cannot_agree_on_is_said_clearly():
+    def attempt(size):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(RuntimeError, match=r"set train\.micro_batch_size below 16") as caught:
+        fit(attempt, 16, 1, nn.Linear(1, 1), world_size=2)
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+
+
+class Normed(nn.Module):
+    """A text encoder with BatchNorm at its end."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.norm, self.dim = encoder, nn.BatchNorm1d(encoder.dim), encoder.dim
+
+    def forward(self, **inputs):
+        return self.norm(self.encoder(**inputs))
+
+
+SAID = "BatchNorm: statistics are those of micro-batches of {} samples"
+
+
+def test_batch_norm_is_said_once_where_it_sees_less_than_the_batch(tiny, tmp_path):
+    for size, expected in ((None, []), (16, []), (4, [(0, SAID.format(4))])):
+        loop, events = loop_of(tiny_job(tiny, micro_batch_size=size), tmp_path, Normed)
+        loop.run()
+        assert notes(events) == expected
+    loop, events = loop_of(tiny_job(tiny), tmp_path, lambda encoder: Limited(Normed(encoder), 16))
+    loop.run()
+    assert [note for _, note in notes(events)][1:] == [SAID.format(8)]
+
+
+def test_batch_norm_needs_two_samples():
+    with pytest.raises(UserError, match="more than one sample") as caught:
+        check_micro_batch(1, CnnImage(width=4))
+    assert (caught.value.key, caught.value.found) == ("train.micro_batch_size", 1)
+    check_micro_batch(2, CnnImage(width=4))
+    check_micro_batch(1, nn.Linear(2, 2))
+    check_micro_batch(None, CnnImage(width=4))
