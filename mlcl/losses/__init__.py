@@ -1,6 +1,7 @@
 """Contrastive losses: a rule turns labels into weights, one engine turns weights into the loss."""
 
 from mlcl.losses.build import LOSSES, build_loss, check_options, positive_weights
+from mlcl.losses.joint import joint_loss, sharing_key
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.relations import (
     LabelCounts,
@@ -32,8 +33,10 @@ __all__ = [
     "build_loss",
     "check_options",
     "dissimilarity_factor",
+    "joint_loss",
     "label_counts",
     "positive_weights",
     "relation",
+    "sharing_key",
     "similarity_factor",
 ]

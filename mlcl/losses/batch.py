@@ -6,7 +6,7 @@ Shapes: N own rows, B rows of all, D embedding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -79,12 +79,26 @@ class Batch:
         """The own rows."""
         return slice(0, self.own)
 
+    def labelled(self, own: Labels | None) -> Batch:
+        """The same rows with labels, given those of the own rows."""
+        if own is None:
+            return self
+        labels = own.to(self.embeddings.device)
+        ranks = self.ranks
+        if isinstance(ranks, OneRank):
+            return replace(self, labels=labels)
+        rows = gather_labels(labels, ranks.counts, ranks.group)
+        if isinstance(rows, LabelRows):
+            order = ranks.own_first(torch.arange(len(rows), device=rows.device))
+            return replace(self, labels=rows.take(order))
+        return replace(self, labels=ranks.own_first(rows))
 
-def own_batch(z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Batch:
-    """The rows of this process alone, labels moved to the embeddings' device."""
+
+def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
+    """The rows of this process alone, without labels."""
     return Batch(
         z_ND,
-        None if labels is None else labels.to(z_ND.device),
+        None,
         None if sample_ids is None else sample_ids.to(z_ND.device),
         len(z_ND),
         OneRank(),
@@ -100,13 +114,4 @@ def whole_batch(own: Batch, group: Group | None, *, gradient: bool) -> Batch:
     else:
         z_BD = ranks.share(own.embeddings)
     samples = None if own.sample_ids is None else ranks.share(own.sample_ids)
-    return Batch(z_BD, _labels_of_all(own.labels, ranks), samples, own.own, ranks)
-
-
-def _labels_of_all(labels: Labels | None, ranks: ManyRanks) -> Labels | None:
-    if labels is None:
-        return None
-    rows = gather_labels(labels, ranks.counts, ranks.group)
-    if isinstance(rows, LabelRows):
-        return rows.take(ranks.own_first(torch.arange(len(rows), device=rows.device)))
-    return ranks.own_first(rows)
+    return Batch(z_BD, None, samples, own.own, ranks)

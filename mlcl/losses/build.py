@@ -99,7 +99,7 @@ def positive_weights(
     rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
     values = spec.resolve(options)
-    batch = own_batch(rows_B0, None if spec.labels == "none" else labels, sample_ids)
+    batch = own_batch(rows_B0, sample_ids).labelled(None if spec.labels == "none" else labels)
     return spec.dense(rule_labels(spec, batch), batch.anchors, torch.float64, **values).weights
 
 

@@ -110,11 +110,11 @@ class ContrastiveLoss(nn.Module):
         self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepared(embeddings_ND)
-            batch = self.batch(z_ND, labels, sample_ids)
+            batch = self.labelled(self.rows(z_ND, sample_ids), labels)
             if not self.tiled or self._is_small(batch):
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
-            candidates = self._candidates(batch, prototype_LD)
+            candidates = self.candidates(batch, prototype_LD)
             return tiled_sum(z_ND, tau_1, candidates, [self.part(batch)], prototype_LD)[0]
 
     @property
@@ -139,14 +139,19 @@ class ContrastiveLoss(nn.Module):
             raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {found}")
         return self.prepared(self.prototypes.to(z_ND.dtype))
 
-    def batch(self, z_ND: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Batch:
-        """The rows to compare, of this process or of all."""
-        own = own_batch(z_ND, None if self.spec.labels == "none" else labels, sample_ids)
+    def rows(self, z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
+        """The rows to compare, of this process or of all, without labels."""
+        own = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
             return whole_batch(own, self.group, gradient=not self.tiled)
         return own
 
-    def _candidates(self, batch: Batch, prototype_LD: Tensor | None) -> Candidates:
+    def labelled(self, rows: Batch, labels: Labels | None) -> Batch:
+        """The rows with those labels that the rule reads."""
+        return rows.labelled(None if self.spec.labels == "none" else labels)
+
+    def candidates(self, batch: Batch, prototype_LD: Tensor | None = None) -> Candidates:
+        """The batch as the tiled engine takes it."""
         z_BD, extra = batch.embeddings.detach(), 0
         if prototype_LD is not None:
             z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
@@ -165,7 +170,7 @@ class ContrastiveLoss(nn.Module):
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._rule_options())
         tau = float(self.temperature.value().detach())
         self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
-        return Part(weights, weight * self._reduction_factor(weights, batch), softmax, tau)
+        return Part(weights, weight, self._reduction_factor(weights, batch), softmax, tau)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
         labels = rule_labels(self.spec, batch)

@@ -18,12 +18,21 @@ from mlcl.losses.weights.base import PairWeights
 
 @dataclass(frozen=True)
 class Part:
-    """One loss: its weights, its factor in the sum, and which of the temperatures it has, with its value."""
+    """One loss: its weights, its weight in the sum, and which of the temperatures it has, with its value.
+
+    `reduction` is what its sum over anchors is multiplied by.
+    """
 
     weights: PairWeights
-    factor: float
+    weight: float
+    reduction: float
     softmax: int
     tau: float
+
+    @property
+    def factor(self) -> float:
+        """Of the loss's sum over anchors in the sum of all parts."""
+        return self.weight * self.reduction
 
 
 class Pulls(Protocol):

@@ -1,0 +1,103 @@
+"""Losses that share an embedding's softmax give what they give one by one."""
+
+import pytest
+import torch
+from torch import nn
+
+from mlcl.losses import LearnedTemperature, build_loss, joint_loss, sharing_key
+from mlcl.losses.similarities import Similarities
+
+pytestmark = pytest.mark.usefixtures("small_tiles")
+NAMES = ["supcon", "simdis", "himulcone", "jaccard", "simclr", "mulsupcon"]
+WEIGHTS = [0.3, 0.5, 0.2, 1.5, 0.0, 0.7]
+TAUS = [0.3, 0.1, 0.3, 0.002, 0.1, 0.3]
+
+
+def losses_of(names, taus, **how):
+    return nn.ModuleList([build_loss(n, temperature=t, **how) for n, t in zip(names, taus, strict=True)])
+
+
+def one_by_one(losses, weights, z, labels, samples):
+    values = [loss(z, y, samples) for loss, y in zip(losses, labels, strict=True)]
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)), values
+
+
+def gradients(work, z, losses):
+    z.grad = None
+    losses.zero_grad()
+    total, values = work()
+    total.backward()
+    learned = [parameter.grad for parameter in losses.parameters()]
+    return [total.detach(), *(value.detach() for value in values), z.grad, *learned]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_together_as_one_by_one(reduction, normalize, make):
+    rows = make(samples=9)
+    z = rows.z.clone().requires_grad_()
+    losses = losses_of(NAMES, TAUS, reduction=reduction, normalize=normalize)
+    labels = [rows.labels(name) for name in NAMES]
+    arguments = (losses, WEIGHTS, z, labels, rows.sample_ids())
+    together = gradients(lambda: joint_loss(*arguments), z, losses)
+    apart = gradients(lambda: one_by_one(*arguments), z, losses)
+    for one, other in zip(together, apart, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12 * max(1, float(other.abs().max())))
+
+
+def test_learned_temperatures_keep_their_own_gradient(rows):
+    """Two that start alike, one of them used twice, beside a constant of the same value."""
+    shared, own = LearnedTemperature(0.25).double(), LearnedTemperature(0.25).double()
+    names, z = ["supcon", "any", "simdis", "mulsupcon"], rows.z.clone().requires_grad_()
+    losses = losses_of(names, [shared, shared, own, 0.25])
+    arguments = (losses, [0.4, 0.3, 0.2, 0.1], z, [rows.labels(n) for n in names], None)
+    together = gradients(lambda: joint_loss(*arguments), z, losses)
+    apart = gradients(lambda: one_by_one(*arguments), z, losses)
+    assert len(together) == 8
+    for one, other in zip(together, apart, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_distances_are_shared_too(rows):
+    losses = nn.ModuleList(
+        [build_loss("knn", temperature=0.5), build_loss("knn", temperature=2.0, dynamic=False)]
+    )
+    z = rows.z.clone().requires_grad_()
+    arguments = (losses, [0.4, 0.6], z, [rows.labels("knn")] * 2, None)
+    together = gradients(lambda: joint_loss(*arguments), z, losses)
+    apart = gradients(lambda: one_by_one(*arguments), z, losses)
+    for one, other in zip(together, apart, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_the_pairs_are_compared_once(monkeypatch, rows):
+    made = []
+    monkeypatch.setattr(Similarities, "tile", _counting(Similarities.tile, made))
+    labels = [rows.labels("supcon"), rows.labels("any")]
+    joint_loss(losses_of(["supcon", "any"], [0.1, 0.2]), [1, 1], rows.z, labels)
+    together = len(made)
+    build_loss("supcon", engine="tiled")(rows.z, labels[0])
+    assert together == len(made) - together > 0
+
+
+def _counting(tile, made):
+    def counted(self, rows, cols):
+        made.append((rows, cols))
+        return tile(self, rows, cols)
+
+    return counted
+
+
+def test_what_cannot_share():
+    plain = build_loss("supcon")
+    for other in (
+        build_loss("knn"),
+        build_loss("supcon", normalize=True),
+        build_loss("any", engine="dense"),
+        build_loss("any", reduction="none"),
+        build_loss("msc", prototypes=(3, 2)),
+    ):
+        assert sharing_key(other) != sharing_key(plain)
+        with pytest.raises(ValueError, match=f"cannot share a softmax: supcon, {other.spec.name}"):
+            joint_loss([plain, other], [1, 1], torch.eye(2), [torch.tensor([0, 0])] * 2)
+    assert sharing_key(build_loss("msc")) is None
