@@ -56,6 +56,8 @@ class RunProgress:
     def _draw(self, event: Event, bar: Progress) -> None:
         if self._task is None:
             self._task = bar.add_task("", total=event.steps, completed=event.step, details="")
+        if event.kind == "note":
+            bar.console.print(event.note)
         what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
         details = "  ".join(part for part in (self._loss, self._pace, _validation(event)) if part)
         bar.update(self._task, completed=event.step, description=what, details=details)
@@ -66,7 +68,7 @@ class RunProgress:
         if quiet or event.kind == "saving":
             return
         self._last_line = now
-        if event.kind in ("phase", "start"):
+        if event.kind in ("phase", "start", "note"):
             say(event.note or f"training {event.epochs} epochs, {event.steps} steps")
         elif event.kind in ("step", "validation"):
             parts = [f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}"]

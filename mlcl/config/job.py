@@ -18,7 +18,21 @@ from pydantic import (
     model_validator,
 )
 
-LossName = Literal["simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"]
+LossName = Literal[
+    "simclr",
+    "supcon",
+    "any",
+    "all",
+    "mulsupcon",
+    "simdis",
+    "jaccard",
+    "knn",
+    "himulcon",
+    "hicone",
+    "himulcone",
+    "jscl",
+    "msc",
+]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -226,6 +240,11 @@ class TrainConfig(Section):
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=2, description="samples of one contrastive batch, over all workers")
+    micro_batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="samples, with all their views, that a worker encodes at once; default: all that it has",
+    )
     views: int = Field(2, ge=1, le=8, description="views of each sample")
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
     optimizer: Literal["adamw", "sgd"] = "adamw"

@@ -59,62 +59,83 @@ class Candidates:
 
 
 def solve(
-    candidates: Candidates, taus: Sequence[float], parts: Sequence[Part], *, gradient: bool
+    candidates: Candidates,
+    taus: Sequence[float],
+    parts: Sequence[Part],
+    *,
+    gradient: bool,
+    tau_gradient: bool,
 ) -> Solution:
-    """Values, and with `gradient` the gradients; without it these are not what they say."""
+    """Values, and those gradients that are wanted; the others are not what they say."""
     z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
-        zero_P = z_BD.new_zeros(len(parts))
-        zero_LD = torch.zeros_like(z_BD[len(z_BD) - candidates.prototypes :])
-        return Solution(zero_P, torch.zeros_like(z_BD[:own]), z_BD.new_zeros(len(taus)), zero_LD)
-    similarities = Similarities(z_BD, own, candidates.similarity, candidates.prototypes)
-    softmax = Softmax(similarities, taus, candidates.repulsion)
+        return _nothing(candidates, len(parts), len(taus))
+    ratios = [taus[0] / tau for tau in taus]
+    similarities = Similarities(z_BD, own, candidates.similarity, taus[0], candidates.prototypes)
+    softmax = Softmax(similarities, ratios, candidates.repulsion, moments=tau_gradient)
     lse_TN = softmax.logsumexp()
     parts = [
-        replace(part, weights=part.weights.given(z_BD, lse_TN[part.softmax], part.tau)) for part in parts
+        replace(part, weights=part.weights.given(z_BD, lse_TN[part.softmax], taus[part.softmax]))
+        for part in parts
     ]
-    pulls: Pulls = (DistancePulls if similarities.euclidean else DotPulls)(similarities, parts)
+    made = DistancePulls if similarities.euclidean else DotPulls
+    pulls: Pulls = made(similarities, parts, [ratios[part.softmax] for part in parts])
     moment_T = lse_TN.new_zeros(len(taus))
-    if gradient or similarities.euclidean:
-        offset_TB = _offsets(parts, lse_TN, candidates)
+    if gradient or tau_gradient or similarities.euclidean:
+        offset_TB = _offsets(parts, lse_TN, ratios, candidates)
         for rows, cols, mirrored in similarities.tiles():
-            s_IJ = similarities.tile(rows, cols)
+            u_IJ = similarities.tile(rows, cols)
             # A pair of rows is met from both ends, here or by another process, one with a prototype once.
             ends = 2 if mirrored or cols.start >= similarities.rows else 1
-            pull_IJ = softmax.pull(s_IJ, offset_TB, rows, cols, moment_T, ends)
-            pulls.add(pull_IJ, s_IJ, rows, cols, mirrored)
+            pull_IJ = softmax.pull(u_IJ, offset_TB, rows, cols, moment_T, ends)
+            pulls.add(pull_IJ, u_IJ, rows, cols, mirrored)
     return Solution(
-        _values(parts, lse_TN, pulls.weighted),
-        pulls.gradient,
-        _tau_gradients(parts, taus, moment_T, pulls),
-        pulls.prototype_gradient,
+        _values(parts, lse_TN, ratios, pulls.weighted),
+        pulls.gradient.div_(taus[0]),
+        _tau_gradients(parts, taus, ratios, moment_T, pulls.weighted),
+        pulls.prototype_gradient.div_(taus[0]),
     )
 
 
-def _offsets(parts: Sequence[Part], lse_TN: Tensor, candidates: Candidates) -> Tensor:
-    """logsumexp_i - log(R_i / tau), with R the parts' row sums and factors at each temperature (T, B + L).
+def _nothing(candidates: Candidates, parts: int, taus: int) -> Solution:
+    """Of a single row, which has no candidates."""
+    z_BD, rows = candidates.z, len(candidates.z) - candidates.prototypes
+    own_ND, prototype_LD = torch.zeros_like(z_BD[: candidates.own]), torch.zeros_like(z_BD[rows:])
+    return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
+
+
+def _offsets(
+    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates
+) -> Tensor:
+    """logsumexp_i - log(ratio_t R_i), R the parts' row sums and factors at each temperature (T, B + L).
 
     Infinite where nothing is pulled by the row itself, as by prototypes.
     """
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:
-        row_sum_TN[part.softmax].add_(part.weights.row_sums, alpha=part.factor / part.tau)
+        row_sum_TN[part.softmax].add_(part.weights.row_sums, alpha=part.factor * ratios[part.softmax])
     offset_TB = candidates.ranks.share((lse_TN - row_sum_TN.log()).T).T
     return F.pad(offset_TB, (0, candidates.prototypes), value=torch.inf)
 
 
-def _values(parts: Sequence[Part], lse_TN: Tensor, weighted_P: Tensor) -> Tensor:
+def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], weighted_P: Tensor) -> Tensor:
     values = []
     for part, weighted in zip(parts, weighted_P, strict=True):
-        value = torch.dot(part.weights.row_sums, lse_TN[part.softmax]) - weighted / part.tau
+        value = torch.dot(part.weights.row_sums, lse_TN[part.softmax]) - ratios[part.softmax] * weighted
         constant_N = part.weights.constant
         values.append(value if constant_N is None else value + constant_N.sum())
     return torch.stack(values)
 
 
-def _tau_gradients(parts: Sequence[Part], taus: Sequence[float], moment_T: Tensor, pulls: Pulls) -> Tensor:
-    """dL/dtau = -(1/tau) [ sum_i R_i sum_a p_ia s_ia / tau - sum_ip W_ip s_ip / tau ]."""
+def _tau_gradients(
+    parts: Sequence[Part],
+    taus: Sequence[float],
+    ratios: Sequence[float],
+    moment_T: Tensor,
+    weighted_P: Tensor,
+) -> Tensor:
+    """dL/dtau = -(1/tau) [ sum_i R_i sum_a p_ia s_ia / tau - sum_ip W_ip s_ip / tau ], (T,)."""
     weighted_T = torch.zeros_like(moment_T)
-    for part, weighted in zip(parts, pulls.weighted, strict=True):
-        weighted_T[part.softmax] += part.factor / part.tau * weighted
+    for part, weighted in zip(parts, weighted_P, strict=True):
+        weighted_T[part.softmax] += part.factor * ratios[part.softmax] * weighted
     return (weighted_T - moment_T / 2) / moment_T.new_tensor(taus)

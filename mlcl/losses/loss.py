@@ -170,7 +170,7 @@ class ContrastiveLoss(nn.Module):
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._rule_options())
         tau = float(self.temperature.value().detach())
         self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
-        return Part(weights, weight, self._reduction_factor(weights, batch), softmax, tau)
+        return Part(weights, weight, self._reduction_factor(weights, batch), softmax)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
         labels = rule_labels(self.spec, batch)

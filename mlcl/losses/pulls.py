@@ -1,6 +1,6 @@
 """What becomes of the softmax's pull on a pair: the gradient of the rows, for either similarity.
 
-Shapes: N own rows (the first), B rows, D embedding, P parts; I, J the rows and columns of a tile.
+Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J of a tile; u = s / tau.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlcl.losses.weights.base import PairWeights
 
 @dataclass(frozen=True)
 class Part:
-    """One loss: its weights, its weight in the sum, and which of the temperatures it has, with its value.
+    """One loss: its weights, its weight in the sum, and the number of its temperature.
 
     `reduction` is what its sum over anchors is multiplied by.
     """
@@ -26,8 +26,7 @@ class Part:
     weights: PairWeights
     weight: float
     reduction: float
-    softmax: int
-    tau: float
+    softmax: int = 0
 
     @property
     def factor(self) -> float:
@@ -38,40 +37,43 @@ class Part:
 class Pulls(Protocol):
     """Adds up tiles.
 
-    `weighted` (P,) are sum_ip W_ip s_ip over own anchors, `gradient` (N, D) that of the own rows, and
-    `prototype_gradient` (L, D) what the own anchors give the prototypes.
+    `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) tau times that of the own rows,
+    and `prototype_gradient` (L, D) tau times what the own anchors give the prototypes.
     """
 
     weighted: Tensor
     gradient: Tensor
     prototype_gradient: Tensor
 
-    def add(self, pull_IJ: Tensor, s_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """A tile's pull sum_t (R_i p_ij + R_j p_ji) / tau, which may be overwritten, and its similarities."""
+    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """A tile's pull, the derivative of the softmax part by u, which may be overwritten, and its u."""
         ...
 
 
 class DotPulls:
-    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
+    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles.
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part]) -> None:
+    `ratios` are the parts' tau / tau_p, by which a u of theirs is the greater.
+    """
+
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
         self._z = similarities.z
         self._rows = similarities.rows
-        own_ND = self._z[: similarities.own]
+        own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
         self.gradient = torch.zeros_like(own_ND)
-        self.prototype_gradient = torch.zeros_like(self._z[self._rows :])
+        self.prototype_gradient = torch.zeros_like(prototype_LD)
         self.weighted = own_ND.new_zeros(len(parts))
-        for number, part in enumerate(parts):
-            attracted_ND = part.weights.attract(self._z)
-            self.weighted[number] = torch.dot(attracted_ND.reshape(-1), own_ND.reshape(-1)) / 2
-            self.gradient.sub_(attracted_ND, alpha=part.factor / part.tau)
+        for number, (part, ratio) in enumerate(zip(parts, ratios, strict=True)):
+            drawn_ND = part.weights.attract(self._z)
+            self.weighted[number] = _dot(drawn_ND, own_ND) / (2 * similarities.tau)
+            self.gradient.sub_(drawn_ND, alpha=part.factor * ratio)
             if similarities.prototypes:
                 drawn_LD = part.weights.attract_prototypes(self._z)
-                self.weighted[number] += torch.dot(drawn_LD.view(-1), self._z[self._rows :].reshape(-1)) / 2
-                self.prototype_gradient.sub_(drawn_LD, alpha=part.factor / part.tau)
+                self.weighted[number] += _dot(drawn_LD, prototype_LD) / (2 * similarities.tau)
+                self.prototype_gradient.sub_(drawn_LD, alpha=part.factor * ratio)
 
-    def add(self, pull_IJ: Tensor, _s_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """dL/dz_i gains sum_j pull_ij z_j."""
+    def add(self, pull_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """dL/dz_i gains sum_j pull_ij z_j / tau."""
         self.gradient[rows].addmm_(pull_IJ, self._z[cols])
         if mirrored:
             self.gradient[cols].addmm_(pull_IJ.T, self._z[rows])
@@ -81,27 +83,26 @@ class DotPulls:
 
 
 class DistancePulls:
-    """s = -d, d = |z_i - z_p|: with Q = (sum W_ip + W_pi - pull) / d, dL/dz_i = sum_p Q_ip (z_i - z_p).
+    """u = -|z_i - z_p|, z divided by tau: dL/dz_i = sum_p Q_ip (z_i - z_p), Q = (pull - W_ip - W_pi) / u.
 
-    Between identical rows the derivative of d is infinite; its subgradient 0 is taken.
+    Between identical rows the derivative of the distance is infinite; its subgradient 0 is taken.
     """
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part]) -> None:
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
         self._z = similarities.z
         self._parts = parts
+        self._ratios = ratios
         self.gradient = torch.zeros_like(self._z[: similarities.own])
         self.prototype_gradient = torch.zeros_like(self._z[similarities.rows :])
         self.weighted = self._z.new_zeros(len(parts))
 
-    def add(self, pull_IJ: Tensor, s_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """A tile's part of the weighted sums and of the gradient."""
-        force_IJ = pull_IJ.neg_()
-        for number, part in enumerate(self._parts):
-            there_IJ, back_IJ = part.weights.pairs(rows, cols)
-            weight_IJ = there_IJ + back_IJ
-            self.weighted[number] += torch.dot(weight_IJ.view(-1), s_IJ.view(-1)) / (1 if mirrored else 2)
-            force_IJ.add_(weight_IJ, alpha=part.factor / part.tau)
-        force_IJ.div_(s_IJ).neg_().nan_to_num_(0, 0, 0)
+        for number, (part, ratio) in enumerate(zip(self._parts, self._ratios, strict=True)):
+            weight_IJ = part.weights.both(rows, cols)
+            self.weighted[number] += _dot(weight_IJ, u_IJ) / (1 if mirrored else 2)
+            pull_IJ.sub_(weight_IJ, alpha=part.factor * ratio)
+        force_IJ = pull_IJ.div_(u_IJ).nan_to_num_(0, 0, 0)
         self._move(force_IJ, rows, cols)
         if mirrored:
             self._move(force_IJ.T, cols, rows)
@@ -109,3 +110,7 @@ class DistancePulls:
     def _move(self, force_IJ: Tensor, rows: slice, cols: slice) -> None:
         self.gradient[rows].addcmul_(force_IJ.sum(1, keepdim=True), self._z[rows])
         self.gradient[rows].addmm_(force_IJ, self._z[cols], alpha=-1)
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return torch.dot(one.reshape(-1), other.reshape(-1))

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 
-TABLE = 1 << 21
-"""Entries of the largest label table that is built at once."""
+FEW = 256
+"""Labels up to which a tile's table has them all; above, it has those that both sides of the tile have."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,12 @@ class LabelSets:
             total_IJ = self.sizes[rows, None] + self.sizes[cols]
             return (total_IJ - torch.cdist(self.ratings[rows], self.ratings[cols], p=1)) / 2
         assert self.rows is not None
-        shared_IJ = bag(*entries(self.rows, rows), self.tables(cols, dtype))
+        shared_IJ = cross(self.rows, rows, cols, dtype)
         both = range(max(rows.start, cols.start), min(rows.stop, cols.stop))
         if both:
             row = torch.arange(both.start, both.stop, device=shared_IJ.device)
             shared_IJ[row - rows.start, row - cols.start] = self.sizes[row].to(dtype)
         return shared_IJ
-
-    def tables(self, cols: slice, dtype: torch.dtype) -> list[Tensor]:
-        """Y^T (L, J) in slices of J that keep each table small."""
-        assert self.rows is not None
-        step = max(1, TABLE // max(1, self.rows.width))
-        return [
-            label_table(self.rows, slice(start, min(start + step, cols.stop)), dtype)
-            for start in range(cols.start, cols.stop, step)
-        ]
 
     def distinct(self) -> tuple[LabelSets, Tensor]:
         """The U distinct rows in the order in which they first occur, and which of them (B,) each row is."""
@@ -133,24 +124,34 @@ def entries(rows: LabelRows, part: slice) -> tuple[Tensor, Tensor]:
     return rows.columns[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
 
 
-def label_table(rows: LabelRows, cols: slice, dtype: torch.dtype) -> Tensor:
-    """Y^T (L, J) of a slice of rows, dense."""
-    columns, offsets = entries(rows, cols)
-    row_N = torch.repeat_interleave(offsets.diff())
-    table_LJ = torch.zeros(rows.width, cols.stop - cols.start, dtype=dtype, device=columns.device)
-    table_LJ[columns, row_N] = 1
-    return table_LJ
+def cross(
+    labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
+) -> Tensor:
+    """(A Y^T)_IJ: over the labels that rows i and j share the sum of i's `weights_N`, by default 1 (I, J)."""
+    column_I, offsets_I = entries(labels, rows)
+    column_J, offsets_J = entries(labels, cols)
+    width = labels.width
+    if width > FEW:
+        in_both_L = column_I.new_zeros(width, dtype=torch.bool)
+        in_both_L[column_I] = True
+        in_both_L &= torch.zeros_like(in_both_L).index_fill_(0, column_J, True)
+        number_L, width = in_both_L.cumsum(0) - 1, int(in_both_L.sum())
+        kept_I, kept_J = in_both_L[column_I], in_both_L[column_J]
+        column_I, offsets_I = number_L[column_I[kept_I]], F.pad(kept_I.cumsum(0), (1, 0))[offsets_I]
+        column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
+        weights_N = None if weights_N is None else weights_N[kept_I]
+    row_J = torch.repeat_interleave(offsets_J.diff())
+    table_LJ = torch.zeros(width, cols.stop - cols.start, dtype=dtype, device=column_J.device)
+    table_LJ[column_J, row_J] = 1
+    return bag(column_I, offsets_I, table_LJ, weights_N)
 
 
-def bag(columns: Tensor, offsets: Tensor, tables: list[Tensor], weights_N: Tensor | None = None) -> Tensor:
-    """For each row the (weighted) sum of the table's rows that its labels name; tables side by side."""
-    parts = [
-        F.embedding_bag(
-            columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
-        )
-        for table in tables
-    ]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:
+    """For each row the (weighted) sum of the table's rows that its labels name."""
+    answer: Tensor = F.embedding_bag(
+        columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
+    )
+    return answer
 
 
 def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:

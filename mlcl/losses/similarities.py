@@ -14,54 +14,55 @@ EXCLUDED = -1e30
 """Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
 CLOSE = 0.01
 """Share of |a|^2 + |b|^2 below which |a - b|^2 is taken from a - b, since the product form cancels."""
+_BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
 
 
 class Similarities:
-    """s_ij of a tile, in one buffer that the next tile overwrites.
+    """u_ij = s_ij / tau of a tile, in one buffer that the next tile overwrites.
 
-    `dot`: z_i . z_j. `euclidean`: -|z_i - z_j|, of rows moved to their common mean, where least cancels.
-    The first `own` rows are anchors, the last `prototypes` no rows but further candidates.
+    `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
+    cancels. The first `own` rows are anchors, the last `prototypes` no rows but further candidates. `z` are
+    the rows to multiply a pull on u with; what it gives is to be divided by `tau`.
     """
 
-    def __init__(self, z_BD: Tensor, own: int, kind: Similarity, prototypes: int = 0) -> None:
+    def __init__(self, z_BD: Tensor, own: int, kind: Similarity, tau: float, prototypes: int = 0) -> None:
         self.euclidean = kind == "euclidean"
-        self.z = z_BD - z_BD.mean(0) if self.euclidean else z_BD
+        self.tau = tau
+        self._scaled = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / tau
+        self.z = self._scaled if self.euclidean else z_BD
         self.own = own
         self.prototypes = prototypes
         self.rows = len(z_BD) - prototypes
-        self._square_B = self.z.square().sum(1)
+        self._square_B = (self.z * self._scaled).sum(1)
         self._buffer = z_BD.new_empty(tiling.entries(len(z_BD)))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
-        """s (I, J); EXCLUDED where a row meets itself."""
+        """u (I, J); EXCLUDED where a row meets itself."""
         shape = rows.stop - rows.start, cols.stop - cols.start
-        s_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
-        torch.mm(self.z[rows], self.z[cols].T, out=s_IJ)
+        u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
+        torch.mm(self._scaled[rows], self.z[cols].T, out=u_IJ)
         if self.euclidean:
-            self._to_distances(s_IJ, rows, cols)
-        return s_IJ.fill_diagonal_(EXCLUDED) if rows == cols else s_IJ
+            self._to_distances(u_IJ, rows, cols)
+        return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
         """The tiles of all pairs, see `tiling.tiles`."""
         return tiling.tiles(self.own, self.rows, self.prototypes)
 
-    def bounded(self, tau: float) -> bool:
-        """Whether exp(s / tau) cannot overflow, nor a row of them underflow to 0, in this dtype."""
+    def bounded(self, ratio: float) -> bool:
+        """Whether exp(ratio u) cannot overflow, nor a row of them underflow to 0, in this dtype."""
         largest = float(self._square_B.max())
-        reach = 2 * largest**0.5 / tau if self.euclidean else largest / tau
+        reach = ratio * (2 * largest**0.5 if self.euclidean else largest)
         return reach < (300 if self.z.dtype == torch.float64 else 40)
 
-    def _to_distances(self, s_IJ: Tensor, rows: slice, cols: slice) -> None:
+    def _to_distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
         """Products to minus distances, in place."""
         scale_IJ = self._square_B[rows, None] + self._square_B[cols]
-        s_IJ.mul_(-2).add_(scale_IJ)
-        close_IJ = s_IJ < scale_IJ.mul_(CLOSE)
-        if int(close_IJ.sum()) > s_IJ.numel() // 32:
-            torch.neg(torch.cdist(self.z[rows], self.z[cols], compute_mode=_BY_DIFFERENCE), out=s_IJ)
+        u_IJ.mul_(-2).add_(scale_IJ)
+        close_IJ = u_IJ < scale_IJ.mul_(CLOSE)
+        if int(close_IJ.sum()) > u_IJ.numel() // 32:
+            torch.neg(torch.cdist(self.z[rows], self.z[cols], compute_mode=_BY_DIFFERENCE), out=u_IJ)
             return
         i, j = close_IJ.nonzero(as_tuple=True)
-        s_IJ[i, j] = (self.z[rows.start + i] - self.z[cols.start + j]).square().sum(1)
-        s_IJ.clamp_(min=0).sqrt_().neg_()
-
-
-_BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
+        u_IJ[i, j] = (self.z[rows.start + i] - self.z[cols.start + j]).square().sum(1)
+        u_IJ.clamp_(min=0).sqrt_().neg_()

@@ -16,59 +16,67 @@ from mlcl.losses.similarities import Similarities
 
 
 class Softmax:
-    """p_ij = exp(s_ij / tau) / sum_{a != i} exp(s_ia / tau), for T temperatures over the same similarities.
+    """p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t) for T temperatures over one similarity.
 
-    Where |s| / tau is small enough the exponentials are summed as they are; else every row is shifted by its
-    own maximum, at twice the exponentials. `repulsion` multiplies those of rows, not those of prototypes.
+    With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough the exponentials are summed
+    as they are; else every row is shifted by its own maximum, at twice the exponentials. `repulsion`
+    multiplies those of rows, not those of prototypes. `moments`: whether `pull` shall add them up.
     """
 
-    def __init__(self, similarities: Similarities, taus: Sequence[float], repulsion: float = 1.0) -> None:
+    def __init__(
+        self, similarities: Similarities, ratios: Sequence[float], repulsion: float = 1.0, *, moments: bool
+    ) -> None:
         self._similarities = similarities
-        self._taus = taus
+        self._ratios = ratios
         self._bias = math.log(repulsion)
-        self._bounded = all(similarities.bounded(tau) for tau in taus)
+        self._bounded = similarities.bounded(max(ratios))
+        self._moments = moments
         size = tiling.entries(len(similarities.z))
         self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
 
     def logsumexp(self) -> Tensor:
-        """log sum_{a != i} exp(s_ia / tau), (T, N)."""
+        """log sum_{a != i} exp(s_ia / tau_t), (T, N)."""
         start = 0.0 if self._bounded else -torch.inf
-        sum_TN = self._similarities.z.new_full((len(self._taus), self._similarities.own), start)
+        sum_TN = self._similarities.z.new_full((len(self._ratios), self._similarities.own), start)
         add = _add_exponentials if self._bounded else _add_in_logarithms
         for rows, cols, mirrored in self._similarities.tiles():
-            s_IJ = self._similarities.tile(rows, cols)
-            for sum_N, tau in zip(sum_TN, self._taus, strict=True):
-                add(sum_N, self._logit(s_IJ, tau, cols), rows, cols, mirrored)
+            u_IJ = self._similarities.tile(rows, cols)
+            for sum_N, ratio in zip(sum_TN, self._ratios, strict=True):
+                add(sum_N, self._logit(u_IJ, ratio, cols, keep=len(sum_TN) > 1), rows, cols, mirrored)
         return sum_TN.log_() if self._bounded else sum_TN
 
     def pull(
-        self, s_IJ: Tensor, offset_TB: Tensor, rows: slice, cols: slice, moment_T: Tensor, ends: int
+        self, u_IJ: Tensor, offset_TB: Tensor, rows: slice, cols: slice, moment_T: Tensor, ends: int
     ) -> Tensor:
-        """sum_t (R_i p_ij + R_j p_ji) / tau of a tile, in a buffer that the next call overwrites.
+        """sum_t ratio_t (R_i p_ij + R_j p_ji) of a tile, the derivative by u, in a buffer that is used again.
 
-        `offset_TB` (T, B) are logsumexp_i - log(R_i / tau), all that a row has to tell of itself. `moment_T`
-        gains `ends` times sum_ij pull_ij s_ij of each temperature.
+        `offset_TB` (T, B) are logsumexp_i - log(ratio_t R_i), all that a row has to tell of itself.
+        `moment_T` gains `ends` times sum_ij pull_ij u_ij of each temperature. `u_IJ` may be overwritten,
+        where neither several temperatures nor moments nor distances need it.
         """
+        total_IJ = None
         for number, offset_B in enumerate(offset_TB):
-            one_IJ = self._pull(number, s_IJ, offset_B, rows, cols)
-            moment_T[number] += ends * torch.dot(one_IJ.view(-1), s_IJ.view(-1))
-            if number == 0 and len(offset_TB) == 1:
+            one_IJ = self._pull(number, u_IJ, offset_B, rows, cols)
+            if self._moments:
+                moment_T[number] += ends * torch.dot(one_IJ.view(-1), u_IJ.view(-1))
+            if len(offset_TB) == 1:
                 return one_IJ
-            total_IJ = _shaped(self._total, s_IJ)
-            total_IJ = total_IJ.copy_(one_IJ) if number == 0 else total_IJ.add_(one_IJ)
+            total_IJ = _shaped(self._total, u_IJ).copy_(one_IJ) if total_IJ is None else total_IJ.add_(one_IJ)
+        assert total_IJ is not None
         return total_IJ
 
-    def _pull(self, number: int, s_IJ: Tensor, offset_B: Tensor, rows: slice, cols: slice) -> Tensor:
-        logit_IJ = self._logit(s_IJ, self._taus[number], cols)
+    def _pull(self, number: int, u_IJ: Tensor, offset_B: Tensor, rows: slice, cols: slice) -> Tensor:
+        keep = self._moments or len(self._ratios) > 1 or self._similarities.euclidean
+        logit_IJ = self._logit(u_IJ, self._ratios[number], cols, keep)
         if self._bounded:
             scale_B = offset_B.neg().exp_()
-            scale_IJ = torch.add(scale_B[rows, None], scale_B[cols], out=_shaped(self._scales, s_IJ))
+            scale_IJ = torch.add(scale_B[rows, None], scale_B[cols], out=_shaped(self._scales, u_IJ))
             return logit_IJ.exp_().mul_(scale_IJ)
-        back_IJ = torch.sub(logit_IJ, offset_B[cols], out=_shaped(self._scales, s_IJ)).exp_()
+        back_IJ = torch.sub(logit_IJ, offset_B[cols], out=_shaped(self._scales, u_IJ)).exp_()
         return logit_IJ.sub_(offset_B[rows, None]).exp_().add_(back_IJ)
 
-    def _logit(self, s_IJ: Tensor, tau: float, cols: slice) -> Tensor:
-        logit_IJ = torch.mul(s_IJ, 1 / tau, out=_shaped(self._logits, s_IJ))
+    def _logit(self, u_IJ: Tensor, ratio: float, cols: slice, keep: bool) -> Tensor:
+        logit_IJ = torch.mul(u_IJ, ratio, out=_shaped(self._logits, u_IJ)) if keep else u_IJ
         return logit_IJ.add_(self._bias) if self._bias and cols.start < self._similarities.rows else logit_IJ
 
 

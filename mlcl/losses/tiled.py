@@ -28,7 +28,10 @@ class _Solved(torch.autograd.Function):
         candidates: Candidates,
         parts: Sequence[Part],
     ) -> tuple[Tensor, Tensor]:
-        solution = solve(candidates, tau_T.tolist(), parts, gradient=any(ctx.needs_input_grad))
+        for_z, for_tau, for_prototypes = ctx.needs_input_grad[:3]
+        solution = solve(
+            candidates, tau_T.tolist(), parts, gradient=for_z or for_prototypes, tau_gradient=for_tau
+        )
         scale = candidates.ranks.size
         ctx.save_for_backward(
             scale * solution.gradient,

@@ -21,6 +21,7 @@ from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.events import Listener
 from mlcl.training.loop import Loop
+from mlcl.training.memory import check_micro_batch
 from mlcl.training.objective import Classifier, ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
@@ -75,8 +76,12 @@ def build_loop(
     validate: Callable[[], dict[str, float]],
     should_stop: Callable[[], bool],
 ) -> Loop:
-    """The loop over `rows` with the job's optimiser and schedule."""
+    """The loop over `rows` with the job's optimiser and schedule.
+
+    Raises UserError for a micro-batch that is too small for the encoder.
+    """
     train = job.train
+    check_micro_batch(train.micro_batch_size, model.encoder)
     sampler = EpochSampler(
         len(rows), train.batch_size, train.seed, context.rank, context.world_size, train.drop_last
     )
@@ -91,6 +96,7 @@ def build_loop(
         context=context,
         epochs=train.epochs,
         views=train.views,
+        micro_batch_size=train.micro_batch_size,
         precision=train.precision,
         clip_norm=train.clip_norm,
         validate_every=job.evaluation.every,

@@ -15,6 +15,7 @@ FITS = {
     "class": ("single",),
     "multi_label": ("multi_label", "single"),
     "ratings": ("aspects", "multi_label"),
+    "path": ("hierarchy",),
 }
 """The kinds of label space that can serve what a loss needs."""
 TASKS: dict[tuple[str, str], Task] = {
@@ -67,20 +68,28 @@ def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
 
 
 def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
-    needs = LOSSES[head.loss].labels
-    if head.labels is not None and needs != "none":
-        kind = _space(info, head.labels, f"{key}.labels").kind
-        if kind not in FITS[needs]:
-            raise UserError(
-                f"{head.loss} does not take this kind of label space",
-                key=f"{key}.labels",
-                found=f"{head.labels} ({kind})",
-                allowed=FITS[needs],
-            )
     try:
         check_options(head.loss, head.options)
     except ValueError as error:
         raise UserError(str(error), key=f"{key}.options") from None
+    needs = LOSSES[head.loss].labels
+    if head.labels is None or needs == "none":
+        return
+    space = _space(info, head.labels, f"{key}.labels")
+    if space.kind not in FITS[needs]:
+        raise UserError(
+            f"{head.loss} does not take this kind of label space",
+            key=f"{key}.labels",
+            found=f"{head.labels} ({space.kind})",
+            allowed=FITS[needs],
+        )
+    weights = head.options.get("level_weights")
+    if isinstance(weights, (list, tuple)) and len(weights) != len(space.levels):
+        raise UserError(
+            f"needs {len(space.levels)} numbers, one for each level of {head.labels}, coarse first",
+            key=f"{key}.options.level_weights",
+            found=weights,
+        )
 
 
 def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:

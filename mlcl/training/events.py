@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["start", "step", "validation", "saving", "phase", "end"]
+Kind = Literal["start", "step", "validation", "saving", "phase", "note", "end"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Event:
 
     `step` counts optimiser steps, the one axis of all metrics. A `step` event carries metrics only where a
     logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` what
-    begins after training (embedding, probe, neighbours, test).
+    begins after training (embedding, probe, neighbours, test); `note` says what the user should know.
     """
 
     kind: Kind

@@ -5,6 +5,7 @@ It knows neither Ray nor MLflow. One process or many run the same code; the cont
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Listener, Stopped
+from mlcl.training.memory import fit, has_batch_norm, least_samples
+from mlcl.training.micro import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.seeding import rng_state, set_rng_state
 
@@ -31,11 +34,15 @@ LOG_EVERY = 50
 
 @dataclass
 class Position:
-    """Where the loop stands, and the open logging window."""
+    """Where the loop stands, and the open logging window.
+
+    `micro_batch_size` is what was left of it where memory ran out: a resumed run does not try larger ones.
+    """
 
     epoch: int = 0
     step_in_epoch: int = 0
     step: int = 0
+    micro_batch_size: int | None = None
     window: dict[str, float] = field(default_factory=dict)
     window_steps: int = 0
 
@@ -52,6 +59,7 @@ class Loop:
     context: Context
     epochs: int
     views: int
+    micro_batch_size: int | None
     precision: str
     clip_norm: float | None
     validate_every: int
@@ -67,6 +75,17 @@ class Loop:
     def steps(self) -> int:
         """Optimiser steps of the whole run."""
         return self.epochs * self.sampler.steps_per_epoch
+
+    @property
+    def share(self) -> int:
+        """The most samples that a process has in a batch."""
+        return math.ceil(self.sampler.batch_size / self.context.world_size)
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples that a process encodes at once: its share, unless the job or its memory said less."""
+        sizes = (self.share, self.micro_batch_size, self.position.micro_batch_size)
+        return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
         """Takes up the checkpoint, where there is one. Raises UserError for one of something else."""
@@ -103,9 +122,10 @@ class Loop:
 
     def run(self) -> None:
         """Trains to the last epoch. Raises Stopped after a requested stop, Diverged on a NaN."""
-        model = self._wrapped()
+        passes = self._passes()
+        self._say_batch_norm()
         while self.position.epoch < self.epochs:
-            self._epoch(model)
+            self._epoch(passes)
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
@@ -115,20 +135,21 @@ class Loop:
             if last or position.epoch % self.checkpoint_every == 0:
                 self.save()
 
-    def _wrapped(self) -> nn.Module:
-        if self.context.world_size == 1:
-            return self.model
-        devices = [self.context.device] if self.context.device.type == "cuda" else None
-        return DistributedDataParallel(self.model, device_ids=devices)
+    def _passes(self) -> Passes:
+        wrapped: nn.Module = self.model
+        if self.context.world_size > 1:
+            devices = [self.context.device] if self.context.device.type == "cuda" else None
+            wrapped = DistributedDataParallel(self.model, device_ids=devices)
+        return Passes(self.model, wrapped, self.context, self.precision, self.views, self.share, self._check)
 
-    def _epoch(self, model: nn.Module) -> None:
-        model.train()
+    def _epoch(self, passes: Passes) -> None:
+        self.model.train()
         position = self.position
         waited, began, samples = 0.0, time.perf_counter(), 0
         for batch, seconds in self._batches():
             waited += seconds
             samples += len(batch)
-            self._step(model, batch)
+            self._step(passes, batch)
             position.step_in_epoch += 1
             position.step += 1
             full = (
@@ -152,18 +173,37 @@ class Loop:
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
-    def _step(self, model: nn.Module, batch: Batch) -> None:
+    def _step(self, passes: Passes, batch: Batch) -> None:
         self.model.objective.set_progress(self.position.step / max(1, self.steps - 1))
-        with self.context.autocast(self.precision):
-            value: ObjectiveValue = model(batch.inputs, batch.labels, batch.sample_ids)
-        self._check(value, batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        value.total.backward()  # type: ignore[no-untyped-call]
+        value = self._gradient(passes, batch)
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self._add_to_window(value)
         self.optimizer.step()
         self.schedule.step()
+
+    def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
+        """The batch's, in smaller micro-batches from here on where memory ran out."""
+        size = self.micro_batch
+        value, fitting = fit(
+            lambda samples: passes(batch, samples),
+            size,
+            least_samples(self.model.encoder),
+            self.model,
+            self.context.world_size,
+        )
+        if fitting < size:
+            self.position.micro_batch_size = fitting
+            note = f"out of memory: micro-batches of {fitting} samples a worker from here on, not {size}"
+            self.tell("note", {"train/micro_batch_size": float(fitting)}, note)
+            if size == self.share:
+                self._say_batch_norm()
+        return value
+
+    def _say_batch_norm(self) -> None:
+        size = self.micro_batch
+        if size < self.share and has_batch_norm(self.model.encoder):
+            self.tell("note", note=f"BatchNorm: statistics are those of micro-batches of {size} samples")
 
     def _check(self, value: ObjectiveValue, batch: Batch) -> None:
         finite = bool(torch.isfinite(value.total.detach()))

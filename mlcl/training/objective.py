@@ -135,16 +135,18 @@ class Objective(nn.Module):
 
 
 class ContrastiveModel(nn.Module):
-    """Encoder and objective as one module, so that DDP sees one forward."""
+    """Encoder and objective as one module, so that DDP averages the gradients of both.
+
+    The forward is the encoder's alone: the objective needs the embeddings of the whole batch, the encoder may
+    be given a part of it.
+    """
 
     def __init__(self, encoder: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.encoder = encoder
         self.objective = objective
 
-    def forward(
-        self, inputs: Mapping[str, Tensor], labels: Mapping[str, Labels], sample_ids_R: Tensor
-    ) -> ObjectiveValue:
-        """The objective's value on one batch of rows."""
-        value: ObjectiveValue = self.objective(self.encoder(**inputs), labels, sample_ids_R)
-        return value
+    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Embeddings (R, D) of rows."""
+        embedding_RD: Tensor = self.encoder(**inputs)
+        return embedding_RD

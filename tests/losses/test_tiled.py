@@ -177,9 +177,9 @@ def test_rows_that_hash_alike_are_still_told_apart(monkeypatch, rows):
     assert_equal(solved(("jaccard", {}), "tiled", rows, rows.z), ratings, 1e-12)
 
 
-def test_many_labels_are_counted_in_parts(monkeypatch, rows):
+def test_many_labels_are_counted_by_those_in_both(monkeypatch, rows):
     expected = positive_weights("simdis", rows.labels("simdis"))
-    monkeypatch.setattr("mlcl.losses.sets.TABLE", 3 * rows.width)
+    monkeypatch.setattr("mlcl.losses.sets.FEW", 2)
     assert torch.equal(positive_weights("simdis", rows.labels("simdis")), expected)
     wide = LabelRows(rows.labels("any").offsets, rows.labels("any").columns * 1000, rows.width * 1000)
     assert torch.equal(positive_weights("simdis", wide), expected)

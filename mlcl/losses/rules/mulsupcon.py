@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mlcl.losses.sets import LabelSets, bag, entries
+from mlcl.losses.sets import LabelSets, cross, entries
 from mlcl.losses.spec import LossSpec, choice
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Ranks
@@ -35,9 +35,8 @@ def mulsupcon_weights(
     repeated = sets.repeated()
     assert repeated.rows is not None
     rows_L = torch.bincount(repeated.rows.columns, minlength=repeated.rows.width)
-    columns, offsets = entries(repeated.rows, anchors)
-    each_N = (1 / (rows_L - 1).to(dtype))[columns]
-    w_NB = bag(columns, offsets, repeated.tables(slice(0, len(sets)), dtype), each_N)
+    each_M = (1 / (rows_L - 1).to(dtype))[entries(repeated.rows, anchors)[0]]
+    w_NB = cross(repeated.rows, anchors, slice(0, len(sets)), dtype, each_M)
     w_NB = w_NB * others(anchors, len(sets), w_NB.device)
     factor_B = _factors(sets, repeated.rows.counts(), normalization).to(dtype)
     return Weighting(w_NB * factor_B[anchors, None], (w_NB > 0).sum(1))

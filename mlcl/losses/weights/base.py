@@ -50,8 +50,8 @@ class PairWeights(ABC):
         """W^T Z of the prototypes' columns (L, D), from own rows; the prototypes are the last rows of Z."""
         raise NotImplementedError("this rule gives prototypes no weight")
 
-    def pairs(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """W_ij and W_ji of a tile of rows (I, J), 0 where i = j: for similarities that are not bilinear."""
+    def both(self, rows: slice, cols: slice) -> Tensor:
+        """W_ij + W_ji of a tile of rows (I, J), 0 where i = j: for similarities that are not bilinear."""
         raise NotImplementedError("this rule has no tiles of weights")
 
     def has_positive(self) -> Tensor:

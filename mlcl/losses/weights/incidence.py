@@ -57,12 +57,12 @@ class IncidenceWeights(PairWeights):
         own_M = value_M[: len(columns)]
         order_M = rows.columns.argsort(stable=True)
         by_label = rows.row_index()[order_M], _offsets(rows.columns, rows.width)
-        itself_N1 = bag(columns, offsets, [z_BD.new_ones(rows.width, 1)], own_M)
+        itself_N1 = bag(columns, offsets, z_BD.new_ones(rows.width, 1), own_M)
         own_ND = z_BD[: self._own]
-        forward_ND = bag(columns, offsets, [bag(*by_label, [z_BD])], own_M) - itself_N1 * own_ND
+        forward_ND = bag(columns, offsets, bag(*by_label, z_BD), own_M) - itself_N1 * own_ND
         if self._incidence.symmetric:
             return forward_ND.mul_(2)
-        backward_ND = bag(columns, offsets, [bag(*by_label, [z_BD], value_M[order_M])])
+        backward_ND = bag(columns, offsets, bag(*by_label, z_BD, value_M[order_M]))
         return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
 
 

@@ -136,18 +136,11 @@ class OverlapWeights(PairWeights):
         place_N = self._place_B[: self._own]
         return sum_VD[place_N].sub_(itself_V[place_N, None] * z_BD[: self._own])
 
-    def pairs(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """W_ij and W_ji of a tile of rows (I, J); the diagonal is 0 where rows are columns."""
-        dtype = self._inverse_B.dtype
-        counts = _counts(self._rows, rows, cols, dtype)
-        there_IJ = self._rule.factors(counts).to(dtype)
-        back_IJ = there_IJ if self._rule.symmetric else self._rule.factors(counts.reversed()).to(dtype)
-        there_IJ = there_IJ * self._inverse_B[rows, None]
-        back_IJ = back_IJ * self._inverse_B[cols]
-        if rows == cols:
-            there_IJ.fill_diagonal_(0)
-            back_IJ.fill_diagonal_(0)
-        return there_IJ, back_IJ
+    def both(self, rows: slice, cols: slice) -> Tensor:
+        """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
+        counts = _counts(self._rows, rows, cols, self._inverse_B.dtype)
+        both_IJ = self._both(counts, self._inverse_B[rows], self._inverse_B[cols])
+        return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
     def _both(self, counts: LabelCounts, inverse_I: Tensor, inverse_J: Tensor) -> Tensor:
         """W_uv + W_vu of a tile of sets (I, J)."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses import tiling
-from mlcl.losses.sets import TABLE, LabelSets, bag, entries
+from mlcl.losses.sets import LabelSets, bag, cross, entries
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
@@ -66,7 +66,7 @@ class MscWeights(PairWeights):
         if self._prototype_M is None:
             return drawn_ND
         label_V, offsets = entries(self._labels, slice(0, self._own_sets))
-        return drawn_ND + bag(label_V, offsets, [z_BD[rows:]], self._prototype_M[: len(label_V)])[place_N]
+        return drawn_ND + bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])[place_N]
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
         """W^T Z of the prototypes' columns (L, D), from own rows."""
@@ -75,7 +75,7 @@ class MscWeights(PairWeights):
         own_UD.index_add_(0, self._place_B[: self._own], z_BD[: self._own])
         order_M = self._labels.columns.argsort(stable=True)
         ends_L = torch.bincount(self._labels.columns, minlength=self._labels.width).cumsum(0)
-        return bag(self._set_M[order_M], F.pad(ends_L, (1, 0)), [own_UD], self._prototype_M[order_M])
+        return bag(self._set_M[order_M], F.pad(ends_L, (1, 0)), own_UD, self._prototype_M[order_M])
 
     def _both(self, part: slice, cols: slice) -> Tensor:
         """W_uv + W_vu of a tile of sets (I, J)."""
@@ -89,14 +89,14 @@ class MscWeights(PairWeights):
     def _inverse_shared(self, part: slice, cols: slice) -> Tensor:
         """sum_{l in u & v} 1 / N(u, l), (I, J)."""
         first, last = self._labels.offsets[[part.start, part.stop]].tolist()
-        labels, offsets = entries(self._labels, part)
-        return bag(labels, offsets, self._sets.tables(cols, self._dtype), self._inverse_M[first:last])
+        return cross(self._labels, part, cols, self._dtype, self._inverse_M[first:last])
 
     def _sums(self) -> Tensor:
         """For each stored label (u, l): sum_v 1 / |u or v| over other rows v that have l (M,)."""
         total = len(self._sets)
         size_U = self._sets.sizes.to(self._dtype)
-        step = min(tiling.TILE, max(1, TABLE // max(1, self._labels.width)))
+        # Sums by label of a tile of sets are (L, I): as large as a tile, unless there are few labels.
+        step = max(1, min(tiling.TILE, tiling.TILE**2 // max(1, self._labels.width)))
         sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
         for top in range(0, total, step):
             part = slice(top, min(top + step, total))
@@ -118,4 +118,4 @@ class MscWeights(PairWeights):
         first, last = self._labels.offsets[[cols.start, cols.stop]].tolist()
         order = columns.argsort(stable=True)
         ends_L = torch.bincount(columns, minlength=self._labels.width).cumsum(0)
-        return bag(self._set_M[first:last][order] - cols.start, F.pad(ends_L, (1, 0)), [value_JI])
+        return bag(self._set_M[first:last][order] - cols.start, F.pad(ends_L, (1, 0)), value_JI)
