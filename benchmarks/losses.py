@@ -1,0 +1,168 @@
+"""The losses' time and memory beside the dense path, pytorch-metric-learning's SupConLoss and the limit.
+
+    python benchmarks/losses.py [--quick] [--losses supcon any] [--sizes 2048] [--labels 80] [--json FILE]
+
+Forward and backward in float32 on one thread. The limit is the two matrix products that no exact loss avoids,
+S = Z Z^T and G = S Z. All are timed in turns; a ratio is the median over rounds of the ratio within a round,
+± half the distance of its quartiles. MiB are the peak above the inputs, each in a process of its own.
+pytorch-metric-learning has no multi-label loss of this kind, so it stands beside supcon alone. The exit code
+is 1 where values differ by more than 1e-4 between contenders or a loss of ours does not finish.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import torch
+from losses_clock import Typical, in_turns, ratio, typical
+from losses_memory import peak
+from losses_scenes import Case, cases_of, one_pass, two_products
+from losses_table import WIDTHS, Row, label_work, line
+
+from mlcl.losses import LOSSES
+
+FULL = {
+    "sizes": [512, 2_048, 4_096],
+    "labels": [20, 80, 1_000, 8_692],
+    "large": [8_192, 65_536],
+    "seconds": 0.5,
+}
+QUICK = {"sizes": [512], "labels": [80], "large": [2_048], "seconds": 0.2}
+SMALL, SMALL_SECONDS = 128, 0.3
+SMALL_COLUMNS = ("loss", "B", "L", "ms", "dense ms", "/ dense", "target", "met")
+LARGE_COLUMNS = ("loss", "B", "L", "MiB", "target", "met")
+LARGE_DIM, LARGE_LABELS = 128, 80
+SLOW_ROWS = 65_536
+SLOW_LOSSES = ["supcon", "simdis"]
+"""The losses tried from SLOW_ROWS on, where one pass takes about a minute; --losses tries others."""
+MOST_PEER_ROWS = 4_096
+OWN_PATIENCE = 300.0
+
+
+def main() -> int:
+    a = arguments()
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, one thread, float32, d={a.dim}")
+    names = a.losses or list(LOSSES)
+
+    cases = [case for size in a.sizes for case in cases_of(names, size, a.labels, a.dim)]
+    full = printed("Time and memory", WIDTHS, cases, lambda case: full_row(case, a.seconds, a.patience))
+    print_lines("Label work at L=8,692: time above that of supcon, over the loss's", label_work(full))
+
+    cases = cases_of(names, SMALL, [LARGE_LABELS], a.dim)
+    small = printed("Small batches", SMALL_COLUMNS, cases, small_row)
+
+    cases = []
+    for size in a.large:
+        at_size = names if size < SLOW_ROWS else a.losses or SLOW_LOSSES
+        cases += cases_of(at_size, size, [LARGE_LABELS], LARGE_DIM)
+    large = printed(f"Memory of large batches, d={LARGE_DIM}", LARGE_COLUMNS, cases, large_row)
+    return finish([*full, *small, *large], a.json)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--losses", nargs="+", choices=list(LOSSES), metavar="NAME")
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="B")
+    parser.add_argument("--labels", nargs="+", type=int, metavar="L")
+    parser.add_argument("--large", nargs="*", type=int, metavar="B", help="sizes for memory alone")
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--seconds", type=float, help="time for each contender of each case, about")
+    parser.add_argument("--patience", type=float, default=3.0, help="seconds; a slower peer is left out")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every figure, there too")
+    parser.set_defaults(**(QUICK if "--quick" in sys.argv else FULL))
+    return parser.parse_args()
+
+
+def full_row(case: Case, seconds: float, patience: float) -> Row:
+    peers = ["dense", "PML"] if case.loss == "supcon" else ["dense"]
+    row, able = weighed(Row(case), ["ours", *peers], patience)
+    return timed(row, able, seconds) if "ours" in able else row
+
+
+def small_row(case: Case) -> Row:
+    return timed(Row(case), ["ours", "dense"], SMALL_SECONDS)
+
+
+def large_row(case: Case) -> Row:
+    return weighed(Row(case), ["ours"])[0]
+
+
+def weighed(row: Row, contenders: Sequence[str], patience: float = 0) -> tuple[Row, list[str]]:
+    """The row with each contender's peak memory, and the contenders that finished their pass."""
+    able = []
+    for name in contenders:
+        if name != "ours" and row.case.rows > MOST_PEER_ROWS:
+            row.left_out.append(f"{name}, {row.case}: peers run up to B={MOST_PEER_ROWS:,}")
+            continue
+        found = peak(name, row.case, OWN_PATIENCE if name == "ours" else patience)
+        if found.problem:
+            row.left_out.append(f"{name}, {row.case}: {found.problem}")
+            row.failed |= name == "ours"
+            continue
+        able.append(name)
+        if found.mib is not None:
+            row.figures[column(name, "MiB")] = Typical(found.mib)
+    return row, able
+
+
+def timed(row: Row, contenders: Sequence[str], seconds: float) -> Row:
+    """The row with each contender's time, the limit's, and the ratios; and whether the values agree."""
+    passes = {name: one_pass(name, row.case) for name in contenders}
+    limit = two_products(row.case.rows, row.case.dim)
+    times, values = in_turns({"limit": limit, **passes}, seconds, least={"limit": 6, "ours": 6})
+    for name, taken in times.items():
+        row.figures[column(name, "ms")] = typical([1_000 * each for each in taken])
+        if name != "ours":
+            row.figures[f"/ {name}"] = ratio(times["ours"], taken)
+    for name in passes:
+        if not math.isclose(values[name], values["ours"], rel_tol=1e-4, abs_tol=1e-4):
+            row.disagreements.append(f"{row.case}: ours {values['ours']:.6f}, {name} {values[name]:.6f}")
+    return row
+
+
+def column(contender: str, unit: str) -> str:
+    return unit if contender == "ours" else f"{contender} {unit}"
+
+
+def printed(
+    title: str, columns: Iterable[str], cases: Sequence[Case], measure: Callable[[Case], Row]
+) -> list[Row]:
+    """The measured rows, each printed as soon as it is there."""
+    if not cases:
+        return []
+    print(f"\n{title}\n{line({name: name for name in columns}, columns)}")
+    rows = []
+    for case in cases:
+        rows.append(measure(case))
+        print(line(rows[-1].cells(), columns), flush=True)
+    return rows
+
+
+def print_lines(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        print("\n".join([f"\n{title}", *(f"  {each}" for each in lines)]))
+
+
+def finish(rows: Sequence[Row], file: Path | None) -> int:
+    """What was left out, what disagrees, how many targets are met; the exit code."""
+    print_lines("Left out", [each for row in rows for each in row.left_out])
+    wrong = [each for row in rows for each in row.disagreements]
+    print_lines("Values that differ", wrong)
+    met = [row.met for row in rows if row.met is not None]
+    print(f"\n{sum(met)} of {len(met)} rows with a target meet it; {len(wrong)} values differ")
+    if file:
+        file.write_text(json.dumps([row.plain() for row in rows], indent=1))
+    return 1 if wrong or any(row.failed for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""What the benchmark of the losses measures: cases, their made inputs, and one pass of each contender.
+
+A batch is two views of B/2 samples. Labels are skewed as real ones are: the l-th of L has probability
+proportional to l^-0.75, and rows differ in their number of labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import SupConLoss
+from torch import Generator, Tensor, nn
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES, build_loss
+
+TEMPERATURE = 0.1
+LABELS_PER_ROW = {20: 3.0, 80: 3.0, 1_000: 15.7, 8_692: 16.0}
+ASPECTS, HIGHEST_RATING = 7, 3
+LEVELS = (8, 64, 512)
+"""Groups at each level of a path, coarse first."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One loss on one input; `labels` is L: classes, labels, aspects or finest groups; 0 without labels."""
+
+    loss: str
+    kind: str
+    rows: int
+    labels: int
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return "jaccard, ratings" if (self.loss, self.kind) == ("jaccard", "ratings") else self.loss
+
+    def __str__(self) -> str:
+        return f"{self.name} at B={self.rows:,}, L={self.labels:,}"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Inputs of a case: `embeddings` (B, D) float32 of unit length, a leaf; `sample_ids` (B,)."""
+
+    embeddings: Tensor
+    labels: Tensor | LabelRows | None
+    sample_ids: Tensor
+
+
+def cases_of(losses: list[str], rows: int, widths: list[int], dim: int) -> list[Case]:
+    """Each loss with each width that its labels can have: paths, ratings and samples have one."""
+    found = []
+    for loss in losses:
+        kind = LOSSES[loss].labels
+        if kind in ("none", "ratings", "path"):
+            only = {"none": 0, "ratings": ASPECTS, "path": LEVELS[-1]}[kind]
+            found.append(Case(loss, kind, rows, only, dim))
+        if kind in ("class", "multi_label", "ratings"):
+            shown = "multi_label" if kind == "ratings" else kind
+            found += [Case(loss, shown, rows, width, dim) for width in widths]
+    return found
+
+
+def scene(case: Case) -> Scene:
+    """The inputs of a case, the same in every process."""
+    generator = torch.Generator().manual_seed(0)
+    samples = case.rows // 2
+    sample_ids = torch.arange(samples).repeat(2)
+    centre_SD = torch.randn(samples, case.dim, generator=generator)
+    noise_BD = torch.randn(case.rows, case.dim, generator=generator)
+    z_BD = F.normalize(centre_SD[sample_ids] + 0.5 * noise_BD, dim=1)
+    labels = _labels(case.kind, samples, case.labels, generator)
+    if isinstance(labels, LabelRows):
+        labels = labels.take(sample_ids)
+    elif labels is not None:
+        labels = labels[sample_ids]
+    return Scene(z_BD.requires_grad_(), labels, sample_ids)
+
+
+def one_pass(contender: str, case: Case) -> Callable[[], float]:
+    """Forward and backward of a contender, `ours`, `dense` or `PML`; a call returns the loss's value."""
+    inputs = scene(case)
+    z_BD = inputs.embeddings
+    loss = _loss(contender, case.loss)
+    others = () if contender == "PML" else (inputs.sample_ids,)
+
+    def run() -> float:
+        z_BD.grad = None
+        value: Tensor = loss(z_BD, inputs.labels, *others)
+        value.backward()
+        return value.item()
+
+    return run
+
+
+def two_products(rows: int, dim: int) -> Callable[[], None]:
+    """The limit: S = Z Z^T and G = S Z into memory that is there already."""
+    z_BD = torch.randn(rows, dim)
+    s_BB, g_BD = torch.empty(rows, rows), torch.empty(rows, dim)
+
+    def run() -> None:
+        torch.mm(z_BD, z_BD.T, out=s_BB)
+        torch.mm(s_BB, z_BD, out=g_BD)
+
+    return run
+
+
+def _loss(contender: str, name: str) -> nn.Module:
+    if contender == "PML":
+        # The same definition: every row has a positive, so the mean over those with one is over all.
+        peer: nn.Module = SupConLoss(temperature=TEMPERATURE)
+        return peer
+    return build_loss(name, temperature=TEMPERATURE, engine="auto" if contender == "ours" else "dense")
+
+
+def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor | LabelRows | None:
+    if kind == "none":
+        return None
+    if kind == "ratings":
+        return torch.randint(0, HIGHEST_RATING + 1, (samples, ASPECTS), generator=generator).float()
+    probability_L = torch.arange(1, width + 1).float() ** -0.75
+    if kind == "multi_label":
+        return _label_rows(probability_L, samples, generator)
+    class_S = torch.multinomial(probability_L, samples, replacement=True, generator=generator)
+    if kind == "class":
+        return class_S
+    return torch.stack([class_S // (LEVELS[-1] // groups) for groups in LEVELS], 1)
+
+
+def _label_rows(probability_L: Tensor, samples: int, generator: Generator) -> LabelRows:
+    """One label a row and a Poisson number of others, all different."""
+    width = len(probability_L)
+    others = torch.full((samples,), LABELS_PER_ROW.get(width, 3.0) - 1)
+    counts = (1 + torch.poisson(others, generator)).clamp(max=width).int().tolist()
+    drawn = torch.multinomial(probability_L.expand(samples, width), max(counts), generator=generator)
+    return LabelRows.from_lists([row[:n] for row, n in zip(drawn.tolist(), counts, strict=True)], width)

@@ -1,0 +1,118 @@
+"""What was measured of a case, what it should be, and the table's line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from losses_clock import Typical
+from losses_scenes import Case
+
+SMALL = 128
+TARGETS = {
+    **dict.fromkeys(("supcon", "mulsupcon", "all", "himulcon"), 1.4),
+    **dict.fromkeys(("any", "simdis", "jaccard"), 1.7),
+    "knn": 2.2,
+    "hicone": 3.0,
+}
+"""The most that a loss may take, as a multiple of the limit, from 2,048 rows on."""
+WIDE_TARGETS = dict.fromkeys(("any", "simdis", "jaccard"), 2.0)
+"""The same at 1,000 labels."""
+NOT_SLOWER = 1.05
+"""The most of the dense path's time at 128 rows: equal, and five per cent for the noise of short times."""
+MEMORY_TARGETS = {4_096: 60.0, 65_536: 512.0}
+"""MiB by rows."""
+WIDTHS = {
+    "loss": 17, "B": 7, "L": 6, "ms": 8, "MiB": 8, "dense ms": 10, "dense MiB": 11, "PML ms": 8, "PML MiB": 9,
+    "limit ms": 10, "/ dense": 13, "/ PML": 13, "/ limit": 13, "target": 13, "met": 5,
+}  # fmt: skip
+"""The columns; those with a solidus are ratios of times, ours first."""
+
+
+@dataclass
+class Row:
+    """The figures of a case by their column, and what was left out or wrong, in words."""
+
+    case: Case
+    figures: dict[str, Typical] = field(default_factory=dict)
+    failed: bool = False
+    left_out: list[str] = field(default_factory=list)
+    disagreements: list[str] = field(default_factory=list)
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """The most that a column may be, for the columns that were measured."""
+        rows, loss = self.case.rows, self.case.loss
+        targets = {}
+        if rows == SMALL:
+            targets["/ dense"] = NOT_SLOWER
+        if rows >= 2_048 and loss in TARGETS:
+            targets["/ limit"] = (WIDE_TARGETS if self.case.labels == 1_000 else {}).get(loss, TARGETS[loss])
+        if rows in MEMORY_TARGETS:
+            targets["MiB"] = MEMORY_TARGETS[rows]
+        return {column: most for column, most in targets.items() if column in self.figures}
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the loss passed and every target is met, None where there is none."""
+        targets = self.targets.items()
+        if self.failed:
+            return False
+        return all(self.figures[column].median <= most for column, most in targets) if targets else None
+
+    def cells(self) -> dict[str, str]:
+        """Text by column."""
+        target = ", ".join(f"{most:g}{' MiB' * (column == 'MiB')}" for column, most in self.targets.items())
+        return {
+            "loss": self.case.name,
+            "B": f"{self.case.rows:,}",
+            "L": f"{self.case.labels:,}" if self.case.labels else "-",
+            **{column: _text(column, figure) for column, figure in self.figures.items()},
+            "target": target or "-",
+            "met": {True: "yes", False: "NO", None: "-"}[self.met],
+        }
+
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            **vars(self.case),
+            **{column: figure._asdict() for column, figure in self.figures.items()},
+            "targets": self.targets,
+            "met": self.met,
+            "left_out": self.left_out,
+            "disagreements": self.disagreements,
+        }
+
+
+def line(cells: Mapping[str, str], columns: Iterable[str]) -> str:
+    """One line of a table, - where a column has no figure; names stand left, the rest right."""
+    padded = (f"{cells.get(name, '-'):{'<' if name == 'loss' else '>'}{WIDTHS[name]}}" for name in columns)
+    return "".join(padded)
+
+
+def label_work(rows: Sequence[Row]) -> list[str]:
+    """The share of each loss's time, as a multiple of the limit, that SupCon with as many classes has not.
+
+    It is an upper bound: the products of label sets with embeddings, which SupCon has not either, are in it.
+    """
+    ratios = {
+        (row.case.rows, row.case.name): row.figures["/ limit"].median
+        for row in rows
+        if row.case.labels == 8_692 and "/ limit" in row.figures
+    }
+    lines = []
+    for (size, name), ours in ratios.items():
+        base = ratios.get((size, "supcon"), math.nan)
+        if size >= 2_048 and name in ("any", "simdis", "mulsupcon") and not math.isnan(base):
+            share = 1 - base / ours
+            lines.append(f"{name} at B={size:,}: {share:.0%}, target < 10%: {'yes' if share < 0.1 else 'NO'}")
+    return lines
+
+
+def _text(column: str, figure: Typical) -> str:
+    value, spread = figure
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if not column.startswith("/"):
+        return text
+    return f"{value:.2f}" + ("" if spread is None else f" ±{spread:.2f}") if value < 100 else text
