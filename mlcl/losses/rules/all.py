@@ -23,8 +23,7 @@ def all_weights(
     def positive(counts: LabelCounts) -> torch.Tensor:
         return equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
 
-    rule = OverlapRule(factor=lambda counts: torch.ones_like(counts.shared), positive=positive)
-    return rule.dense(sets, anchors, dtype)
+    return OverlapRule(positive=positive).dense(sets, anchors, dtype)
 
 
 def all_closed(

@@ -13,7 +13,8 @@ from mlcl.losses.rules.himulcon import LEVEL_WEIGHTS, himulcon_weights
 from mlcl.losses.spec import LossSpec, choice, flag
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import PairWeights, Ranks
-from mlcl.losses.weights.constraint import ConstrainedLevels, ConstrainedPairs
+from mlcl.losses.weights.constraint import ConstrainedLevels
+from mlcl.losses.weights.raised import ConstrainedPairs
 
 Granularity = Literal["pair", "level"]
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts, Penalty, dissimilarity_factor, similarity_factor
-from mlcl.losses.rules.any import any_rule
 from mlcl.losses.spec import Interval, Option, choice, overlap_spec
 from mlcl.losses.weights.overlap import OverlapRule
 
@@ -37,8 +36,7 @@ def simdis_rule(
         return similarity_factor(counts).log() + log_penalty
 
     if form == "printed":
-        plain = any_rule()
-        return OverlapRule(plain.factor, constant=log_factor, symmetric=True)
+        return OverlapRule(constant=log_factor)
     return OverlapRule(factor, normalizer=normalizer)
 
 

@@ -1,0 +1,202 @@
+"""The hierarchy constraint between pairs: weights that follow from the pair losses, by each level's largest.
+
+Shapes: N own rows, B rows, H levels, D embedding; I, J of a tile of rows that share a coarse group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlcl.losses import tiling
+from mlcl.losses.paths import same_group
+from mlcl.losses.weighting import safe_divide
+from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.constraint import Constrained
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Row numbers of a tile, and at how many levels each of its pairs is positive (I, J)."""
+
+    rows: Tensor
+    cols: Tensor
+    depth: Tensor
+
+
+class ConstrainedPairs(Constrained):
+    """Pair losses below the largest of the finer levels are raised to it.
+
+    Three passes over the tiles in which rows share a coarse group, the only ones with positives: the largest
+    losses; the weights' row sums; the product.
+    """
+
+    def given(self, z_BD: Tensor, lse_N: Tensor, tau: float) -> PairWeights:
+        """The weights once the raised pairs are known: each gives its share to the largest pair."""
+        lse_B = self.ranks.share(lse_N)
+        loss_BH = self.ranks.share(self._largest(z_BD, lse_B, tau))
+        largest_H = loss_BH.amax(0)
+        floors, source = _floors(largest_H.tolist())
+        raised = _RaisedPairs(self, lse_B, tau, floors)
+        raised_NH = raised.measure(z_BD)
+        if self.detach:
+            floor_H = torch.tensor(
+                [max(floor, 0.0) for floor in floors], dtype=self.dtype, device=z_BD.device
+            )
+            raised.constant = raised_NH @ floor_H
+            return raised
+        mass_H = self.ranks.share(raised_NH).sum(0)
+        for level in sorted({level for level in source if level is not None}):
+            mass = torch.stack(
+                [mass_H[coarse] for coarse, finer in enumerate(source) if finer == level]
+            ).sum()
+            anchor = self._first(loss_BH[:, level] == largest_H[level])
+            raised.add_pair(anchor, self._partner(anchor, level, z_BD, lse_B, tau), mass)
+        return raised
+
+    def tiles(self) -> Iterator[_Tile]:
+        """Tiles of own rows with all rows, both sorted by coarse group, where the groups meet."""
+        coarse_B = self.groups[0]
+        order_B = coarse_B.argsort(stable=True)
+        order_B = order_B[int((coarse_B < 0).sum()) :]
+        all_runs = _runs(order_B, coarse_B)
+        for rows, (low, high) in _runs(order_B[order_B < self.own], coarse_B):
+            for cols, (first, last) in all_runs:
+                if first <= high and low <= last:
+                    yield _Tile(rows, cols, self._depth(rows, cols))
+
+    def _depth(self, rows: Tensor, cols: Tensor) -> Tensor:
+        """Levels that pairs share, as int8 (I, J): levels are nested, so that those are the coarsest."""
+        depth_IJ = same_group(self.groups[0], rows, cols).to(torch.int8)
+        for group_B in self.groups[1:]:
+            depth_IJ += same_group(group_B, rows, cols)
+        return depth_IJ.masked_fill_(rows[:, None] == cols, 0)
+
+    def _largest(self, z_BD: Tensor, lse_B: Tensor, tau: float) -> Tensor:
+        """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
+        loss_HN = z_BD.new_full((len(self.groups), self.own), -torch.inf)
+        for tile in self.tiles():
+            loss_IJ = lse_B[tile.rows, None] - (z_BD[tile.rows] / tau) @ z_BD[tile.cols].T
+            # From coarse to fine ever fewer pairs are left.
+            for level, loss_N in enumerate(loss_HN):
+                loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
+                loss_N[tile.rows] = torch.maximum(loss_N[tile.rows], loss_IJ.amax(1))
+        return loss_HN.T.contiguous()
+
+    def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, tau: float) -> int:
+        """With which row the anchor has its largest loss at a level; its process decides for all."""
+        chosen_N1 = self.groups.new_zeros(self.own, 1)
+        if anchor < self.own:
+            row_1 = torch.tensor([anchor], device=z_BD.device)
+            everyone = torch.arange(len(z_BD), device=z_BD.device)
+            loss_B = (lse_B[anchor] - z_BD @ (z_BD[anchor] / tau)).masked_fill(
+                self._depth(row_1, everyone)[0] <= level, -torch.inf
+            )
+            chosen_N1[anchor] = self.ranks.global_rows(loss_B.argmax())
+        return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
+
+    def _first(self, wanted_B: Tensor) -> int:
+        """Of the wanted rows the one that is the first for every process."""
+        return int(self.ranks.local_rows(self.ranks.global_rows(wanted_B.nonzero()[:, 0]).min()))
+
+
+def _runs(order: Tensor, group_B: Tensor) -> list[tuple[Tensor, tuple[int, int]]]:
+    """Rows that are sorted by group in runs of less than a tile, and each run's first and last group.
+
+    A group is cut only where it is larger than a run, so that few runs have a group in common.
+    """
+    size, lengths, length = max(1, tiling.TILE // 2), [], 0
+    for count in torch.unique_consecutive(group_B[order], return_counts=True)[1].tolist():
+        if length + count > size and length:
+            lengths.append(length)
+            length = 0
+        length += count
+        lengths += [size] * ((length - 1) // size)
+        length -= size * ((length - 1) // size)
+    if length:
+        lengths.append(length)
+    runs = torch.split(order, lengths)
+    return [(run, (int(group_B[run[0]]), int(group_B[run[-1]]))) for run in runs if len(run)]
+
+
+def _floors(largest: list[float]) -> tuple[list[float], list[int | None]]:
+    """For each level M_{l+1}, the largest loss of the finer levels, and the level that it is of."""
+    floors = [-float("inf")] * len(largest)
+    source: list[int | None] = [None] * len(largest)
+    best: int | None = None
+    for level in reversed(range(len(largest))):
+        if best is not None:
+            floors[level], source[level] = largest[best], best
+        if largest[level] > (largest[best] if best is not None else -float("inf")):
+            best = level
+    return floors, source
+
+
+class _RaisedPairs(PairWeights):
+    """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to this pair."""
+
+    def __init__(self, levels: ConstrainedPairs, lse_B: Tensor, tau: float, floors: list[float]) -> None:
+        self._levels = levels
+        self._lse_B = lse_B
+        self._tau = tau
+        # A pair is met from both of its ends, which round apart: those at the floor must be kept by both.
+        slack = 64 * torch.finfo(levels.dtype).eps
+        self._floors = [floor - slack * (1 + abs(floor)) for floor in floors]
+        share_H1 = torch.tensor(levels.shares, dtype=levels.dtype, device=lse_B.device)[:, None]
+        self._each_HB = safe_divide(share_H1, levels.count.to(levels.dtype))
+        self._pairs: list[tuple[int, int, Tensor]] = []
+        self.row_sums = lse_B.new_zeros(levels.own)
+
+    def positives(self) -> Tensor:
+        return self._levels.positives()
+
+    def measure(self, z_BD: Tensor) -> Tensor:
+        """Fills in the row sums; gives the weight of each own anchor's raised pairs, by level (N, H)."""
+        own = len(self.row_sums)
+        kept_HN = torch.zeros_like(self._each_HB[:, :own])
+        for tile in self._levels.tiles():
+            loss_IJ = self._lse_B[tile.rows, None] - (z_BD[tile.rows] / self._tau) @ z_BD[tile.cols].T
+            for level, kept_N in enumerate(kept_HN):
+                kept_N[tile.rows] += self._kept(loss_IJ, tile, level).sum(1)
+        each_HN = self._each_HB[:, :own]
+        self.row_sums += (each_HN * kept_HN).sum(0)
+        return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
+
+    def add_pair(self, anchor: int, partner: int, mass: Tensor) -> None:
+        """Lets a pair have the weight of those that are raised to it."""
+        self._pairs.append((anchor, partner, mass))
+        if anchor < len(self.row_sums):
+            self.row_sums[anchor] += mass
+
+    def attract(self, z_BD: Tensor) -> Tensor:
+        own = len(self.row_sums)
+        sum_ND = z_BD.new_zeros(own, z_BD.shape[1])
+        for tile in self._levels.tiles():
+            logit_IJ = (z_BD[tile.rows] / self._tau) @ z_BD[tile.cols].T
+            weight_IJ = self._weights(tile, logit_IJ)
+            sum_ND.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
+        for anchor, partner, mass in self._pairs:
+            for one, other in ((anchor, partner), (partner, anchor)):
+                if one < own:
+                    sum_ND[one] += mass * z_BD[other]
+        return sum_ND
+
+    def _weights(self, tile: _Tile, logit_IJ: Tensor) -> Tensor:
+        """A_ij + A_ji."""
+        weight_IJ = torch.zeros_like(logit_IJ)
+        for lse, each_HX in (
+            (self._lse_B[tile.rows, None], self._each_HB[:, tile.rows, None]),
+            (self._lse_B[tile.cols], self._each_HB[:, tile.cols]),
+        ):
+            loss_IJ = lse - logit_IJ
+            for level, each_X in enumerate(each_HX):
+                weight_IJ.addcmul_(self._kept(loss_IJ, tile, level).to(loss_IJ.dtype), each_X)
+        return weight_IJ
+
+    def _kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
+        """Which pairs are positive at the level and not raised (I, J)."""
+        positive_IJ = tile.depth > level
+        return positive_IJ & (loss_IJ >= self._floors[level]) if self._floors[level] > 0 else positive_IJ
