@@ -9,6 +9,7 @@ from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.job import LearnedTemperature, TemperatureSchedule
 from mlcl.data import DatasetInfo, EpochSampler
 from mlcl.losses import (
+    LOSSES,
     ConstantTemperature,
     ContrastiveLoss,
     ScheduledTemperature,
@@ -31,9 +32,7 @@ def build_model(job: JobConfig, info: DatasetInfo, vocabulary_size: int | None) 
     encoder = build_encoder(job.encoder, vocabulary_size)
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {
-        name: Head(build_projection(head.projection, dim), _loss(head), head.weight)
-        for name, head in job.objective.heads.items()
-        if head.weight > 0
+        name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0
     }
     classifier = None
     weight = job.objective.classifier_weight
@@ -44,13 +43,23 @@ def build_model(job: JobConfig, info: DatasetInfo, vocabulary_size: int | None) 
     return ContrastiveModel(encoder, Objective(heads, classifier))
 
 
-def _loss(config: HeadConfig) -> ContrastiveLoss:
+def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
+    projection = build_projection(config.projection, dim)
+    prototypes = None
+    if LOSSES[config.loss].prototypes and config.labels is not None:
+        projected = dim if config.projection.kind == "identity" else config.projection.dim
+        prototypes = (info.space(config.labels).n_classes, projected)
+    return Head(projection, _loss(config, prototypes), config.weight)
+
+
+def _loss(config: HeadConfig, prototypes: tuple[int, int] | None) -> ContrastiveLoss:
     return build_loss(
         config.loss,
         temperature=_temperature(config),
         reduction=config.reduction,
         normalize=config.unit_length,
         gather=True,
+        prototypes=prototypes,
         **config.options,
     )
 

@@ -226,18 +226,19 @@ class Loop:
         position = self.position
         values = {"loss": float(value.total.detach())}
         values |= {name: float(part.detach()) for name, part in value.parts.items()}
-        values |= self.model.objective.statistics()
+        values |= self.model.objective.temperatures()
         for name, number in values.items():
             position.window[name] = position.window.get(name, 0.0) + number
         position.window_steps += 1
 
     def _close_window(self) -> dict[str, float]:
-        """The window's means over steps and ranks, and the learning rate."""
+        """The window's means over steps and ranks, its last batch's diagnostics, and the learning rate."""
         position = self.position
-        names = list(position.window)
-        means = self.context.mean([position.window[name] / position.window_steps for name in names])
+        values = {name: total / position.window_steps for name, total in position.window.items()}
+        values |= self.model.objective.diagnostics()
         position.window, position.window_steps = {}, 0
-        metrics = {f"train/{name}": mean for name, mean in zip(names, means, strict=True)}
+        means = self.context.mean(list(values.values()))
+        metrics = {f"train/{name}": mean for name, mean in zip(values, means, strict=True)}
         return metrics | {"train/lr": float(self.schedule.get_last_lr()[0])}
 
     def _validate(self) -> None:

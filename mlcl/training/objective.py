@@ -5,7 +5,7 @@ Shapes: R rows (samples x views), D embedding, C classes, L labels, A aspects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.labels import LabelRows
-from mlcl.losses import ContrastiveLoss
+from mlcl.losses import ContrastiveLoss, joint_loss, sharing_key
 
 Labels = Tensor | LabelRows
 CLASSIFIER = "classifier"
@@ -35,14 +35,20 @@ class Head(nn.Module):
         value: Tensor = self.loss(self.projection(embedding_RD), labels, sample_ids_R)
         return value
 
-    def statistics(self) -> dict[str, float]:
-        """What to watch: positives per anchor, anchors without one, the temperature."""
+    @property
+    def temperature(self) -> float:
+        """The temperature now."""
+        return float(self.loss.temperature.value().detach())
+
+    def diagnostics(self) -> dict[str, float]:
+        """The last batch's positives, negatives and geometry, see `LossStats`; costs a part of a loss."""
         stats = self.loss.stats
-        watched = {"temperature": float(self.loss.temperature.value().detach())}
-        if stats is not None:
-            watched["positives_per_anchor"] = float(stats.positives_per_anchor)
-            watched["without_positive"] = float(stats.without_positive)
-        return watched
+        return {} if stats is None else stats.as_dict()
+
+    @property
+    def sharing(self) -> Hashable | None:
+        """Heads with equal keys have one embedding and may share its softmax; None: this one does not."""
+        return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
 
 
 class Classifier(nn.Module):
@@ -105,9 +111,10 @@ class Objective(nn.Module):
         """All parts and their weighted sum."""
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
-        for name, head in self.named_heads():
-            parts[f"heads/{name}/loss"] = value = head(embedding_RD, labels.get(name), sample_ids_R)
-            total = total + head.weight * value
+        for heads in self._sharing_heads():
+            value, values = self._heads_value(heads, embedding_RD, labels, sample_ids_R)
+            parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
+            total = total + value
         if self.classifier is not None:
             value = self.classifier(embedding_RD, labels[CLASSIFIER])
             parts["classifier/loss"] = value
@@ -125,12 +132,43 @@ class Objective(nn.Module):
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
 
-    def statistics(self) -> dict[str, float]:
+    def _sharing_heads(self) -> list[dict[str, Head]]:
+        """The heads, those together that can share a softmax."""
+        groups: dict[Hashable, dict[str, Head]] = {}
+        for name, head in self.named_heads():
+            groups.setdefault(head.sharing or name, {})[name] = head
+        return list(groups.values())
+
+    def _heads_value(
+        self,
+        heads: Mapping[str, Head],
+        embedding_RD: Tensor,
+        labels: Mapping[str, Labels],
+        sample_ids_R: Tensor,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The weighted sum of heads, and the value of each."""
+        if len(heads) == 1:
+            ((name, head),) = heads.items()
+            value = head(embedding_RD, labels.get(name), sample_ids_R)
+            return head.weight * value, [value]
+        return joint_loss(
+            [head.loss for head in heads.values()],
+            [head.weight for head in heads.values()],
+            embedding_RD,
+            [labels.get(name) for name in heads],
+            sample_ids_R,
+        )
+
+    def temperatures(self) -> dict[str, float]:
+        """Every head's temperature now."""
+        return {f"heads/{name}/temperature": head.temperature for name, head in self.named_heads()}
+
+    def diagnostics(self) -> dict[str, float]:
         """Every head's diagnostics of the last batch."""
         return {
             f"heads/{name}/{key}": value
             for name, head in self.named_heads()
-            for key, value in head.statistics().items()
+            for key, value in head.diagnostics().items()
         }
 
 

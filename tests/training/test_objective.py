@@ -8,7 +8,7 @@ from torch import nn
 
 from mlcl.data import Dataset
 from mlcl.labels import LabelRows
-from mlcl.losses import build_loss
+from mlcl.losses import build_loss, joint_loss
 from mlcl.training.build import build_model
 from mlcl.training.objective import Classifier, Head, Objective
 
@@ -30,6 +30,34 @@ def test_parts_are_added_with_their_weights():
     ce = F.cross_entropy(linear(Z), CLASSES)
     assert value.total.item() == pytest.approx((0.2 * a + 0.3 * b + 0.5 * ce).item(), rel=1e-6)
     assert value.parts["heads/b/loss"].item() == pytest.approx(b.item(), rel=1e-6)
+
+
+def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
+    """Two of them: the other two have a projection, or another length of the embedding."""
+    made = []
+    monkeypatch.setattr("mlcl.training.objective.joint_loss", _noting(joint_loss, made))
+    unit = Head(nn.Identity(), build_loss("any", temperature=0.3, normalize=True), 0.1)
+    projected = Head(nn.Linear(4, 4, bias=False), build_loss("supcon", temperature=0.3), 0.4)
+    nn.init.eye_(projected.projection.weight)
+    objective = Objective({"a": head(0.2), "p": projected, "b": head(0.3, 0.1), "u": unit}, None)
+    labels = dict.fromkeys("apbu", CLASSES)
+    embedding = Z.clone().requires_grad_()
+    value = objective(embedding, labels, IDS)
+    assert made == [2]
+    one_by_one = {name: one(embedding, CLASSES, IDS) for name, one in objective.named_heads()}
+    for name, expected in one_by_one.items():
+        assert value.parts[f"heads/{name}/loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    expected = sum(one.weight * one_by_one[name] for name, one in objective.named_heads())
+    gradients = [torch.autograd.grad(total, embedding)[0] for total in (value.total, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+def _noting(function, made):
+    def noted(losses, *arguments):
+        made.append(len(losses))
+        return function(losses, *arguments)
+
+    return noted
 
 
 def test_missing_classes_are_left_out_of_the_mean():
