@@ -1,0 +1,30 @@
+"""What each process does with the documented example for several; importable by a spawned child."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from ranks import finish
+
+from mlcl.losses import build_loss
+
+
+def work(rank, world, port, folder, code):
+    """Runs the example as under torchrun, then compares a batch with one process that has all of its rows."""
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    names = {"__name__": "__main__"}
+    exec(code, names)
+    x, labels = torch.randn(8, 32), torch.randint(4, (8,))
+    share = names["model"](x, labels).item()
+    every_x, every_label = ([torch.empty_like(part) for _ in range(world)] for part in (x, labels))
+    dist.all_gather(every_x, x)
+    dist.all_gather(every_label, labels)
+    model = names["model"].module
+    alone = build_loss("supcon", temperature=model.loss.temperature.value().item(), normalize=True)
+    whole = alone(model.encoder(torch.cat(every_x)), torch.cat(every_label)).item()
+    torch.save({"share": share, "whole": whole}, f"{folder}/{rank}.pt")
+    dist.barrier()
+    finish(rank, world, folder)

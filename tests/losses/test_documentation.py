@@ -1,0 +1,132 @@
+"""docs/losses says what is so: its code runs, its names exist, its facts hold."""
+
+import contextlib
+import io
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from documented_ranks import work
+from oracles import ORACLES
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES, build_loss, positive_weights
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {page.name: page.read_text() for page in sorted((ROOT / "docs" / "losses").glob("*.md"))}
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+BLOCKS = [
+    pytest.param(*block, id=f"{name}-{number}")
+    for name, page in PAGES.items()
+    for number, block in enumerate(BLOCK.findall(page))
+]
+WITH_RANKS = "init_process_group"
+INDEX = {
+    row[0].strip(" `"): row
+    for row in (line.strip("|").split("|") for line in PAGES["README.md"].splitlines())
+    if row[0].strip(" `") in LOSSES
+}
+
+
+@pytest.mark.parametrize(("code", "printed"), [b for b in BLOCKS if WITH_RANKS not in b.values[0]])
+def test_a_block_runs_and_prints_what_is_said(code, printed):
+    torch.manual_seed(0)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {"__name__": "__main__"})
+    assert output.getvalue() == printed
+
+
+def test_the_block_with_processes_gives_the_loss_of_all_rows(tmp_path):
+    (code,) = [b.values[0] for b in BLOCKS if WITH_RANKS in b.values[0]]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, args=(2, port, str(tmp_path), code), nprocs=2)
+    answers = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    shares = [answer["share"] for answer in answers]
+    assert sum(shares) / 2 == pytest.approx(answers[0]["whole"], rel=1e-5)
+    assert answers[0]["whole"] == pytest.approx(answers[1]["whole"], rel=1e-5)
+
+
+def test_the_index_has_every_loss_and_the_labels_it_reads():
+    assert list(INDEX) == list(LOSSES)
+    for name, spec in LOSSES.items():
+        assert f"`{spec.labels}`" in INDEX[name][2]
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_the_page_of_a_loss_names_it_and_its_options(name):
+    page = PAGES[re.search(r"\((.+\.md)\)", INDEX[name][3])[1]]
+    assert f"`{name}`" in page
+    for option in LOSSES[name].options:
+        assert re.search(rf"`{option}[`=]", page)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_and_tests_that_a_page_names_exist(name):
+    for target, section in re.findall(r"\]\(([^)#]+)#?([^)]*)\)", PAGES[name]):
+        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / "losses" / target).read_text(), re.MULTILINE)
+        assert section in ["", *(heading.lower().replace(" ", "-") for heading in headings)]
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES[name]):
+        assert f"def {test}(" in (ROOT / file).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "views", "weight"), [("knn", 64, 1, 0.1), ("supcon", 8, 2, 0.03)]
+)
+def test_a_weight_on_the_sum_is_b_times_larger_on_the_mean(name, samples, views, weight, make):
+    """L = L_BCE + g sum_i L_i, with the sum as the papers print it and with mlcl's reductions."""
+    rows = make(samples=samples, views=views)
+    linear = torch.randn(rows.z.shape[1], rows.width, dtype=torch.float64)
+    targets = LabelRows.from_lists([sorted(s) for s in rows.sets], rows.width).dense(torch.float64)
+
+    def objective(reduction, factor):
+        z = rows.z.clone().requires_grad_()
+        bce = F.binary_cross_entropy_with_logits(z @ linear, targets)
+        loss = build_loss(name, temperature=0.5, reduction=reduction)
+        value = bce + factor * loss(z, rows.labels(name))
+        return bce.detach(), value.detach(), torch.autograd.grad(value, z)[0]
+
+    count = samples * views
+    bce, total, gradient = objective("sum", weight)
+    _, as_mean, gradient_as_mean = objective("mean", weight * count)
+    _, too_small, _ = objective("mean", weight)
+    printed = bce + weight * sum(ORACLES[name](rows.z.tolist(), rows.plain(name), 0.5))
+    torch.testing.assert_close(total, printed, rtol=1e-12, atol=0)
+    torch.testing.assert_close(as_mean, total, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient_as_mean, gradient, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(too_small - bce, (total - bce) / count, rtol=1e-9, atol=0)
+
+
+def test_himulcon_is_one_supcon_a_level():
+    """Where a level's label determines the coarser ones."""
+    fine = torch.tensor([0, 0, 1, 2, 3, 3, 4])
+    coarse = fine // 2
+    w = positive_weights("himulcon", torch.stack([coarse, fine], 1), level_weights=[1.0, 3.0])
+    parts = [positive_weights("supcon", level) for level in (coarse, fine)]
+    assert torch.allclose(w, (1.0 * parts[0] + 3.0 * parts[1]) / 2)
+
+
+def test_prototypes_are_in_msc_as_the_page_says():
+    """V_il and N_il by hand: row 0 has the labels 0 and 1, row 1 the label 0, row 2 the label 2."""
+    z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    y = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    loss = build_loss("msc", temperature=0.5, prototypes=(3, 2), alpha=2.0, beta=0.25, reduction="none")
+    loss = loss.double()
+    attraction = 2.0 / 2
+    n_0, n_1 = 1 + attraction, 1.0
+    logits, centres = z @ z[0] / 0.5, loss.prototypes.detach() @ z[0] / 0.5
+    mass = (0.25 * logits[1:].exp().sum() + centres.exp().sum()).log()
+    expected = -attraction / (2 * n_0) * (logits[1] - mass)
+    expected -= (centres[0] - mass) / (2 * n_0) + (centres[1] - mass) / (2 * n_1)
+    torch.testing.assert_close(loss(z, y)[0].detach(), expected)
+
+
+def test_the_changelog_and_the_readme_name_every_loss():
+    for file in ("README.md", "CHANGELOG.md"):
+        assert set(LOSSES) <= set(re.findall(r"\w+", (ROOT / file).read_text()))

@@ -1,0 +1,44 @@
+"""The tiled engine makes nothing of the size of all pairs."""
+
+import pytest
+import torch
+from oracles import CASES, case_id
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mlcl.losses import build_loss, tiling
+
+TILE = 64
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most entries that any operation's answer has in memory."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        answer = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(answer):
+            if isinstance(leaf, torch.Tensor):
+                size = leaf.untyped_storage().nbytes() // leaf.element_size()
+                self.entries = max(self.entries, size)
+        return answer
+
+
+def largest(loss, rows, name):
+    z = rows.z.float().requires_grad_()
+    with Largest() as seen:
+        loss(z, rows.labels(name), rows.sample_ids()).backward()
+    return seen.entries
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_no_tensor_grows_with_the_pairs(case, monkeypatch, make):
+    """640 rows of 8 numbers in tiles of 64: at most some tiles, or some numbers a row; not 409,600 pairs."""
+    monkeypatch.setattr(tiling, "TILE", TILE)
+    monkeypatch.setattr("mlcl.losses.weights.overlap.KEPT", 0)
+    name, options = case
+    rows = make(samples=320, dim=8, width=12)
+    pairs = len(rows.z) ** 2
+    assert largest(build_loss(name, engine="dense", **options), rows, name) >= pairs
+    assert largest(build_loss(name, engine="tiled", **options), rows, name) < pairs / 16

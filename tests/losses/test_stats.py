@@ -1,0 +1,90 @@
+"""Diagnostics against sums over pairs written out."""
+
+import math
+
+import pytest
+import torch
+from oracles import CASES, any_positives, case_id
+
+from mlcl.losses import build_loss
+from mlcl.losses import stats as module
+
+
+def unit(row):
+    length = math.sqrt(sum(x * x for x in row))
+    return [x / length for x in row]
+
+
+def distance(a, b):
+    return sum((x - y) ** 2 for x, y in zip(unit(a), unit(b), strict=True))
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+def test_every_figure_of_any(engine, rows):
+    loss = build_loss("any", temperature=0.7, engine=engine)
+    loss(rows.z, rows.labels("any"))
+    z, count = rows.z.tolist(), len(rows.z)
+    positives = [any_positives(rows.sets, i) for i in range(count)]
+    terms = [(1 / len(p), distance(z[i], z[q])) for i, p in enumerate(positives) for q in p]
+    others = [distance(z[i], z[a]) for i in range(count) for a in range(count) if a != i]
+    perplexities = []
+    for i in range(count):
+        negatives = [a for a in range(count) if a != i and a not in positives[i]]
+        masses = [math.exp(sum(x * y for x, y in zip(z[i], z[a], strict=True)) / 0.7) for a in negatives]
+        shares = [mass / sum(masses) for mass in masses]
+        perplexities.append(math.exp(-sum(share * math.log(share) for share in shares)))
+    stats = loss.stats
+    assert stats.anchors == count
+    assert stats.positives_per_anchor == pytest.approx(sum(map(len, positives)) / count)
+    assert stats.without_positive == pytest.approx(sum(not p for p in positives) / count)
+    assert stats.effective_negatives == pytest.approx(sum(perplexities) / count)
+    assert stats.alignment == pytest.approx(sum(w * d for w, d in terms) / sum(w for w, _ in terms))
+    assert stats.uniformity == pytest.approx(math.log(sum(math.exp(-2 * d) for d in others) / len(others)))
+
+
+def test_known_geometry():
+    """Two pairs at opposite points: aligned, and each anchor's negatives alike."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-2.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
+    loss = build_loss("supcon", temperature=0.5)
+    loss(z, torch.tensor([0, 0, 1, 1]))
+    assert loss.stats.alignment == pytest.approx(0)
+    assert loss.stats.effective_negatives == pytest.approx(2)
+    assert loss.stats.uniformity == pytest.approx(math.log((1 + 2 * math.exp(-8)) / 3))
+
+
+def test_no_negatives_at_all():
+    loss = build_loss("supcon")
+    loss(torch.eye(3), torch.zeros(3, dtype=torch.int64))
+    assert loss.stats.effective_negatives == 0
+    assert loss.stats.positives_per_anchor == 2
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_every_loss_has_finite_figures(case, kind, rows):
+    name, options = case
+    loss = build_loss(name, **options)
+    loss(rows.z.to(kind), rows.labels(name), rows.sample_ids())
+    figures = loss.stats.as_dict()
+    assert len(figures) == 5
+    assert all(math.isfinite(value) for value in figures.values())
+    assert 0 <= figures["without_positive"] < 1
+    assert 0 < figures["effective_negatives"] < len(rows.z)
+
+
+def test_a_sample_of_anchors_bounds_the_cost(monkeypatch, rows):
+    monkeypatch.setattr(module, "SAMPLE", 3)
+    loss = build_loss("any")
+    loss(rows.z, rows.labels("any"))
+    expected = [len(any_positives(rows.sets, i)) for i in range(3)]
+    assert loss.stats.positives_per_anchor == pytest.approx(sum(expected) / 3)
+    assert loss.stats.anchors == len(rows.z)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_pairs(count):
+    loss = build_loss("supcon")
+    loss(torch.zeros(count, 2), torch.zeros(count, dtype=torch.int64))
+    figures = loss.stats.as_dict()
+    assert figures.pop("without_positive") == count
+    assert set(figures.values()) == {0.0}

@@ -1,0 +1,62 @@
+"""Every loss trains, in micro-batches and in half precision too, and is watched."""
+
+import math
+
+import pytest
+import torch
+from builders import tiny_job
+
+from mlcl.losses import LOSSES
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.material import Material
+
+SPACES = {"none": None, "class": "detail", "multi_label": "tags", "ratings": "ratings", "path": "path"}
+WATCHED = {
+    *("loss", "temperature", "positives_per_anchor", "without_positive"),
+    *("effective_negatives", "alignment", "uniformity"),
+}
+
+
+def train(name, tiny, home, *overrides):
+    space = SPACES[LOSSES[name].labels]
+    job = tiny_job(
+        tiny,
+        "objective.heads.topic.weight=0.0",
+        f"objective.heads.detail.loss={name}",
+        f"objective.heads.detail.labels={'null' if space is None else space}",
+        *overrides,
+        epochs=1,
+    )
+    events = []
+    context = Context(torch.device("cpu"))
+    material = Material.of(job, home)
+    run_experiment(material, folder=home / "run", context=context, listener=events.append, test=False)
+    (logged,) = (event.metrics for event in events if "train/loss" in event.metrics)
+    return {key.rpartition("/")[2]: value for key, value in logged.items() if "/heads/detail/" in key}
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_every_loss_trains(name, tiny, tmp_path):
+    watched = train(name, tiny, tmp_path)
+    assert watched.keys() == WATCHED
+    assert all(math.isfinite(value) for value in watched.values())
+    assert watched["loss"] > 0
+    assert watched["positives_per_anchor"] > 0
+
+
+@pytest.mark.parametrize("name", ["knn", "msc", "himulcone"])
+def test_half_precision_and_micro_batches(name, tiny, tmp_path):
+    watched = train(name, tiny, tmp_path, "train.precision=bf16", "train.micro_batch_size=5")
+    assert math.isfinite(watched["loss"])
+    assert watched["loss"] > 0
+
+
+def test_msc_learns_its_prototypes(tiny, tmp_path):
+    """One for each of the five tags, in the projection's dimension."""
+    train("msc", tiny, tmp_path)
+    checkpoint = next((tmp_path / "run").rglob("*.pt"))
+    state = torch.load(checkpoint, weights_only=True)["model"]
+    assert state["objective.heads.detail_head.loss.prototypes"].shape == (5, 8)
+    lengths = state["objective.heads.detail_head.loss.prototypes"].norm(dim=1)
+    assert (lengths != 1).any()
