@@ -47,6 +47,48 @@ def test_one_hot_labels_reduce_to_supcon(name, options, as_rows):
     assert value.item() == pytest.approx(expected.item(), rel=1e-13)
 
 
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("himulcon", {"level_weights": "uniform"}),
+        ("himulcon", {"level_weights": "uniform", "exclusive": True}),
+        ("hicone", {}),
+        ("hicone", {"granularity": "level"}),
+        ("himulcone", {"level_weights": [1.0]}),
+    ],
+)
+def test_a_hierarchy_of_one_level_reduces_to_supcon(name, options, engine):
+    z = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    found = build_loss(name, temperature=0.2, engine=engine, **options)(z, CLASSES[:, None])
+    expected = build_loss("supcon", temperature=0.2)(z, CLASSES)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-13)
+    gradients = [torch.autograd.grad(value, z)[0] for value in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
+
+
+def test_the_default_level_weights_are_exponential():
+    """Depth 1: lambda = e. Depth 3: e^(1/3), e^(1/2), e, each over 3, on groups of one pair."""
+    paths = torch.tensor([[0, 0, 0], [0, 0, 0]])
+    w = positive_weights("himulcon", paths)
+    assert w[0, 1].item() == pytest.approx((math.exp(1 / 3) + math.exp(1 / 2) + math.e) / 3)
+    assert positive_weights("himulcon", paths[:, :1])[0, 1].item() == pytest.approx(math.e)
+
+
+def test_exclusive_levels_keep_the_deepest_common_one():
+    paths = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 0]])
+    w = positive_weights("himulcon", paths, level_weights=[2.0, 6.0])
+    assert w[0].tolist() == pytest.approx([0, 1 / 2 + 3, 1 / 2, 0])
+    w = positive_weights("himulcon", paths, level_weights=[2.0, 6.0], exclusive=True)
+    assert w[0].tolist() == pytest.approx([0, 3, 1, 0])
+    assert w[2].tolist() == pytest.approx([1 / 2, 1 / 2, 0, 0])
+
+
+def test_level_weights_must_fit_the_paths():
+    with pytest.raises(ValueError, match="one number a level; found: 3; allowed: 2"):
+        positive_weights("himulcon", torch.zeros(2, 2, dtype=torch.int64), level_weights=[1.0, 1.0, 1.0])
+
+
 def test_a_missing_class_is_nobodys_positive_but_a_candidate():
     w = positive_weights("supcon", torch.tensor([-1, -1, 0, 0]))
     assert w.tolist() == [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
