@@ -20,9 +20,10 @@ from pathlib import Path
 
 import torch
 from losses_clock import Typical, in_turns, ratio, typical
+from losses_labels import label_share
 from losses_memory import peak
 from losses_scenes import Case, cases_of, one_pass, two_products
-from losses_table import WIDTHS, Row, label_work, line
+from losses_table import WIDTHS, Row, label_line, line
 
 from mlcl.losses import LOSSES
 
@@ -37,6 +38,8 @@ SMALL, SMALL_SECONDS = 128, 0.3
 SMALL_COLUMNS = ("loss", "B", "L", "ms", "dense ms", "/ dense", "target", "met")
 LARGE_COLUMNS = ("loss", "B", "L", "MiB", "target", "met")
 LARGE_DIM, LARGE_LABELS = 128, 80
+MOST_LABELS = 8_692
+LABEL_LOSSES = ("any", "simdis", "mulsupcon")
 SLOW_ROWS = 65_536
 SLOW_LOSSES = ["supcon", "simdis"]
 """The losses tried from SLOW_ROWS on, where one pass takes about a minute; --losses tries others."""
@@ -52,7 +55,7 @@ def main() -> int:
 
     cases = [case for size in a.sizes for case in cases_of(names, size, a.labels, a.dim)]
     full = printed("Time and memory", WIDTHS, cases, lambda case: full_row(case, a.seconds, a.patience))
-    print_lines("Label work at L=8,692: time above that of supcon, over the loss's", label_work(full))
+    print_lines("Label work, of the loss's time", label_lines(full))
 
     cases = cases_of(names, SMALL, [LARGE_LABELS], a.dim)
     small = printed("Small batches", SMALL_COLUMNS, cases, small_row)
@@ -80,6 +83,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="every figure, there too")
     parser.set_defaults(**(QUICK if "--quick" in sys.argv else FULL))
     return parser.parse_args()
+
+
+def label_lines(rows: Sequence[Row]) -> list[str]:
+    """The label work of the measured cases with the most labels."""
+    wide = [row.case for row in rows if row.case.labels == MOST_LABELS and row.case.rows >= 2_048]
+    multi_label = [case for case in wide if case.kind == "multi_label" and case.loss in LABEL_LOSSES]
+    return [label_line(case, label_share(case)) for case in multi_label]
 
 
 def full_row(case: Case, seconds: float, patience: float) -> Row:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from losses_clock import Typical
@@ -21,6 +20,8 @@ WIDE_TARGETS = dict.fromkeys(("any", "simdis", "jaccard"), 2.0)
 """The same at 1,000 labels."""
 NOT_SLOWER = 1.05
 """The most of the dense path's time at 128 rows: equal, and five per cent for the noise of short times."""
+LABEL_TARGET = 0.1
+"""The most of a loss's time that may go into labels, at 8,692 of them."""
 MEMORY_TARGETS = {4_096: 60.0, 65_536: 512.0}
 """MiB by rows."""
 WIDTHS = {
@@ -91,23 +92,10 @@ def line(cells: Mapping[str, str], columns: Iterable[str]) -> str:
     return "".join(padded)
 
 
-def label_work(rows: Sequence[Row]) -> list[str]:
-    """The share of each loss's time, as a multiple of the limit, that SupCon with as many classes has not.
-
-    It is an upper bound: the products of label sets with embeddings, which SupCon has not either, are in it.
-    """
-    ratios = {
-        (row.case.rows, row.case.name): row.figures["/ limit"].median
-        for row in rows
-        if row.case.labels == 8_692 and "/ limit" in row.figures
-    }
-    lines = []
-    for (size, name), ours in ratios.items():
-        base = ratios.get((size, "supcon"), math.nan)
-        if size >= 2_048 and name in ("any", "simdis", "mulsupcon") and not math.isnan(base):
-            share = 1 - base / ours
-            lines.append(f"{name} at B={size:,}: {share:.0%}, target < 10%: {'yes' if share < 0.1 else 'NO'}")
-    return lines
+def label_line(case: Case, share: Typical) -> str:
+    """The share of a case's time that is label work, beside its target."""
+    verdict = "yes" if share.median < LABEL_TARGET else "NO"
+    return f"{case}: {share.median:.1%}, target < {LABEL_TARGET:.0%}: {verdict}"
 
 
 def _text(column: str, figure: Typical) -> str:

@@ -90,7 +90,8 @@ def positive_weights(
 ) -> Tensor:
     """The weights W (B, B) of a batch, float64, for inspection: row i is what anchor i pulls on.
 
-    For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised.
+    For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised; for
+    msc those without prototypes.
 
     Raises ValueError as the loss would.
     """

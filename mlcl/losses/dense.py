@@ -28,7 +28,7 @@ def anchor_terms(
 
     `z_BD` in float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
     Prototypes are candidates of every anchor; `repulsion` multiplies the exponentials of the rows in the sum.
-    An anchor without weight gets 0 and gives no gradient; a batch of one row gets 0, since A(i) is empty.
+    An anchor without weight gets 0 and gives no gradient; a row without any candidate gets 0.
     Source: MLCL Eq. 1, Similarity-Dissimilarity Eq. 3, kNN-MLTC Eq. 2.
     """
     w_NB, rows = weighting.weights, len(z_BD)

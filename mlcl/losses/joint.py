@@ -5,6 +5,7 @@ Shapes: N rows of this process, D embedding, P losses, T distinct temperatures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 import torch
@@ -24,13 +25,15 @@ def joint_loss(
 ) -> tuple[Tensor, list[Tensor]]:
     """sum_p weight_p L_p, a scalar with gradient, and the L_p without: what the losses give one by one.
 
-    One pass over the pairs for all of them; rows of other processes are gathered once. `weights` are not
-    negative. Raises ValueError for losses that cannot share (`sharing_key`), and what a loss raises.
+    One pass over the pairs for all of them; rows of other processes are gathered once. Raises ValueError for
+    losses that cannot share (`sharing_key`), for a negative weight, and what a loss raises.
     """
     keys = {sharing_key(loss) for loss in losses}
     if len(keys) != 1 or None in keys:
         names = ", ".join(loss.spec.name for loss in losses)
         raise ValueError(f"these losses cannot share a softmax: {names}")
+    if not all(0 <= weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
     for loss, given in zip(losses, labels, strict=True):
         loss.check(embeddings_ND, given, sample_ids)
     with torch.autocast(embeddings_ND.device.type, enabled=False):

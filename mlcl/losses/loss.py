@@ -34,7 +34,7 @@ SMALL = 256
 
 
 class ContrastiveLoss(nn.Module):
-    """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W from the labels by the rule of `spec`.
+    """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W by the rule of `spec`.
 
     Reductions: `mean` over all anchors, those without a positive counting 0; `mean_valid` over the anchors
     with one; `sum`; `none`, the terms (N,). With `gather` and several processes, candidates and anchors are
@@ -42,9 +42,9 @@ class ContrastiveLoss(nn.Module):
     processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms, as
     they are). All processes must then scale their values alike. `normalize` scales rows to unit length first.
 
-    The `tiled` engine needs O(B D) memory and computes the gradient in the forward; it cannot be
-    differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but dense for
-    `none`, and takes small batches of one process as a matrix.
+    The `tiled` engine needs O(B D) memory and computes the gradient in the forward, so that its gradient has
+    no graph to differentiate again. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but
+    dense for `none`, and takes small batches of one process as a matrix.
 
     `prototypes` (labels, dimension) gives msc its learned prototypes, a parameter of random unit rows.
 
@@ -221,7 +221,7 @@ class ContrastiveLoss(nn.Module):
             return total
         if self.reduction == "mean":
             return total / max(len(batch.embeddings), 1)
-        valid = (weighting.positives > 0).sum()
+        valid = weighting.valid.sum()
         if batch.ranks.size > 1:
             valid = sum_over_ranks(valid, self.group)
         return total / valid.clamp(min=1)

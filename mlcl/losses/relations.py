@@ -45,7 +45,10 @@ class LabelCounts:
 
 
 def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
-    """The counts of label rows, or dense multi-hot matrices, against candidates (default: themselves)."""
+    """The counts of label rows, or dense multi-hot matrices, against candidates (default: themselves).
+
+    In float64. Raises ValueError for rows of different widths.
+    """
     y_NL = _dense(anchors)
     y_BL = y_NL if candidates is None else _dense(candidates)
     if y_NL.ndim != 2 or y_BL.ndim != 2 or y_NL.shape[1] != y_BL.shape[1]:

@@ -50,7 +50,7 @@ class Softmax:
     ) -> Tensor:
         """sum_t ratio_t (R_i p_ij + R_j p_ji) of a tile, the derivative by u, in a buffer that is used again.
 
-        `offset_TB` (T, B) are logsumexp_i - log(ratio_t R_i), all that a row has to tell of itself.
+        `offset_TB` (T, columns) are logsumexp_i - log(ratio_t R_i), all that a row has to tell of itself.
         `moment_T` gains `ends` times sum_ij pull_ij u_ij of each temperature. `u_IJ` may be overwritten,
         where neither several temperatures nor moments nor distances need it.
         """

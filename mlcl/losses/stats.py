@@ -28,6 +28,7 @@ class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
     They are means over at most SAMPLE own anchors against all candidates, which bounds their cost.
+    Positives are rows, not prototypes, and W is hicone's where no pair is raised.
     `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
     """
 
@@ -64,13 +65,13 @@ class LossStats:
 
     @property
     def alignment(self) -> float:
-        """The mean |z_i - z_p|^2 of positive pairs of unit rows, weighed by W. Wang and Isola 2020, Eq. 1."""
+        """The mean |z_i - z_p|^2 of positive pairs of unit rows, by W. Wang and Isola 2020, section 4.1."""
         total = float(self._weights.sum())
         return float((self._weights * self._distances).sum()) / total if total else 0.0
 
     @property
     def uniformity(self) -> float:
-        """log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows. Wang and Isola 2020, Eq. 2."""
+        """log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows. Wang and Isola 2020, section 4.1."""
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
         return float((-2 * self._distances)[self._others].exp().mean().log())

@@ -25,6 +25,12 @@ class Weighting:
     constant: Tensor | None = None
     prototypes: Tensor | None = None
 
+    @property
+    def valid(self) -> Tensor:
+        """Whether an anchor has a positive, a row or a prototype, as bool (N,)."""
+        valid_N = self.positives > 0
+        return valid_N if self.prototypes is None else valid_N | (self.prototypes > 0).any(1)
+
 
 def others(anchors: slice, count: int, device: torch.device) -> Tensor:
     """The candidates A(i) of each anchor as a bool (N, B) mask: all rows but i itself."""

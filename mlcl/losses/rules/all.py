@@ -1,6 +1,7 @@
 """ALL: the rows with the same label set. Shapes: B candidates, N anchors."""
 
 import torch
+from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts, equal_sets
 from mlcl.losses.sets import LabelSets
@@ -20,10 +21,11 @@ def all_weights(
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
 
-    def positive(counts: LabelCounts) -> torch.Tensor:
-        return equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
+    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        equal = equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
+        return equal, equal.to(dtype)
 
-    return OverlapRule(positive=positive).dense(sets, anchors, dtype)
+    return OverlapRule(judge).dense(sets, anchors, dtype)
 
 
 def all_closed(

@@ -1,7 +1,7 @@
 """ANY: the rows that share a label."""
 
 from mlcl.losses.spec import overlap_spec
-from mlcl.losses.weights.overlap import OverlapRule
+from mlcl.losses.weights.overlap import OverlapRule, sharing
 
 
 def any_rule() -> OverlapRule:
@@ -9,7 +9,7 @@ def any_rule() -> OverlapRule:
 
     A row without labels has no positives. Source: Similarity-Dissimilarity, Eq. 2 and 3.
     """
-    return OverlapRule(symmetric=True)
+    return OverlapRule(sharing, symmetric=True)
 
 
 ANY = overlap_spec("any", "multi_label", "Similarity-Dissimilarity, Eq. 2 and 3", any_rule)

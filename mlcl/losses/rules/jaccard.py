@@ -16,16 +16,13 @@ def jaccard_rule(*, threshold: float = 0.5, strict: bool = True) -> OverlapRule:
     Source: MLCL section 3.4, Jaccard similarity and L_gl.
     """
 
-    def positive(counts: LabelCounts) -> Tensor:
-        s = jaccard_similarity(counts)
-        return s > threshold if strict else s >= threshold
+    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        # In float64, where a ratio such as 1/3 compares with a threshold as it does in Python.
+        s = ratio(counts.shared.double(), counts.union.double())
+        positive = s > threshold if strict else s >= threshold
+        return positive, s * positive
 
-    return OverlapRule(factor=jaccard_similarity, positive=positive, symmetric=True)
-
-
-def jaccard_similarity(counts: LabelCounts) -> Tensor:
-    """s (N, B) in float64, in which a ratio such as 1/3 compares with a threshold as it does in Python."""
-    return ratio(counts.shared.double(), counts.union.double())
+    return OverlapRule(judge, symmetric=True)
 
 
 JACCARD = overlap_spec(

@@ -2,8 +2,11 @@
 
 from typing import Literal
 
-from mlcl.losses.rules.jaccard import jaccard_similarity
+from torch import Tensor
+
+from mlcl.losses.relations import LabelCounts
 from mlcl.losses.spec import choice, overlap_spec
+from mlcl.losses.weighting import ratio
 from mlcl.losses.weights.overlap import Normalizer, OverlapRule
 
 NORMALIZERS: dict[str, Normalizer] = {"candidates": "candidates", "similarities": "factors"}
@@ -14,9 +17,14 @@ def jscl_rule(*, normalizer: Literal["candidates", "similarities"] = "candidates
 
     `normalizer="similarities"` divides by sum_p J_ip, so that an anchor's weights add up to 1 (the base loss
     of Audibert et al. 2024). On the logits of a classifier in place of an embedding this is JSPCL.
-    Source: CL-MTC (Lin et al. 2023), JSCL, by its equation; the published code divides by J instead.
+    Source: CL-MTC (Lin et al. 2023), JSCL, by its equation. The published code has J in the
+    softmax's sum instead, with every row positive, which repels similar rows.
     """
-    return OverlapRule(factor=jaccard_similarity, normalizer=NORMALIZERS[normalizer], symmetric=True)
+
+    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        return counts.shared > 0, ratio(counts.shared, counts.union)
+
+    return OverlapRule(judge, normalizer=NORMALIZERS[normalizer], symmetric=True)
 
 
 JSCL = overlap_spec(

@@ -14,10 +14,10 @@ def knn_rule(*, dynamic: bool = True) -> OverlapRule:
     The similarity is minus the Euclidean distance. Source: kNN-MLTC Eq. 2 and 3.
     """
 
-    def shared(counts: LabelCounts) -> Tensor:
-        return counts.shared if dynamic else counts.shared.clamp(max=1)
+    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        return counts.shared > 0, counts.shared if dynamic else counts.shared.clamp(max=1)
 
-    return OverlapRule(factor=shared, normalizer="factors", symmetric=True)
+    return OverlapRule(judge, normalizer="factors", symmetric=True)
 
 
 KNN = overlap_spec(

@@ -23,9 +23,9 @@ def msc_weights(
 ) -> Weighting:
     """W_ip = alpha / (|y_i| |y_i or y_p|) sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for prototype l.
 
-    N_il = [prototypes] + alpha sum_{p != i, l in y_p} 1 / |y_i or y_p|, so that the weights of an anchor with
-    labels add up to 1. Prototypes are candidates of every anchor; `beta` multiplies the exponentials of rows,
-    not of prototypes, in the softmax's sum and nowhere else.
+    N_il = [prototypes] + alpha sum_{p != i, l in y_p} 1 / |y_i or y_p|, so that with prototypes the weights
+    of an anchor that has labels add up to 1. Prototypes are candidates of every anchor; `beta` multiplies the
+    exponentials of rows, not of prototypes, in the softmax's sum and nowhere else.
     Source: MSC (Audibert et al. 2024), in the form that its published code has.
     """
     assert sets.rows is not None

@@ -28,7 +28,7 @@ def mulsupcon_weights(
 
     - `paper`: c_i = B / sum_j |y_j|. Labels that no other row has count in the divisor, as printed.
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).
-    - `per_sample`: c_i = 1 / |y_i|: every anchor weighs the same, rows without labels included.
+    - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels, those that nobody else has counting 0.
 
     Source: Similarity-Dissimilarity, Eq. 5-7 (MulSupCon, Zhang and Wu 2024).
     """

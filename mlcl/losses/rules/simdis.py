@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts, Penalty, dissimilarity_factor, similarity_factor
 from mlcl.losses.spec import Interval, Option, choice, overlap_spec
-from mlcl.losses.weights.overlap import OverlapRule
+from mlcl.losses.weights.overlap import OverlapRule, sharing
 
 
 def simdis_rule(
@@ -27,8 +27,9 @@ def simdis_rule(
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """
 
-    def factor(counts: LabelCounts) -> Tensor:
-        return similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate)
+    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        factor = similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate)
+        return counts.shared > 0, factor
 
     def log_factor(counts: LabelCounts) -> Tensor:
         # By hand, since the exponential itself may underflow.
@@ -36,8 +37,8 @@ def simdis_rule(
         return similarity_factor(counts).log() + log_penalty
 
     if form == "printed":
-        return OverlapRule(constant=log_factor)
-    return OverlapRule(factor, normalizer=normalizer)
+        return OverlapRule(sharing, constant=log_factor)
+    return OverlapRule(judge, normalizer=normalizer)
 
 
 def _conflict(options: Mapping[str, Any]) -> None:

@@ -27,6 +27,9 @@ class Constrained(PairWeights):
         detach: bool,
     ) -> None:
         self.groups = groups_HB
+        # A row in no group gets one that nobody else has.
+        nobody_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
+        self.keys = torch.where(groups_HB < 0, nobody_B, groups_HB)
         self.shares = shares
         self.own = own
         self.ranks = ranks
@@ -35,7 +38,7 @@ class Constrained(PairWeights):
         self.count = torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in groups_HB])
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,), the rows of the coarsest level."""
+        """|P(i)| (N,), the rows of the coarsest level that has a weight."""
         share_H1 = torch.tensor(self.shares, device=self.count.device)[:, None]
         return (self.count[:, : self.own] * (share_H1 > 0)).amax(0)
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mlcl.losses import tiling
-from mlcl.losses.paths import same_group
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.constraint import Constrained
@@ -20,11 +19,25 @@ from mlcl.losses.weights.constraint import Constrained
 
 @dataclass(frozen=True)
 class _Tile:
-    """Row numbers of a tile, and at how many levels each of its pairs is positive (I, J)."""
+    """Row numbers of a tile, and at how many levels each of its pairs is positive (I, J).
+
+    `mirrored`: the columns are own anchors too, whose pairs with the rows are in no other tile.
+    """
 
     rows: Tensor
     cols: Tensor
     depth: Tensor
+    mirrored: bool
+
+    def logits(self, z_BD: Tensor, tau: float) -> Tensor:
+        """s / tau (I, J)."""
+        return (z_BD[self.rows] / tau) @ z_BD[self.cols].T
+
+    def losses(self, logit_IJ: Tensor, lse_B: Tensor) -> Iterator[tuple[Tensor, int, Tensor]]:
+        """For each end of the pairs that holds own anchors: these, the axis of the other end, and l."""
+        yield self.rows, 1, lse_B[self.rows, None] - logit_IJ
+        if self.mirrored:
+            yield self.cols, 0, lse_B[self.cols] - logit_IJ
 
 
 class ConstrainedPairs(Constrained):
@@ -58,32 +71,37 @@ class ConstrainedPairs(Constrained):
         return raised
 
     def tiles(self) -> Iterator[_Tile]:
-        """Tiles of own rows with all rows, both sorted by coarse group, where the groups meet."""
+        """Tiles of own rows with all rows, in runs of rows sorted by coarse group, where the groups meet."""
         coarse_B = self.groups[0]
         order_B = coarse_B.argsort(stable=True)
         order_B = order_B[int((coarse_B < 0).sum()) :]
-        all_runs = _runs(order_B, coarse_B)
-        for rows, (low, high) in _runs(order_B[order_B < self.own], coarse_B):
-            for cols, (first, last) in all_runs:
+        own_runs = _runs(order_B[order_B < self.own], coarse_B)
+        other_runs = _runs(order_B[order_B >= self.own], coarse_B)
+        for number, (rows, (low, high)) in enumerate(own_runs):
+            for cols, (first, last) in own_runs[number:] + other_runs:
                 if first <= high and low <= last:
-                    yield _Tile(rows, cols, self._depth(rows, cols))
+                    depth_IJ = self._depth(rows, cols)
+                    itself = cols is rows
+                    if itself:
+                        depth_IJ.fill_diagonal_(0)
+                    yield _Tile(rows, cols, depth_IJ, not itself and int(cols[0]) < self.own)
 
     def _depth(self, rows: Tensor, cols: Tensor) -> Tensor:
         """Levels that pairs share, as int8 (I, J): levels are nested, so that those are the coarsest."""
-        depth_IJ = same_group(self.groups[0], rows, cols).to(torch.int8)
-        for group_B in self.groups[1:]:
-            depth_IJ += same_group(group_B, rows, cols)
-        return depth_IJ.masked_fill_(rows[:, None] == cols, 0)
+        depth_IJ = torch.zeros(len(rows), len(cols), dtype=torch.int8, device=rows.device)
+        for key_B in self.keys:
+            depth_IJ += key_B[rows, None] == key_B[cols]
+        return depth_IJ
 
     def _largest(self, z_BD: Tensor, lse_B: Tensor, tau: float) -> Tensor:
         """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
         loss_HN = z_BD.new_full((len(self.groups), self.own), -torch.inf)
         for tile in self.tiles():
-            loss_IJ = lse_B[tile.rows, None] - (z_BD[tile.rows] / tau) @ z_BD[tile.cols].T
-            # From coarse to fine ever fewer pairs are left.
-            for level, loss_N in enumerate(loss_HN):
-                loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
-                loss_N[tile.rows] = torch.maximum(loss_N[tile.rows], loss_IJ.amax(1))
+            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, tau), lse_B):
+                # From coarse to fine ever fewer pairs are left.
+                for level, loss_N in enumerate(loss_HN):
+                    loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
+                    loss_N[anchors] = torch.maximum(loss_N[anchors], loss_IJ.amax(axis))
         return loss_HN.T.contiguous()
 
     def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, tau: float) -> int:
@@ -92,9 +110,9 @@ class ConstrainedPairs(Constrained):
         if anchor < self.own:
             row_1 = torch.tensor([anchor], device=z_BD.device)
             everyone = torch.arange(len(z_BD), device=z_BD.device)
-            loss_B = (lse_B[anchor] - z_BD @ (z_BD[anchor] / tau)).masked_fill(
-                self._depth(row_1, everyone)[0] <= level, -torch.inf
-            )
+            others_B = (self._depth(row_1, everyone)[0] > level) & (everyone != anchor)
+            loss_B = lse_B[anchor] - z_BD @ (z_BD[anchor] / tau)
+            loss_B.masked_fill_(~others_B, -torch.inf)
             chosen_N1[anchor] = self.ranks.global_rows(loss_B.argmax())
         return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
 
@@ -158,9 +176,9 @@ class _RaisedPairs(PairWeights):
         own = len(self.row_sums)
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():
-            loss_IJ = self._lse_B[tile.rows, None] - (z_BD[tile.rows] / self._tau) @ z_BD[tile.cols].T
-            for level, kept_N in enumerate(kept_HN):
-                kept_N[tile.rows] += self._kept(loss_IJ, tile, level).sum(1)
+            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, self._tau), self._lse_B):
+                for level, kept_N in enumerate(kept_HN):
+                    kept_N[anchors] += self._kept(loss_IJ, tile, level).sum(axis)
         each_HN = self._each_HB[:, :own]
         self.row_sums += (each_HN * kept_HN).sum(0)
         return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
@@ -175,9 +193,10 @@ class _RaisedPairs(PairWeights):
         own = len(self.row_sums)
         sum_ND = z_BD.new_zeros(own, z_BD.shape[1])
         for tile in self._levels.tiles():
-            logit_IJ = (z_BD[tile.rows] / self._tau) @ z_BD[tile.cols].T
-            weight_IJ = self._weights(tile, logit_IJ)
+            weight_IJ = self._weights(tile, tile.logits(z_BD, self._tau))
             sum_ND.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
+            if tile.mirrored:
+                sum_ND.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
         for anchor, partner, mass in self._pairs:
             for one, other in ((anchor, partner), (partner, anchor)):
                 if one < own:

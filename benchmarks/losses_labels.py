@@ -1,0 +1,57 @@
+"""How much of a pass goes into labels: telling sets apart, and counting what pairs of them share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from losses_clock import Typical, ratio
+from losses_scenes import Case, one_pass
+
+from mlcl.losses.sets import LabelSets
+
+WORK = ("distinct", "repeated", "shared", "equal_to", "take", "of_rows")
+"""The methods in which labels are read; the products with embeddings are elsewhere."""
+
+
+def label_share(case: Case, rounds: int = 9) -> Typical:
+    """The share of processor time that passes spend in WORK."""
+    run = one_pass("ours", case)
+    inside, whole = [], []
+    for _ in range(rounds):
+        with _watched() as spent:
+            began = time.process_time()
+            run()
+            whole.append(time.process_time() - began)
+        inside.append(spent[0])
+    return ratio(inside, whole)
+
+
+@contextmanager
+def _watched() -> Iterator[list[float]]:
+    """Adds up the time in WORK, where it is not called by itself."""
+    spent, depth = [0.0], [0]
+    originals = {name: vars(LabelSets)[name] for name in WORK}
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            began = time.process_time()
+            depth[0] += 1
+            try:
+                return function(*arguments)
+            finally:
+                depth[0] -= 1
+                spent[0] += 0.0 if depth[0] else time.process_time() - began
+
+        return call
+
+    for name, original in originals.items():
+        static = isinstance(original, classmethod)
+        setattr(LabelSets, name, classmethod(timed(original.__func__)) if static else timed(original))
+    try:
+        yield spent
+    finally:
+        for name, original in originals.items():
+            setattr(LabelSets, name, original)
