@@ -12,8 +12,8 @@ from mlcl.losses.spec import Similarity
 
 EXCLUDED = -1e30
 """Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
-CLOSE = 0.01
-"""Share of |a|^2 + |b|^2 below which |a - b|^2 is taken from a - b, since the product form cancels."""
+CLOSE = 0.02
+"""Share of |a|^2 up to which |a - b|^2 is taken from a - b, since the product form cancels."""
 _BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
 
 
@@ -34,20 +34,21 @@ class Similarities:
         self.prototypes = prototypes
         self.rows = len(z_BD) - prototypes
         self._square_B = (self.z * self._scaled).sum(1)
-        self._buffer = z_BD.new_empty(tiling.entries(len(z_BD)))
+        self._buffer = z_BD.new_empty(tiling.entries(len(z_BD), z_BD.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
         """u (I, J); EXCLUDED where a row meets itself."""
         shape = rows.stop - rows.start, cols.stop - cols.start
         u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
-        torch.mm(self._scaled[rows], self.z[cols].T, out=u_IJ)
         if self.euclidean:
-            self._to_distances(u_IJ, rows, cols)
+            self._distances(u_IJ, rows, cols)
+        else:
+            torch.mm(self._scaled[rows], self.z[cols].T, out=u_IJ)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
         """The tiles of all pairs, see `tiling.tiles`."""
-        return tiling.tiles(self.own, self.rows, self.prototypes)
+        return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
     def bounded(self, ratio: float) -> bool:
         """Whether exp(ratio u) cannot overflow, nor a row of them underflow to 0, in this dtype."""
@@ -55,14 +56,15 @@ class Similarities:
         reach = ratio * (2 * largest**0.5 if self.euclidean else largest)
         return reach < (300 if self.z.dtype == torch.float64 else 40)
 
-    def _to_distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
-        """Products to minus distances, in place."""
-        scale_IJ = self._square_B[rows, None] + self._square_B[cols]
-        u_IJ.mul_(-2).add_(scale_IJ)
-        close_IJ = u_IJ < scale_IJ.mul_(CLOSE)
-        if int(close_IJ.sum()) > u_IJ.numel() // 32:
+    def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
+        """-|z_i - z_j| by |z_i|^2 + |z_j|^2 - 2 z_i . z_j, but by the difference where that cancels."""
+        square_I1 = self._square_B[rows, None]
+        torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
+        u_IJ.add_(square_I1)
+        # Close rows are about as long, so that one of them tells the scale.
+        i, j = (u_IJ <= CLOSE * square_I1).nonzero(as_tuple=True)
+        if len(i) > u_IJ.numel() // 32:
             torch.neg(torch.cdist(self.z[rows], self.z[cols], compute_mode=_BY_DIFFERENCE), out=u_IJ)
             return
-        i, j = close_IJ.nonzero(as_tuple=True)
         u_IJ[i, j] = (self.z[rows.start + i] - self.z[cols.start + j]).square().sum(1)
-        u_IJ.clamp_(min=0).sqrt_().neg_()
+        u_IJ.sqrt_().neg_()

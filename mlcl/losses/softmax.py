@@ -31,7 +31,7 @@ class Softmax:
         self._bias = math.log(repulsion)
         self._bounded = similarities.bounded(max(ratios))
         self._moments = moments
-        size = tiling.entries(len(similarities.z))
+        size = tiling.entries(len(similarities.z), similarities.z.device)
         self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
 
     def logsumexp(self) -> Tensor:

@@ -31,9 +31,7 @@ def build_model(job: JobConfig, info: DatasetInfo, vocabulary_size: int | None) 
     """Encoder, heads and classifier. Parts of weight 0 are left out."""
     encoder = build_encoder(job.encoder, vocabulary_size)
     dim = int(encoder.dim)  # type: ignore[arg-type]
-    heads = {
-        name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0
-    }
+    heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
     classifier = None
     weight = job.objective.classifier_weight
     if weight > 0:

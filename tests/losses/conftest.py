@@ -70,6 +70,7 @@ def make_rows(samples=7, views=2, dim=5, width=6, seed=0):
 def small_tiles(monkeypatch):
     """Tiles of four rows, so that a small batch has inner, outer and ragged ones."""
     monkeypatch.setattr(tiling, "TILE", 4)
+    monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from mlcl.losses import LearnedTemperature, build_loss, positive_weights, tiling
 from mlcl.losses.sets import LabelSets
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
@@ -162,7 +163,7 @@ def test_the_gradient_can_be_taken_once(rows):
 def test_tiles_cover_every_pair_once():
     for own, rows, prototypes in [(0, 5, 0), (4, 4, 0), (9, 9, 2), (5, 12, 3), (1, 3, 0)]:
         seen = torch.zeros(own, rows + prototypes, dtype=torch.int64)
-        for part, cols, mirrored in tiling.tiles(own, rows, prototypes):
+        for part, cols, mirrored in tiling.tiles(CPU, own, rows, prototypes):
             seen[part, cols] += 1
             if mirrored:
                 seen[cols, part] += 1

@@ -19,7 +19,7 @@ from mlcl.losses.weighting import Weighting, others, safe_divide
 from mlcl.losses.weights.base import PairWeights, Ranks
 
 KEPT = 1 << 22
-"""Pairs of sets up to which what they share is kept from one pass to the next."""
+"""Numbers K of pairs of sets up to which they are kept from one pass to the next."""
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]
 Judge = Callable[[LabelCounts], tuple[Tensor, Tensor]]
@@ -81,18 +81,19 @@ class OverlapRule:
 
 
 class SetPairs:
-    """The pairs of distinct sets, tile by tile: the `own` first with all. Of few pairs the K are kept."""
+    """K_uv and K_vu of the pairs of distinct sets: the `own` first with all. Few are kept, many made anew."""
 
     def __init__(self, rule: OverlapRule, sets: LabelSets, own: int, dtype: torch.dtype) -> None:
         self.rule, self.own, self.dtype = rule, own, dtype
         self.sets = sets.repeated()
-        self._keep = own * len(sets) <= KEPT
-        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._device = sets.sizes.device
+        self._kept: tuple[Tensor, Tensor] | None = None
 
     def sums(self, rows_U: Tensor) -> Tensor:
         """For each own set, over all rows but one of that set: positives, factors, constants (3, V)."""
-        totals_3V = torch.zeros(3, self.own, dtype=self.dtype, device=rows_U.device)
-        for rows, cols, mirrored in tiles(self.own, len(self.sets)):
+        totals_3V = torch.zeros(3, self.own, dtype=self.dtype, device=self._device)
+        kept = self._space()
+        for rows, cols, mirrored in tiles(self._device, self.own, len(self.sets)):
             there, back = self._parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, there, strict=False):
                 total_V[rows] += part_IJ @ rows_U[cols]
@@ -100,18 +101,38 @@ class SetPairs:
                     total_V[rows] -= part_IJ.diagonal()
             for total_V, part_IJ in zip(totals_3V, back if mirrored else [], strict=False):
                 total_V[cols] += part_IJ.T @ rows_U[rows]
-            if self._keep:
-                self._kept[rows.start, cols.start] = there[1], back[1]
+            if kept is not None:
+                for store_VU, one_IJ, other_IJ in zip(
+                    kept, (there[1], back[1]), (back[1], there[1]), strict=True
+                ):
+                    store_VU[rows, cols] = one_IJ
+                    if mirrored:
+                        store_VU[cols, rows] = other_IJ.T
+        self._kept = kept
         return totals_3V
 
     def factors(self) -> Iterator[tuple[slice, slice, bool, Tensor, Tensor]]:
         """Rows, columns and `mirrored` as in `tiling.tiles`; K_uv and K_vu (I, J), not to be changed."""
-        for rows, cols, mirrored in tiles(self.own, len(self.sets)):
-            kept = self._kept.get((rows.start, cols.start))
-            if kept is None:
+        for rows, cols, mirrored in tiles(self._device, self.own, len(self.sets)):
+            if self._kept is None:
                 there, back = self._parts(rows, cols)
-                kept = there[1], back[1]
-            yield rows, cols, mirrored, *kept
+                yield rows, cols, mirrored, there[1], back[1]
+            else:
+                yield rows, cols, mirrored, self._kept[0][rows, cols], self._kept[1][rows, cols]
+
+    def of_rows(self, place_I: Tensor, place_J: Tensor) -> tuple[Tensor, Tensor] | None:
+        """K_ip and K_pi of rows with these sets (I, J), where they have been kept."""
+        if self._kept is None:
+            return None
+        there_IJ = self._kept[0][place_I[:, None], place_J]
+        return there_IJ, there_IJ if self.rule.symmetric else self._kept[1][place_I[:, None], place_J]
+
+    def _space(self) -> tuple[Tensor, Tensor] | None:
+        shape = self.own, len(self.sets)
+        if (1 if self.rule.symmetric else 2) * shape[0] * shape[1] > KEPT:
+            return None
+        there_VU = torch.empty(shape, dtype=self.dtype, device=self._device)
+        return there_VU, there_VU if self.rule.symmetric else torch.empty_like(there_VU)
 
     def _parts(self, rows: slice, cols: slice) -> tuple[list[Tensor], list[Tensor]]:
         counts = _counts(self.sets, rows, cols, self.dtype)
@@ -170,12 +191,11 @@ class OverlapWeights(PairWeights):
 
     def both(self, rows: slice, cols: slice) -> Tensor:
         """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
-        dtype = self._inverse_B.dtype
-        counts = _counts(self._rows, rows, cols, dtype)
-        there_IJ = back_IJ = self._rule.judge(counts)[1].to(dtype)
-        if not self._rule.symmetric:
-            back_IJ = self._rule.judge(counts.reversed())[1].to(dtype)
-        both_IJ = self._both(there_IJ, back_IJ, self._inverse_B[rows], self._inverse_B[cols])
+        factors = self._pairs.of_rows(self._place_B[rows], self._place_B[cols])
+        if factors is None:
+            counts = _counts(self._rows, rows, cols, self._inverse_B.dtype)
+            factors = self._rule.judge(counts)[1], self._rule.judge(counts.reversed())[1]
+        both_IJ = self._both(*factors, self._inverse_B[rows], self._inverse_B[cols])
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
     def _both(self, there_IJ: Tensor, back_IJ: Tensor, inverse_I: Tensor, inverse_J: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class MscWeights(PairWeights):
         group_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, self._place_B, z_BD[:rows])
         sum_VD = z_BD.new_zeros(self._own_sets, z_BD.shape[1])
         itself_V = z_BD.new_zeros(self._own_sets)
-        for part, cols, mirrored in tiles(self._own_sets, len(self._sets)):
+        for part, cols, mirrored in tiles(z_BD.device, self._own_sets, len(self._sets)):
             both_IJ = self._both(part, cols)
             sum_VD[part].addmm_(both_IJ, group_UD[cols])
             if mirrored:
@@ -96,15 +96,16 @@ class MscWeights(PairWeights):
         total = len(self._sets)
         size_U = self._sets.sizes.to(self._dtype)
         # Sums by label of a tile of sets are (L, I): as large as a tile, unless there are few labels.
-        step = max(1, min(tiling.TILE, tiling.TILE**2 // max(1, self._labels.width)))
+        size = tiling.edge(size_U.device)
+        step = max(1, min(size, size**2 // max(1, self._labels.width)))
         sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
         for top in range(0, total, step):
             part = slice(top, min(top + step, total))
             first, last = self._labels.offsets[[part.start, part.stop]].tolist()
             set_m = self._set_M[first:last]
             label_m = self._labels.columns[first:last]
-            for left in range(0, total, tiling.TILE):
-                cols = slice(left, min(left + tiling.TILE, total))
+            for left in range(0, total, size):
+                cols = slice(left, min(left + size, total))
                 shared_JI = self._sets.shared(cols, part, self._dtype)
                 union_JI = size_U[cols, None] + size_U[part] - shared_JI
                 share_JI = self._rows_U[cols, None] / union_JI.clamp(min=1)

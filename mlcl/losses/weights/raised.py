@@ -122,11 +122,11 @@ class ConstrainedPairs(Constrained):
 
 
 def _runs(order: Tensor, group_B: Tensor) -> list[tuple[Tensor, tuple[int, int]]]:
-    """Rows that are sorted by group in runs of less than a tile, and each run's first and last group.
+    """Rows that are sorted by group in runs of at most a tile, and each run's first and last group.
 
     A group is cut only where it is larger than a run, so that few runs have a group in common.
     """
-    size, lengths, length = max(1, tiling.TILE // 2), [], 0
+    size, lengths, length = tiling.edge(order.device), [], 0
     for count in torch.unique_consecutive(group_B[order], return_counts=True)[1].tolist():
         if length + count > size and length:
             lengths.append(length)
