@@ -75,25 +75,25 @@ def solve(
     softmax = Softmax(similarities, ratios, candidates.repulsion, moments=tau_gradient)
     lse_TN = softmax.logsumexp()
     parts = [
-        replace(part, weights=part.weights.given(z_BD, lse_TN[part.softmax], taus[part.softmax]))
+        replace(part, weights=part.weights.given(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
         for part in parts
     ]
     made = DistancePulls if similarities.euclidean else DotPulls
     pulls: Pulls = made(similarities, parts, [ratios[part.softmax] for part in parts])
-    moment_T = lse_TN.new_zeros(len(taus))
+    entropy_T = lse_TN.new_zeros(len(taus), dtype=torch.float64)
     if gradient or tau_gradient or similarities.euclidean:
-        offset_TB = _offsets(parts, lse_TN, ratios, candidates)
+        told_2TB = _told(parts, lse_TN, ratios, candidates)
         for rows, cols, mirrored in similarities.tiles():
             u_IJ = similarities.tile(rows, cols)
-            # A pair of rows is met from both ends, here or by another process, one with a prototype once.
-            ends = 2 if mirrored or cols.start >= similarities.rows else 1
-            pull_IJ = softmax.pull(u_IJ, offset_TB, rows, cols, moment_T, ends)
+            pull_IJ = softmax.pull(u_IJ, told_2TB, rows, cols, entropy_T, mirrored)
             pulls.add(pull_IJ, u_IJ, rows, cols, mirrored)
+        entropy_T = softmax.entropies(entropy_T, told_2TB)
+    value_P = _values(parts, lse_TN, ratios, pulls.weighted)
     return Solution(
-        _values(parts, lse_TN, ratios, pulls.weighted),
-        pulls.gradient.div_(taus[0]),
-        _tau_gradients(parts, taus, ratios, moment_T, pulls.weighted),
-        pulls.prototype_gradient.div_(taus[0]),
+        _with_constants(parts, value_P).to(z_BD.dtype),
+        pulls.gradient.div_(similarities.scale),
+        _tau_gradients(parts, taus, value_P, entropy_T),
+        pulls.prototype_gradient.div_(similarities.scale),
     )
 
 
@@ -104,38 +104,39 @@ def _nothing(candidates: Candidates, parts: int, taus: int) -> Solution:
     return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
 
 
-def _offsets(
-    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates
-) -> Tensor:
-    """logsumexp_i - log(ratio_t R_i), R the parts' row sums and factors at each temperature (T, B + L).
+def _told(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates) -> Tensor:
+    """What all rows tell of themselves (2, T, B + L): logsumexp_i, and ratio_t R_i.
 
-    Infinite where nothing is pulled by the row itself, as by prototypes.
+    R are the parts' row sums and factors at each temperature; 0 for prototypes, which are no anchors.
     """
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:
         row_sum_TN[part.softmax].add_(part.weights.row_sums, alpha=part.factor * ratios[part.softmax])
-    offset_TB = candidates.ranks.share((lse_TN - row_sum_TN.log()).T).T
-    return F.pad(offset_TB, (0, candidates.prototypes), value=torch.inf)
+    own_N2T = torch.stack([lse_TN, row_sum_TN]).permute(2, 0, 1)
+    return F.pad(candidates.ranks.share(own_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 
 def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], weighted_P: Tensor) -> Tensor:
-    values = []
-    for part, weighted in zip(parts, weighted_P, strict=True):
-        value = torch.dot(part.weights.row_sums, lse_TN[part.softmax]) - ratios[part.softmax] * weighted
-        constant_N = part.weights.constant
-        values.append(value if constant_N is None else value + constant_N.sum())
-    return torch.stack(values)
+    """sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64: little may be left of large terms."""
+    lse_TN = lse_TN.double()
+    return torch.stack(
+        [
+            torch.dot(part.weights.row_sums.double(), lse_TN[part.softmax]) - ratios[part.softmax] * weighted
+            for part, weighted in zip(parts, weighted_P, strict=True)
+        ]
+    )
+
+
+def _with_constants(parts: Sequence[Part], value_P: Tensor) -> Tensor:
+    constants = [0.0 if part.weights.constant is None else part.weights.constant.sum() for part in parts]
+    return torch.stack([value + constant for value, constant in zip(value_P, constants, strict=True)])
 
 
 def _tau_gradients(
-    parts: Sequence[Part],
-    taus: Sequence[float],
-    ratios: Sequence[float],
-    moment_T: Tensor,
-    weighted_P: Tensor,
+    parts: Sequence[Part], taus: Sequence[float], value_P: Tensor, entropy_T: Tensor
 ) -> Tensor:
-    """dL/dtau = -(1/tau) [ sum_i R_i sum_a p_ia s_ia / tau - sum_ip W_ip s_ip / tau ], (T,)."""
-    weighted_T = torch.zeros_like(moment_T)
-    for part, weighted in zip(parts, weighted_P, strict=True):
-        weighted_T[part.softmax] += part.factor * ratios[part.softmax] * weighted
-    return (weighted_T - moment_T / 2) / moment_T.new_tensor(taus)
+    """dL/dtau = -(1/tau) (L - sum_i R_i H(p_i)), (T,): with log p in H no large terms are left to cancel."""
+    value_T = torch.zeros_like(entropy_T)
+    for part, value in zip(parts, value_P, strict=True):
+        value_T[part.softmax] += part.factor * value
+    return (entropy_T - value_T) / entropy_T.new_tensor(taus)

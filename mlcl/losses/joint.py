@@ -16,6 +16,7 @@ from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.tiled import tiled_sum
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def joint_loss(
     losses: Sequence[ContrastiveLoss],
     weights: Sequence[float],
@@ -28,6 +29,11 @@ def joint_loss(
     One pass over the pairs for all of them; rows of other processes are gathered once. Raises ValueError for
     losses that cannot share (`sharing_key`), for a negative weight, and what a loss raises.
     """
+    if not len(losses) == len(weights) == len(labels) > 0:
+        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
+        raise ValueError(
+            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
+        )
     keys = {sharing_key(loss) for loss in losses}
     if len(keys) != 1 or None in keys:
         names = ", ".join(loss.spec.name for loss in losses)

@@ -79,21 +79,31 @@ def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
     if isinstance(labels, LabelRows):
         return LabelSets.of_rows(labels)
     if kind in ("class", "path"):
-        return _at_least_missing(labels)
+        return _at_least_missing(labels, "paths" if kind == "path" else "class labels")
     if kind == "ratings":
         return LabelSets.of_ratings(_ratings(labels))
     return LabelSets.of_rows(_one_hot(labels) if labels.ndim == 1 else _multi_hot(labels))
 
 
-def _at_least_missing(number: Tensor) -> Tensor:
+def _at_least_missing(number: Tensor, what: str = "class labels") -> Tensor:
+    number = number.long()
     if bool((number < -1).any()):
-        raise ValueError(f"class labels must be -1 (missing) or more; found: {int(number.min())}")
+        raise ValueError(f"{what} must be -1 (missing) or more; found: {int(number.min())}")
     return number
+
+
+def known_classes(class_B: Tensor, width: int) -> LabelRows:
+    """Classes of a known number as label rows. Raises ValueError for a class outside."""
+    class_B = _at_least_missing(class_B)
+    if bool((class_B >= width).any()):
+        raise ValueError(f"class labels must be below {width}; found: {int(class_B.max())}")
+    return LabelRows.from_classes(class_B, width)
 
 
 def _one_hot(class_B: Tensor) -> LabelRows:
     """One column for each class that occurs, so that the width does not follow the largest index."""
-    known_B = _at_least_missing(class_B) >= 0
+    class_B = _at_least_missing(class_B)
+    known_B = class_B >= 0
     present_L, place = torch.unique(class_B[known_B], return_inverse=True)
     number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, place)
     return LabelRows.from_classes(number_B, len(present_L))
@@ -119,7 +129,7 @@ def check_views(labels: RuleLabels, sample_B: Tensor) -> None:
     if isinstance(labels, LabelSets):
         same_B = labels.equal_to(first_B)
     else:
-        same_B = (labels == labels[first_B]).reshape(len(labels), -1).all(1)
+        same_B = (labels == labels[first_B]).view(len(labels), labels[0].numel() if len(labels) else 1).all(1)
     if not bool(same_B.all()):
         row = int((~same_B).nonzero()[0])
         raise ValueError(f"rows of sample {int(sample_B[row])} have different labels (row {row} among them)")

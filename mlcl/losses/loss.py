@@ -6,6 +6,7 @@ Shapes: N rows of this process (its anchors), B rows of all (the candidates), D 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,7 +17,7 @@ from mlcl.losses.batch import Batch, own_batch, whole_batch
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
 from mlcl.losses.gather import Group, sum_over_ranks, world
-from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to_rule
+from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, known_classes, to_rule
 from mlcl.losses.pulls import Part
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.small import small_sum
@@ -88,6 +89,8 @@ class ContrastiveLoss(nn.Module):
             return None
         if not self.spec.prototypes:
             raise ValueError(f"{self.spec.name} has no prototypes; found: {shape}; allowed: None")
+        if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
+            raise ValueError(f"prototypes must be (labels, dimension); found: {shape}")
         return nn.Parameter(F.normalize(torch.randn(shape), dim=1))
 
     @property
@@ -95,6 +98,7 @@ class ContrastiveLoss(nn.Module):
         """What the last call saw; computed when it is read. None before the first call."""
         return self._stats
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(
         self, embeddings_ND: Tensor, labels: Labels | None = None, sample_ids: Tensor | None = None
     ) -> Tensor:
@@ -116,6 +120,10 @@ class ContrastiveLoss(nn.Module):
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
             candidates = self.candidates(batch, prototype_LD)
             return tiled_sum(z_ND, tau_1, candidates, [self.part(batch)], prototype_LD)[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The last batch stays here: a loss is sent to workers as it was built.
+        return {**self.__dict__, "_stats": None}
 
     @property
     def tiled(self) -> bool:
@@ -173,6 +181,9 @@ class ContrastiveLoss(nn.Module):
         return Part(weights, weight, self._reduction_factor(weights, batch), softmax)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
+        if self.prototypes is not None and isinstance(batch.labels, Tensor) and batch.labels.ndim == 1:
+            # By class, not by rank among those that occur: prototypes stay with their class.
+            batch = replace(batch, labels=known_classes(batch.labels, len(self.prototypes)))
         labels = rule_labels(self.spec, batch)
         if self.prototypes is None or not isinstance(labels, LabelSets) or labels.rows is None:
             return labels

@@ -22,18 +22,20 @@ class Similarities:
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
     cancels. The first `own` rows are anchors, the last `prototypes` no rows but further candidates. `z` are
-    the rows to multiply a pull on u with; what it gives is to be divided by `tau`.
+    the given rows over `scale`, so that u_ij = z_i . z_j or -|z_i - z_j| and rounds like u_ji. `close` are
+    the pairs of the last tile whose distance was taken from their difference.
     """
 
     def __init__(self, z_BD: Tensor, own: int, kind: Similarity, tau: float, prototypes: int = 0) -> None:
         self.euclidean = kind == "euclidean"
-        self.tau = tau
-        self._scaled = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / tau
-        self.z = self._scaled if self.euclidean else z_BD
+        self.scale = tau if self.euclidean else tau**0.5
+        self.z = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
+        self._given_BD = z_BD
         self.own = own
         self.prototypes = prototypes
         self.rows = len(z_BD) - prototypes
-        self._square_B = (self.z * self._scaled).sum(1)
+        self._square_B = self.z.square().sum(1)
+        self.close: tuple[Tensor, ...] = ()
         self._buffer = z_BD.new_empty(tiling.entries(len(z_BD), z_BD.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
@@ -43,18 +45,17 @@ class Similarities:
         if self.euclidean:
             self._distances(u_IJ, rows, cols)
         else:
-            torch.mm(self._scaled[rows], self.z[cols].T, out=u_IJ)
+            torch.mm(self.z[rows], self.z[cols].T, out=u_IJ)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
         """The tiles of all pairs, see `tiling.tiles`."""
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
-    def bounded(self, ratio: float) -> bool:
-        """Whether exp(ratio u) cannot overflow, nor a row of them underflow to 0, in this dtype."""
+    def reach(self) -> float:
+        """The largest |u| that there can be."""
         largest = float(self._square_B.max())
-        reach = ratio * (2 * largest**0.5 if self.euclidean else largest)
-        return reach < (300 if self.z.dtype == torch.float64 else 40)
+        return 2 * largest**0.5 if self.euclidean else largest
 
     def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
         """-|z_i - z_j| by |z_i|^2 + |z_j|^2 - 2 z_i . z_j, but by the difference where that cancels."""
@@ -62,9 +63,14 @@ class Similarities:
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)
         # Close rows are about as long, so that one of them tells the scale.
-        i, j = (u_IJ <= CLOSE * square_I1).nonzero(as_tuple=True)
+        i, j = self.close = (u_IJ <= CLOSE * square_I1).nonzero(as_tuple=True)
         if len(i) > u_IJ.numel() // 32:
-            torch.neg(torch.cdist(self.z[rows], self.z[cols], compute_mode=_BY_DIFFERENCE), out=u_IJ)
+            exact_IJ = torch.cdist(self._given_BD[rows], self._given_BD[cols], compute_mode=_BY_DIFFERENCE)
+            torch.mul(exact_IJ, -1 / self.scale, out=u_IJ)
             return
-        u_IJ[i, j] = (self.z[rows.start + i] - self.z[cols.start + j]).square().sum(1)
+        u_IJ[i, j] = self.difference(rows.start + i, cols.start + j).square().sum(1)
         u_IJ.sqrt_().neg_()
+
+    def difference(self, i: Tensor, j: Tensor) -> Tensor:
+        """(z_i - z_j) / scale of given pairs (X, D), before the mean has cost it digits."""
+        return (self._given_BD[i] - self._given_BD[j]) / self.scale

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mlcl.losses.similarities import EXCLUDED
+from mlcl.losses.tiled import refuse_second_derivative
 from mlcl.losses.weighting import Weighting
 
 
@@ -20,8 +20,8 @@ class _Small(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
-        s_BB = (z_BD @ z_BD.T).fill_diagonal_(EXCLUDED)
-        logit_BB = s_BB / tau
+        s_BB = z_BD @ z_BD.T
+        logit_BB = (s_BB / tau).fill_diagonal_(EXCLUDED)
         lse_B1 = logit_BB.logsumexp(1, keepdim=True)
         row_sum_B1 = weighting.weights.sum(1, keepdim=True)
         # sum_p W_ip (lse_i - s_ip / tau) in one product; W is 0 wherever s stands for nothing.
@@ -32,8 +32,8 @@ class _Small(torch.autograd.Function):
         return value if weighting.constant is None else value + weighting.constant.sum()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        refuse_second_derivative()
         z_gradient, tau_gradient = ctx.saved_tensors
         return grad * z_gradient, grad * tau_gradient, None
 

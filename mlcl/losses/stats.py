@@ -21,13 +21,15 @@ from mlcl.losses.weighting import Weighting, others
 
 SAMPLE = 512
 """Anchors, the first own ones, that are compared with all rows."""
+PAIRS = 1 << 21
+"""Pairs up to which they are: of a large batch fewer anchors."""
 
 
 @dataclass(frozen=True)
 class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
-    They are means over at most SAMPLE own anchors against all candidates, which bounds their cost.
+    They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs.
     Positives are rows, not prototypes, and W is hicone's where no pair is raised.
     `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
     """
@@ -89,7 +91,7 @@ class LossStats:
 
     @cached_property
     def _part(self) -> slice:
-        return slice(0, min(self.anchors, SAMPLE))
+        return slice(0, min(self.anchors, SAMPLE, max(1, PAIRS // max(1, len(self.embeddings)))))
 
     @cached_property
     def _own(self) -> Tensor:

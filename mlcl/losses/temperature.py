@@ -61,8 +61,8 @@ class ScheduledTemperature(Temperature):
         self.register_buffer("tau", torch.tensor(self.start, dtype=torch.float64))
 
     def value(self) -> Tensor:
-        """The temperature at the progress told last."""
-        return self.tau
+        """The temperature at the progress told last; a copy, since a graph may outlive it."""
+        return self.tau.clone()
 
     def set_progress(self, fraction: float) -> None:
         """Moves to this share of the training; beyond 0..1 the ends hold."""

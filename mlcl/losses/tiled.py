@@ -10,10 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mlcl.losses.engine import Candidates, solve
 from mlcl.losses.pulls import Part
+
+
+def refuse_second_derivative() -> None:
+    """Raises RuntimeError in a backward that is itself to be differentiated, to which these are constants."""
+    if torch.is_grad_enabled():
+        raise RuntimeError('this engine has no second derivative; build the loss with engine="dense"')
 
 
 class _Solved(torch.autograd.Function):
@@ -43,8 +48,8 @@ class _Solved(torch.autograd.Function):
         return torch.dot(values_P, values_P.new_tensor([part.factor for part in parts])), values_P
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         z_gradient, tau_gradient, prototype_gradient = ctx.saved_tensors
         if prototype_gradient is not None:
             prototype_gradient = grad * prototype_gradient

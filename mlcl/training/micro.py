@@ -43,7 +43,7 @@ class Passes:
     check: Callable[[ObjectiveValue, Batch], None]
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
-        """In micro-batches of at most `size` samples with all their views; in one pass from `share` on.
+        """In micro-batches of about `size` samples' rows, which are neighbours; in one pass from `share` on.
 
         Every rank must pass the same `size`. Raises OutOfMemory where memory ran out while no rank waited
         for another, torch.OutOfMemoryError where it ran out elsewhere.

@@ -151,13 +151,14 @@ class Objective(nn.Module):
             ((name, head),) = heads.items()
             value = head(embedding_RD, labels.get(name), sample_ids_R)
             return head.weight * value, [value]
-        return joint_loss(
+        value, values = joint_loss(
             [head.loss for head in heads.values()],
             [head.weight for head in heads.values()],
             embedding_RD,
             [labels.get(name) for name in heads],
             sample_ids_R,
         )
+        return value, values
 
     def temperatures(self) -> dict[str, float]:
         """Every head's temperature now."""

@@ -88,6 +88,15 @@ def _counting(tile, made):
     return counted
 
 
+def test_weights_and_labels_fit_the_losses():
+    loss, labels = build_loss("supcon"), torch.tensor([0, 0])
+    for losses, weights, given in (([], [], []), ([loss], [1, 2], [labels]), ([loss], [1], [])):
+        with pytest.raises(ValueError, match="as many weights and labels as losses"):
+            joint_loss(losses, weights, torch.eye(2), given)
+    with pytest.raises(ValueError, match=r"weights must be finite and 0 or more; found: \[-1\]"):
+        joint_loss([loss], [-1], torch.eye(2), [labels])
+
+
 def test_what_cannot_share():
     plain = build_loss("supcon")
     for other in (

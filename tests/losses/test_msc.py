@@ -67,7 +67,28 @@ def test_an_anchor_alone_is_drawn_by_its_prototypes(rows):
     assert value.item() == pytest.approx((logits.logsumexp(0) - (logits[0] + logits[1]) / 2).item())
 
 
+def test_prototypes_stay_with_their_class():
+    torch.manual_seed(0)
+    loss = build_loss("msc", prototypes=(10, 4))
+    z, low, high = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([7, 7, 8, 8, 9, 9])
+    assert loss(z, low) != loss(z, high)
+    assert loss(z, low) == loss(z, torch.nn.functional.one_hot(low, 10))
+    with pytest.raises(ValueError, match="class labels must be below 10; found: 10"):
+        loss(z, high + 1)
+
+
+@pytest.mark.parametrize("beta", [1e-30, 1e30])
+def test_any_beta_is_finite(beta, rows):
+    values = []
+    for engine in ("dense", "tiled"):
+        loss = build(rows, engine, {"beta": beta}).float()
+        values.append(loss(rows.z.float(), rows.labels("msc")).item())
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+
+
 def test_prototypes_are_checked(rows):
+    with pytest.raises(ValueError, match=r"prototypes must be \(labels, dimension\); found: \(3,\)"):
+        build_loss("msc", prototypes=(3,))
     with pytest.raises(ValueError, match=r"supcon has no prototypes; found: \(3, 2\)"):
         build_loss("supcon", prototypes=(3, 2))
     with pytest.raises(ValueError, match="prototypes of 9 labels; found: labels of width 6"):

@@ -1,5 +1,8 @@
 """The tiled engine is the dense definition: value, gradient of embeddings and of a learned temperature."""
 
+import math
+import pickle
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -152,12 +155,133 @@ def test_without_gradient_the_value_is_the_same(case, rows):
     assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
-def test_the_gradient_can_be_taken_once(rows):
+@pytest.mark.parametrize("engine", ["tiled", "auto"])
+def test_a_second_derivative_is_refused(engine, rows):
     z = rows.z.clone().requires_grad_()
-    value = build_loss("supcon", engine="tiled")(z, rows.labels("supcon"))
-    (gradient,) = torch.autograd.grad(value, z, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        gradient.sum().backward()
+    value = build_loss("supcon", engine=engine)(z, rows.labels("supcon"))
+    with pytest.raises(RuntimeError, match='no second derivative; build the loss with engine="dense"'):
+        torch.autograd.grad(value, z, create_graph=True)
+    dense = build_loss("supcon", engine="dense")
+    assert torch.autograd.gradgradcheck(lambda z: dense(z, rows.labels("supcon")), (z,))
+
+
+DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl"]
+
+
+def scene(name, length, samples=150, dim=16, clustered=False):
+    """Rows of one length in float32, with labels of every kind; clustered: near their classes' centres."""
+    g = torch.Generator().manual_seed(3)
+    coarse = torch.arange(samples) % 4
+    fine = coarse * 3 + torch.randint(0, 3, (samples,), generator=g)
+    z = torch.randn(samples, dim, generator=g)
+    if clustered:
+        centres = torch.randn(4, dim, generator=g), 0.3 * torch.randn(12, dim, generator=g)
+        z = centres[0][coarse] + centres[1][fine] + 0.05 * z
+    z = torch.nn.functional.normalize(z, dim=1) * length
+    paths, sets = torch.stack([coarse, fine], 1), LabelRows.from_classes(fine, 12)
+    labels = {"supcon": fine, **dict.fromkeys(("himulcon", "hicone", "himulcone"), paths)}
+    return z, labels.get(name, sets)
+
+
+def graded(name, engine, z, labels, tau):
+    z = z.clone().requires_grad_()
+    temperature = LearnedTemperature(tau).to(z.dtype)
+    value = build_loss(name, temperature=temperature, engine=engine)(z, labels)
+    value.backward()
+    return value.detach().double(), z.grad.double(), temperature.log_tau.grad.double()
+
+
+@pytest.mark.parametrize("name", DOT)
+@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize(("length", "tau"), [(1, 0.1), (1, 0.005), (10, 0.1), (28, 0.01), (1000, 0.05)])
+def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau):
+    """The value to the precision that logits of this size have in float32, gradients as the dense ones."""
+    z, labels = scene(name, length, clustered=clustered)
+    tau = float(torch.tensor(tau).log().exp())
+    exact = graded(name, "dense", z.double(), labels, tau)
+    found = graded(name, "tiled", z, labels, tau)
+    precision = 1e-6 * (10 + length**2 / tau)
+    assert abs(found[0] - exact[0]) < precision
+    dense = graded(name, "dense", z, labels, tau)
+    for one, reference, truth in zip(found[1:], dense[1:], exact[1:], strict=True):
+        error, allowed = (one - truth).norm(), (reference - truth).norm()
+        assert error <= 5 * allowed + 2e-5 * truth.norm() + 1e-6 * precision
+
+
+def test_own_rows_of_a_set_are_not_lost_beside_it():
+    """K of a set with itself is 1, with the other set exp(-20): the small ones are all that there is."""
+    labels = LabelRows.from_lists([[0], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], 5)
+    z = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    options = {"penalty": "exponential", "rate": 5.0, "normalizer": "factors", "temperature": 0.5}
+    dense, tiled = (
+        build_loss("simdis", reduction="sum", engine=engine, **options)(z, labels).item()
+        for engine in ("dense", "tiled")
+    )
+    assert tiled == pytest.approx(dense, rel=1e-5)
+
+
+@pytest.mark.parametrize("apart", [1e-4, 1e-5, 1e-6])
+def test_near_duplicates_keep_their_gradient(apart):
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(8, 6, generator=g)
+    z = torch.cat([z, z + apart * torch.randn(8, 6, generator=g)])
+    labels = torch.arange(8).repeat(2)
+    exact = graded("knn", "dense", z.double(), labels, 1.0)[1]
+    found = graded("knn", "tiled", z, labels, 1.0)[1]
+    assert (found - exact).norm() < 1e-5 * exact.norm()
+
+
+@pytest.mark.parametrize("name", ["hicone", "himulcone"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_of_equal_pairs_one_is_the_largest(name, dtype, make):
+    """Identical views tie every pair; dense and tiled let the gradient go to the same one."""
+    rows = make(samples=7, views=1)
+    z = rows.z.to(dtype).repeat(2, 1)
+    paths = torch.tensor(rows.paths).repeat(2, 1)
+    dense, tiled = (graded(name, engine, z, paths, 0.3) for engine in ("dense", "tiled"))
+    assert_equal(tiled, dense, 1e-11 if dtype == torch.float64 else 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in ("supcon", "knn", "himulcone") for value in (math.nan, math.inf)]
+    + [("knn", 1e25)],
+)
+def test_what_is_not_finite_is_not_hidden(name, value, make):
+    rows = make(samples=7)
+    z = rows.z.float()
+    z[3] = value
+    value, gradient, _ = graded(name, "tiled", z, rows.labels(name), 0.3)
+    assert not value.isfinite()
+    assert not gradient.isfinite().all()
+
+
+@every_case
+def test_no_rows_at_all(case, make):
+    name, options = case
+    rows = make(samples=2)
+    none = torch.tensor([], dtype=torch.int64)
+    labels = rows.labels(name)
+    labels = labels if labels is None else labels[:0] if torch.is_tensor(labels) else labels.take(none)
+    z = torch.zeros(0, 3, requires_grad=True)
+    value = build_loss(name, engine="tiled", **options)(z, labels, none)
+    value.backward()
+    assert value == 0
+
+
+def test_a_compiled_model_around_the_loss(rows):
+    encoder, loss = torch.nn.Linear(5, 3).double(), build_loss("supcon", engine="tiled")
+    step = torch.compile(lambda x: loss(encoder(x), rows.labels("supcon")), backend="aot_eager")
+    assert step(rows.z).item() == pytest.approx(loss(encoder(rows.z), rows.labels("supcon")).item())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("name", ["supcon", "any", "himulcon"])
+def test_labels_of_any_integer_dtype(name, dtype, rows):
+    classes = torch.tensor(rows.classes).clamp(min=0)
+    labels = classes[:, None] if name == "himulcon" else classes
+    values = [build_loss(name, engine="tiled")(rows.z, y) for y in (labels, labels.to(dtype))]
+    assert values[0] == values[1]
 
 
 def test_tiles_cover_every_pair_once():
@@ -168,6 +292,15 @@ def test_tiles_cover_every_pair_once():
             if mirrored:
                 seen[cols, part] += 1
         assert (seen == 1).all()
+
+
+def test_a_loss_is_sent_as_it_was_built(rows):
+    loss = build_loss("any", engine="tiled")
+    fresh = len(pickle.dumps(loss))
+    loss(rows.z, rows.labels("any"))
+    assert len(pickle.dumps(loss)) == fresh
+    assert pickle.loads(pickle.dumps(loss)).stats is None
+    assert loss.stats is not None
 
 
 def test_rows_that_hash_alike_are_still_told_apart(monkeypatch, rows):

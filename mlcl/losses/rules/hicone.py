@@ -44,10 +44,12 @@ def hicone_terms(
         positive_BB = same_group(groups_HB[level], whole, whole) & other_BB
         if granularity == "pair":
             floor = largest.detach() if detach else largest
-            raised_BB = torch.where(loss_BB >= floor, loss_BB, floor)
+            raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
             term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
-            if bool(positive_BB.any()):
-                largest = torch.maximum(largest, loss_BB[positive_BB].max())
+            # One pair, also of several that are as large: the first, as a gradient has to go somewhere.
+            here = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
+            here = here[here.detach().argmax()]
+            largest = torch.where(here > largest, here, largest)
             continue
         level_B = _mean_over(positive_BB, loss_BB)
         if level_B.sum() >= largest:

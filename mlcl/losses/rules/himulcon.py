@@ -67,7 +67,8 @@ def himulcon_closed(
         # P_l is the group less the next level's group, so that a pair's weights telescope to its level's.
         weight_HB = weight_HB - F.pad(weight_HB[:-1], (0, 0, 1, 0))
     known_BH = (groups_HB >= 0).T
-    first_H = F.pad((groups_HB.amax(1) + 1).clamp(min=0).cumsum(0), (1, 0))
+    groups_H = (groups_HB.amax(1) + 1).clamp(min=0) if len(path_BH) else groups_HB.new_zeros(len(groups_HB))
+    first_H = F.pad(groups_H.cumsum(0), (1, 0))
     column_BH = (groups_HB + first_H[:-1, None]).T
     rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
     incidence = Incidence(rows, weight_HB.T[known_BH], symmetric=not exclusive)

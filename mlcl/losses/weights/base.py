@@ -58,8 +58,8 @@ class PairWeights(ABC):
         """Whether each own anchor has a positive, as bool (N,)."""
         return self.positives() > 0
 
-    def given(self, _z_BD: Tensor, _lse_N: Tensor, _tau: float) -> PairWeights:
-        """The weights for these embeddings, whose own anchors have these logsumexp of s / tau.
+    def given(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: float) -> PairWeights:
+        """The weights for rows of which ratio z_i . z_p are the logits, with these logsumexp of own anchors.
 
         A rule in which the weights depend on the labels alone returns itself.
         """

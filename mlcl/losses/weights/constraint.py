@@ -50,12 +50,12 @@ class Constrained(PairWeights):
 class ConstrainedLevels(Constrained):
     """Levels whose mean loss is below a finer level's take over that level's loss."""
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, tau: float) -> PairWeights:
+    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
         """Each level's loss in closed form, then the share that each level ends up with."""
         levels = [group_weights(group_B, self.own, self.dtype) for group_B in self.groups]
         own_ND = z_BD[: self.own]
         terms = [
-            weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) / (2 * tau)
+            weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) * (ratio / 2)
             for weights in levels
         ]
         # Half of the symmetric product is not each anchor's own term, but the sum over all is the same.

@@ -96,9 +96,10 @@ class SetPairs:
         for rows, cols, mirrored in tiles(self._device, self.own, len(self.sets)):
             there, back = self._parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, there, strict=False):
-                total_V[rows] += part_IJ @ rows_U[cols]
                 if rows == cols:
-                    total_V[rows] -= part_IJ.diagonal()
+                    total_V[rows] += part_IJ.diagonal() * (rows_U[rows] - 1)
+                    part_IJ = part_IJ.clone().fill_diagonal_(0)
+                total_V[rows] += part_IJ @ rows_U[cols]
             for total_V, part_IJ in zip(totals_3V, back if mirrored else [], strict=False):
                 total_V[cols] += part_IJ.T @ rows_U[rows]
             if kept is not None:
@@ -181,13 +182,15 @@ class OverlapWeights(PairWeights):
         itself_V = z_BD.new_zeros(self._pairs.own)
         for rows, cols, mirrored, there_IJ, back_IJ in self._pairs.factors():
             both_IJ = self._both(there_IJ, back_IJ, self._inverse_U[rows], self._inverse_U[cols])
+            if rows == cols:
+                # Apart from the others, of which it may be a multiple that would swallow them.
+                itself_V[rows] = both_IJ.diagonal()
+                both_IJ.fill_diagonal_(0)
             sum_VD[rows].addmm_(both_IJ, group_UD[cols])
             if mirrored:
                 sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
-            if rows == cols:
-                itself_V[rows] = both_IJ.diagonal()
         place_N = self._place_B[: self._own]
-        return sum_VD[place_N].sub_(itself_V[place_N, None] * z_BD[: self._own])
+        return sum_VD[place_N] + itself_V[place_N, None] * (group_UD[place_N] - z_BD[: self._own])
 
     def both(self, rows: slice, cols: slice) -> Tensor:
         """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""

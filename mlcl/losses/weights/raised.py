@@ -29,9 +29,9 @@ class _Tile:
     depth: Tensor
     mirrored: bool
 
-    def logits(self, z_BD: Tensor, tau: float) -> Tensor:
-        """s / tau (I, J)."""
-        return (z_BD[self.rows] / tau) @ z_BD[self.cols].T
+    def logits(self, z_BD: Tensor, ratio: float) -> Tensor:
+        """ratio z_i . z_j (I, J), which rounds like that of j and i."""
+        return (z_BD[self.rows] @ z_BD[self.cols].T).mul_(ratio)
 
     def losses(self, logit_IJ: Tensor, lse_B: Tensor) -> Iterator[tuple[Tensor, int, Tensor]]:
         """For each end of the pairs that holds own anchors: these, the axis of the other end, and l."""
@@ -47,13 +47,14 @@ class ConstrainedPairs(Constrained):
     losses; the weights' row sums; the product.
     """
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, tau: float) -> PairWeights:
+    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
         """The weights once the raised pairs are known: each gives its share to the largest pair."""
         lse_B = self.ranks.share(lse_N)
-        loss_BH = self.ranks.share(self._largest(z_BD, lse_B, tau))
+        loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
         floors, source = _floors(largest_H.tolist())
-        raised = _RaisedPairs(self, lse_B, tau, floors)
+        reach = ratio * float(z_BD.square().sum(1).max())
+        raised = _RaisedPairs(self, lse_B, ratio, floors, reach)
         raised_NH = raised.measure(z_BD)
         if self.detach:
             floor_H = torch.tensor(
@@ -67,7 +68,7 @@ class ConstrainedPairs(Constrained):
                 [mass_H[coarse] for coarse, finer in enumerate(source) if finer == level]
             ).sum()
             anchor = self._first(loss_BH[:, level] == largest_H[level])
-            raised.add_pair(anchor, self._partner(anchor, level, z_BD, lse_B, tau), mass)
+            raised.add_pair(anchor, self._partner(anchor, level, z_BD, lse_B, ratio), mass)
         return raised
 
     def tiles(self) -> Iterator[_Tile]:
@@ -93,25 +94,25 @@ class ConstrainedPairs(Constrained):
             depth_IJ += key_B[rows, None] == key_B[cols]
         return depth_IJ
 
-    def _largest(self, z_BD: Tensor, lse_B: Tensor, tau: float) -> Tensor:
+    def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: float) -> Tensor:
         """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
         loss_HN = z_BD.new_full((len(self.groups), self.own), -torch.inf)
         for tile in self.tiles():
-            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, tau), lse_B):
+            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, ratio), lse_B):
                 # From coarse to fine ever fewer pairs are left.
                 for level, loss_N in enumerate(loss_HN):
                     loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
                     loss_N[anchors] = torch.maximum(loss_N[anchors], loss_IJ.amax(axis))
         return loss_HN.T.contiguous()
 
-    def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, tau: float) -> int:
+    def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, ratio: float) -> int:
         """With which row the anchor has its largest loss at a level; its process decides for all."""
         chosen_N1 = self.groups.new_zeros(self.own, 1)
         if anchor < self.own:
             row_1 = torch.tensor([anchor], device=z_BD.device)
             everyone = torch.arange(len(z_BD), device=z_BD.device)
             others_B = (self._depth(row_1, everyone)[0] > level) & (everyone != anchor)
-            loss_B = lse_B[anchor] - z_BD @ (z_BD[anchor] / tau)
+            loss_B = lse_B[anchor] - z_BD @ z_BD[anchor] * ratio
             loss_B.masked_fill_(~others_B, -torch.inf)
             chosen_N1[anchor] = self.ranks.global_rows(loss_B.argmax())
         return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
@@ -156,13 +157,15 @@ def _floors(largest: list[float]) -> tuple[list[float], list[int | None]]:
 class _RaisedPairs(PairWeights):
     """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to this pair."""
 
-    def __init__(self, levels: ConstrainedPairs, lse_B: Tensor, tau: float, floors: list[float]) -> None:
+    def __init__(
+        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: float, floors: list[float], reach: float
+    ) -> None:
         self._levels = levels
         self._lse_B = lse_B
-        self._tau = tau
+        self._ratio = ratio
         # A pair is met from both of its ends, which round apart: those at the floor must be kept by both.
-        slack = 64 * torch.finfo(levels.dtype).eps
-        self._floors = [floor - slack * (1 + abs(floor)) for floor in floors]
+        slack = 4 * torch.finfo(levels.dtype).eps
+        self._floors = [floor - slack * (reach + abs(floor)) for floor in floors]
         share_H1 = torch.tensor(levels.shares, dtype=levels.dtype, device=lse_B.device)[:, None]
         self._each_HB = safe_divide(share_H1, levels.count.to(levels.dtype))
         self._pairs: list[tuple[int, int, Tensor]] = []
@@ -176,7 +179,7 @@ class _RaisedPairs(PairWeights):
         own = len(self.row_sums)
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():
-            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, self._tau), self._lse_B):
+            for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, self._ratio), self._lse_B):
                 for level, kept_N in enumerate(kept_HN):
                     kept_N[anchors] += self._kept(loss_IJ, tile, level).sum(axis)
         each_HN = self._each_HB[:, :own]
@@ -193,7 +196,7 @@ class _RaisedPairs(PairWeights):
         own = len(self.row_sums)
         sum_ND = z_BD.new_zeros(own, z_BD.shape[1])
         for tile in self._levels.tiles():
-            weight_IJ = self._weights(tile, tile.logits(z_BD, self._tau))
+            weight_IJ = self._weights(tile, tile.logits(z_BD, self._ratio))
             sum_ND.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
             if tile.mirrored:
                 sum_ND.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
