@@ -80,19 +80,18 @@ def solve(
     ]
     made = DistancePulls if similarities.euclidean else DotPulls
     pulls: Pulls = made(similarities, parts, [ratios[part.softmax] for part in parts])
-    entropy_T = lse_TN.new_zeros(len(taus), dtype=torch.float64)
     if gradient or tau_gradient or similarities.euclidean:
-        told_2TB = _told(parts, lse_TN, ratios, candidates)
+        softmax.tell(_told(parts, lse_TN, ratios, candidates))
         for rows, cols, mirrored in similarities.tiles():
             u_IJ = similarities.tile(rows, cols)
-            pull_IJ = softmax.pull(u_IJ, told_2TB, rows, cols, entropy_T, mirrored)
-            pulls.add(pull_IJ, u_IJ, rows, cols, mirrored)
-        entropy_T = softmax.entropies(entropy_T, told_2TB)
+            pulls.add(softmax.pull(u_IJ, rows, cols, mirrored), u_IJ, rows, cols, mirrored)
     value_P = _values(parts, lse_TN, ratios, pulls.weighted)
     return Solution(
         _with_constants(parts, value_P).to(z_BD.dtype),
         pulls.gradient.div_(similarities.scale),
-        _tau_gradients(parts, taus, value_P, entropy_T),
+        _tau_gradients(parts, taus, value_P, softmax.entropies())
+        if tau_gradient
+        else z_BD.new_zeros(len(taus)),
         pulls.prototype_gradient.div_(similarities.scale),
     )
 

@@ -119,6 +119,8 @@ class DistancePulls:
 
     def _move_close(self, force_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """Close pairs by z_i - z_j itself, which `_move` would lose by cancelling; they keep no force."""
+        if not self._similarities.close:
+            return
         for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):
             apart = u_IJ[i, j] != 0
             i, j = i[apart], j[apart]

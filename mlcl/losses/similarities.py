@@ -62,7 +62,11 @@ class Similarities:
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)
-        # Close rows are about as long, so that one of them tells the scale.
+        # Close rows are about as long, so that one of them tells the scale. Most tiles have none.
+        if bool(u_IJ.amin() > CLOSE * square_I1.amax()):
+            self.close = ()
+            u_IJ.sqrt_().neg_()
+            return
         i, j = self.close = (u_IJ <= CLOSE * square_I1).nonzero(as_tuple=True)
         if len(i) > u_IJ.numel() // 32:
             exact_IJ = torch.cdist(self._given_BD[rows], self._given_BD[cols], compute_mode=_BY_DIFFERENCE)

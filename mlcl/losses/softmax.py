@@ -35,6 +35,9 @@ class Softmax:
         self._bounded = reach < (300 if similarities.z.dtype == torch.float64 else 40)
         self._moments = moments
         self._keep = moments or len(ratios) > 1 or similarities.euclidean
+        self._told: list[tuple[Tensor, Tensor]] = []
+        self._factors: list[Tensor] = []
+        self._entropy_T = similarities.z.new_zeros(len(ratios), dtype=torch.float64)
         size = tiling.entries(len(similarities.z), similarities.z.device)
         self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
 
@@ -49,71 +52,73 @@ class Softmax:
                 add(sum_N, self._logit(u_IJ, ratio, cols, keep=len(sum_TN) > 1), rows, cols, mirrored)
         return sum_TN.log_() if self._bounded else sum_TN
 
-    def pull(
-        self, u_IJ: Tensor, told_2TB: Tensor, rows: slice, cols: slice, entropy_T: Tensor, mirrored: bool
-    ) -> Tensor:
+    def tell(self, told_2TB: Tensor) -> None:
+        """Gives logsumexp_i and ratio_t R_i of all rows, which is all that a row has to tell of itself."""
+        lse_TB, sum_TB = told_2TB
+        self._told = list(zip(lse_TB, sum_TB, strict=True))
+        self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
+
+    def pull(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
         """sum_t ratio_t (R_i p_ij + R_j p_ji) of a tile, the derivative by u, in a buffer that is used again.
 
-        `told_2TB` are logsumexp_i and ratio_t R_i of all rows, all that a row has to tell of itself.
-        `entropy_T` gains -sum R_i p_ij log p_ij of own anchors, where moments are wanted; `entropies` has the
-        rest. `u_IJ` may be overwritten, where neither several temperatures nor moments nor distances need it.
+        `u_IJ` may be overwritten, where neither several temperatures nor moments nor distances need it.
         """
         total_IJ = None
-        for number, (lse_B, sum_B) in enumerate(zip(*told_2TB, strict=True)):
-            logit_IJ = self._logit(u_IJ, self._ratios[number], cols, self._keep)
-            told = lse_B[rows, None], lse_B[cols], sum_B[rows, None], sum_B[cols]
+        for number, ratio in enumerate(self._ratios):
+            logit_IJ = self._logit(u_IJ, ratio, cols, self._keep)
             if self._bounded:
-                one_IJ = self._bounded_pull(logit_IJ, *told)
-                if self._moments:
-                    # A pair is met from both ends, here or by another process, one with a prototype once.
-                    ends = 1.0 if mirrored or cols.start >= self._similarities.rows else 0.5
-                    entropy_T[number] -= ends * total_product(one_IJ, u_IJ)
+                one_IJ = self._bounded_pull(number, u_IJ, logit_IJ, rows, cols, mirrored)
             else:
-                one_IJ, entropy = self._shifted_pull(logit_IJ, *told, mirrored, self._bias_of(cols))
-                entropy_T[number] += entropy / self._ratios[number]
+                one_IJ = self._shifted_pull(number, logit_IJ, rows, cols, mirrored)
             if len(self._ratios) == 1:
                 return one_IJ
             total_IJ = _shaped(self._total, u_IJ).copy_(one_IJ) if total_IJ is None else total_IJ.add_(one_IJ)
         assert total_IJ is not None
         return total_IJ
 
-    def entropies(self, entropy_T: Tensor, told_2TB: Tensor) -> Tensor:
-        """sum_i R_i H(p_i) over own anchors (T,), H the entropy, from what `pull` has added up.
+    def entropies(self) -> Tensor:
+        """sum_i R_i H(p_i) over own anchors (T,), H the entropy, of the tiles that have been pulled.
 
         With log p less the repulsion's logarithm, which does not change with the temperature.
         """
         if not self._bounded:
-            return entropy_T
-        lse_TN, sum_TN = told_2TB[:, :, : self._similarities.own].double()
-        rest_T: Tensor = (lse_TN * sum_TN).sum(1) / entropy_T.new_tensor(self._ratios)
-        return entropy_T + rest_T
+            return self._entropy_T
+        own = slice(0, self._similarities.own)
+        rest = [
+            torch.dot(lse_B[own].double(), sum_B[own].double()) / ratio
+            for (lse_B, sum_B), ratio in zip(self._told, self._ratios, strict=True)
+        ]
+        return self._entropy_T + torch.stack(rest)
 
     def _bounded_pull(
-        self, logit_IJ: Tensor, lse_I1: Tensor, lse_J: Tensor, sum_I1: Tensor, sum_J: Tensor
+        self, number: int, u_IJ: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
-        there_I1, back_J = lse_I1.neg().exp_().mul_(sum_I1), lse_J.neg().exp_().mul_(sum_J)
-        return logit_IJ.exp_().mul_(torch.add(there_I1, back_J, out=_shaped(self._scales, logit_IJ)))
+        factor_B = self._factors[number]
+        factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
+        pull_IJ = logit_IJ.exp_().mul_(factor_IJ)
+        if self._moments:
+            # A pair is met from both ends, here or by another process, one with a prototype once.
+            ends = 1.0 if mirrored or cols.start >= self._similarities.rows else 0.5
+            self._entropy_T[number] -= ends * total_product(pull_IJ, u_IJ)
+        return pull_IJ
 
     def _shifted_pull(
-        self,
-        logit_IJ: Tensor,
-        lse_I1: Tensor,
-        lse_J: Tensor,
-        sum_I1: Tensor,
-        sum_J: Tensor,
-        mirrored: bool,
-        bias: float,
-    ) -> tuple[Tensor, Tensor | float]:
+        self, number: int, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
+    ) -> Tensor:
+        lse_B, sum_B = self._told[number]
         # No p is above 1, but at large logits rounding would let it be.
-        back_log_IJ = torch.sub(logit_IJ, lse_J, out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
-        there_log_IJ = logit_IJ.sub_(lse_I1).clamp_(max=0)
+        back_log_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
+        there_log_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)
         if not self._moments:
-            return there_log_IJ.exp_().mul_(sum_I1).add_(back_log_IJ.exp_().mul_(sum_J)), 0.0
-        there_IJ, back_IJ = there_log_IJ.exp() * sum_I1, back_log_IJ.exp() * sum_J
-        entropy = -total_product(there_IJ, there_log_IJ.sub_(bias))
+            there_IJ = there_log_IJ.exp_().mul_(sum_B[rows, None])
+            return there_IJ.add_(back_log_IJ.exp_().mul_(sum_B[cols]))
+        there_IJ, back_IJ = there_log_IJ.exp() * sum_B[rows, None], back_log_IJ.exp() * sum_B[cols]
+        bias = self._bias_of(cols)
+        entropy = total_product(there_IJ, there_log_IJ.sub_(bias))
         if mirrored:
-            entropy = entropy - total_product(back_IJ, back_log_IJ.sub_(bias))
-        return there_IJ.add_(back_IJ), entropy
+            entropy = entropy + total_product(back_IJ, back_log_IJ.sub_(bias))
+        self._entropy_T[number] -= entropy / self._ratios[number]
+        return there_IJ.add_(back_IJ)
 
     def _logit(self, u_IJ: Tensor, ratio: float, cols: slice, keep: bool) -> Tensor:
         logit_IJ = torch.mul(u_IJ, ratio, out=_shaped(self._logits, u_IJ)) if keep else u_IJ

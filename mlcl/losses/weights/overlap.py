@@ -125,8 +125,10 @@ class SetPairs:
         """K_ip and K_pi of rows with these sets (I, J), where they have been kept."""
         if self._kept is None:
             return None
-        there_IJ = self._kept[0][place_I[:, None], place_J]
-        return there_IJ, there_IJ if self.rule.symmetric else self._kept[1][place_I[:, None], place_J]
+        there_IJ = self._kept[0].index_select(0, place_I).index_select(1, place_J)
+        if self.rule.symmetric:
+            return there_IJ, there_IJ
+        return there_IJ, self._kept[1].index_select(0, place_I).index_select(1, place_J)
 
     def _space(self) -> tuple[Tensor, Tensor] | None:
         shape = self.own, len(self.sets)
