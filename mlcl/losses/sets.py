@@ -154,6 +154,13 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
     return answer
 
 
+def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
+    """The stored labels ordered by label: that order, the row of each, and where each label's begin."""
+    order_M = rows.columns.argsort(stable=True)
+    ends_L = torch.bincount(rows.columns, minlength=rows.width).cumsum(0)
+    return order_M, rows.row_index()[order_M], F.pad(ends_L, (1, 0))
+
+
 def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:
     """The sum of each row's entries, for integers, which wrap around alike in both."""
     return F.pad(value_N.cumsum(0), (1, 0))[offsets].diff()

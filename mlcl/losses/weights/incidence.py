@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.sets import bag, entries
+from mlcl.losses.sets import bag, by_label, entries
 from mlcl.losses.weights.base import PairWeights
 
 
@@ -55,19 +54,14 @@ class IncidenceWeights(PairWeights):
         value_M = self._incidence.values.to(z_BD.dtype)
         columns, offsets = entries(rows, slice(0, self._own))
         own_M = value_M[: len(columns)]
-        order_M = rows.columns.argsort(stable=True)
-        by_label = rows.row_index()[order_M], _offsets(rows.columns, rows.width)
+        order_M, row_M, label_offsets = by_label(rows)
         itself_N1 = bag(columns, offsets, z_BD.new_ones(rows.width, 1), own_M)
         own_ND = z_BD[: self._own]
-        forward_ND = bag(columns, offsets, bag(*by_label, z_BD), own_M) - itself_N1 * own_ND
+        forward_ND = bag(columns, offsets, bag(row_M, label_offsets, z_BD), own_M) - itself_N1 * own_ND
         if self._incidence.symmetric:
             return forward_ND.mul_(2)
-        backward_ND = bag(columns, offsets, bag(*by_label, z_BD, value_M[order_M]))
+        backward_ND = bag(columns, offsets, bag(row_M, label_offsets, z_BD, value_M[order_M]))
         return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
-
-
-def _offsets(columns: Tensor, width: int) -> Tensor:
-    return F.pad(torch.bincount(columns, minlength=width).cumsum(0), (1, 0))
 
 
 def group_sizes(group_B: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ of the distinct sets, D embedding; I, J of a tile.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from mlcl.labels import LabelRows
 from mlcl.losses import tiling
-from mlcl.losses.sets import LabelSets, bag, cross, entries
+from mlcl.losses.sets import LabelSets, bag, by_label, cross, entries
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
@@ -73,9 +73,8 @@ class MscWeights(PairWeights):
         assert self._prototype_M is not None
         own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1])
         own_UD.index_add_(0, self._place_B[: self._own], z_BD[: self._own])
-        order_M = self._labels.columns.argsort(stable=True)
-        ends_L = torch.bincount(self._labels.columns, minlength=self._labels.width).cumsum(0)
-        return bag(self._set_M[order_M], F.pad(ends_L, (1, 0)), own_UD, self._prototype_M[order_M])
+        order_M, set_M, offsets = by_label(self._labels)
+        return bag(set_M, offsets, own_UD, self._prototype_M[order_M])
 
     def _both(self, part: slice, cols: slice) -> Tensor:
         """W_uv + W_vu of a tile of sets (I, J)."""
@@ -115,8 +114,6 @@ class MscWeights(PairWeights):
 
     def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
         """For each label the sum over the sets of the tile that have it, (L, I)."""
-        columns, _ = entries(self._labels, cols)
-        first, last = self._labels.offsets[[cols.start, cols.stop]].tolist()
-        order = columns.argsort(stable=True)
-        ends_L = torch.bincount(columns, minlength=self._labels.width).cumsum(0)
-        return bag(self._set_M[first:last][order] - cols.start, F.pad(ends_L, (1, 0)), value_JI)
+        columns, offsets = entries(self._labels, cols)
+        _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))
+        return bag(set_J, label_offsets, value_JI)
