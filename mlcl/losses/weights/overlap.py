@@ -87,7 +87,7 @@ class SetPairs:
         self.rule, self.own, self.dtype = rule, own, dtype
         self.sets = sets.repeated()
         self._device = sets.sizes.device
-        self._kept: tuple[Tensor, Tensor] | None = None
+        self._kept: Tensor | None = None
 
     def sums(self, rows_U: Tensor) -> Tensor:
         """For each own set, over all rows but one of that set: positives, factors, constants (3, V)."""
@@ -103,12 +103,9 @@ class SetPairs:
             for total_V, part_IJ in zip(totals_3V, back if mirrored else [], strict=False):
                 total_V[cols] += part_IJ.T @ rows_U[rows]
             if kept is not None:
-                for store_VU, one_IJ, other_IJ in zip(
-                    kept, (there[1], back[1]), (back[1], there[1]), strict=True
-                ):
-                    store_VU[rows, cols] = one_IJ
-                    if mirrored:
-                        store_VU[cols, rows] = other_IJ.T
+                kept[rows, cols] = there[1]
+                if mirrored:
+                    kept[cols, rows] = back[1].T
         self._kept = kept
         return totals_3V
 
@@ -119,23 +116,25 @@ class SetPairs:
                 there, back = self._parts(rows, cols)
                 yield rows, cols, mirrored, there[1], back[1]
             else:
-                yield rows, cols, mirrored, self._kept[0][rows, cols], self._kept[1][rows, cols]
+                there_IJ = self._kept[rows, cols]
+                back_IJ = there_IJ if self.rule.symmetric else self._kept[cols, rows].T
+                yield rows, cols, mirrored, there_IJ, back_IJ
 
     def of_rows(self, place_I: Tensor, place_J: Tensor) -> tuple[Tensor, Tensor] | None:
         """K_ip and K_pi of rows with these sets (I, J), where they have been kept."""
         if self._kept is None:
             return None
-        there_IJ = self._kept[0].index_select(0, place_I).index_select(1, place_J)
+        there_IJ = self._kept.index_select(0, place_I).index_select(1, place_J)
         if self.rule.symmetric:
             return there_IJ, there_IJ
-        return there_IJ, self._kept[1].index_select(0, place_I).index_select(1, place_J)
+        return there_IJ, self._kept.index_select(0, place_J).index_select(1, place_I).T
 
-    def _space(self) -> tuple[Tensor, Tensor] | None:
+    def _space(self) -> Tensor | None:
+        """Room for K_uv (V, U), if it is little and K_vu can be read off it too."""
         shape = self.own, len(self.sets)
-        if (1 if self.rule.symmetric else 2) * shape[0] * shape[1] > KEPT:
+        if shape[0] * shape[1] > KEPT or not (self.rule.symmetric or shape[0] == shape[1]):
             return None
-        there_VU = torch.empty(shape, dtype=self.dtype, device=self._device)
-        return there_VU, there_VU if self.rule.symmetric else torch.empty_like(there_VU)
+        return torch.empty(shape, dtype=self.dtype, device=self._device)
 
     def _parts(self, rows: slice, cols: slice) -> tuple[list[Tensor], list[Tensor]]:
         counts = _counts(self.sets, rows, cols, self.dtype)

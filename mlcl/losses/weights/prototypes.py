@@ -17,6 +17,9 @@ from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
+LABEL_SUMS = 1 << 21
+"""Entries of the sums by label (L, I) of a tile of sets."""
+
 
 class MscWeights(PairWeights):
     """W_uv = alpha / (|u| |u or v|) sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
@@ -94,9 +97,8 @@ class MscWeights(PairWeights):
         """For each stored label (u, l): sum_v 1 / |u or v| over other rows v that have l (M,)."""
         total = len(self._sets)
         size_U = self._sets.sizes.to(self._dtype)
-        # Sums by label of a tile of sets are (L, I): as large as a tile, unless there are few labels.
         size = tiling.edge(size_U.device)
-        step = max(1, min(size, size**2 // max(1, self._labels.width)))
+        step = max(1, min(size, LABEL_SUMS // max(1, self._labels.width)))
         sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
         for top in range(0, total, step):
             part = slice(top, min(top + step, total))
