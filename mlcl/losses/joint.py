@@ -14,9 +14,10 @@ from torch import Tensor
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.tiled import tiled_sum
+from mlcl.losses.uncompiled import uncompiled
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def joint_loss(
     losses: Sequence[ContrastiveLoss],
     weights: Sequence[float],

@@ -25,6 +25,7 @@ from mlcl.losses.spec import LossSpec, unknown
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled import tiled_sum
+from mlcl.losses.uncompiled import uncompiled
 from mlcl.losses.weighting import Weighting
 from mlcl.losses.weights.base import PairWeights
 
@@ -98,7 +99,7 @@ class ContrastiveLoss(nn.Module):
         """What the last call saw; computed when it is read. None before the first call."""
         return self._stats
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def forward(
         self, embeddings_ND: Tensor, labels: Labels | None = None, sample_ids: Tensor | None = None
     ) -> Tensor:

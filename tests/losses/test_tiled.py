@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import CASES, case_id, mean_loss
 
 from mlcl.labels import LabelRows
-from mlcl.losses import LearnedTemperature, build_loss, positive_weights, tiling
+from mlcl.losses import LearnedTemperature, build_loss, joint_loss, positive_weights, tiling
 from mlcl.losses.sets import LabelSets
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
@@ -272,7 +272,13 @@ def test_no_rows_at_all(case, make):
 def test_a_compiled_model_around_the_loss(rows):
     encoder, loss = torch.nn.Linear(5, 3).double(), build_loss("supcon", engine="tiled")
     step = torch.compile(lambda x: loss(encoder(x), rows.labels("supcon")), backend="aot_eager")
-    assert step(rows.z).item() == pytest.approx(loss(encoder(rows.z), rows.labels("supcon")).item())
+    expected = loss(encoder(rows.z), rows.labels("supcon"))
+    assert step(rows.z).item() == pytest.approx(expected.item())
+    both = torch.compile(
+        lambda x: joint_loss([loss, loss], [1, 2], encoder(x), [rows.labels("supcon")] * 2)[0],
+        backend="aot_eager",
+    )
+    assert both(rows.z).item() == pytest.approx(3 * expected.item())
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
