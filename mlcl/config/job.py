@@ -243,7 +243,7 @@ class TrainConfig(Section):
     micro_batch_size: int | None = Field(
         None,
         ge=1,
-        description="samples, with all their views, that a worker encodes at once; default: all that it has",
+        description="samples whose rows, one a view, a worker encodes at once; default: all that it has",
     )
     views: int = Field(2, ge=1, le=8, description="views of each sample")
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")

@@ -6,7 +6,7 @@ With R_i = sum_p W_ip and P the softmax of s / tau over A(i), a loss and its gra
     dL/dZ = (1/tau) [ (D_R P + P^T D_R) Z - (W + W^T) Z ]
 
 Labels enter the B x B part through R alone, and W has closed forms (`weights`). For the distance, which is
-not bilinear, W is made tile by tile. Rows of other processes enter through one number each, so that the
+not bilinear, W is made tile by tile. Rows of other processes enter through lse_i and R_i, so that the
 gradient of the own rows needs no collective of the size of the embeddings.
 
 Shapes: N own rows (the first), B rows, D embedding, P parts, T temperatures; I, J of a tile.
@@ -66,7 +66,7 @@ def solve(
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Values, and those gradients that are wanted; the others are not what they say."""
+    """Values, and those gradients that are wanted; of the others nobody may make use."""
     z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
         return _nothing(candidates, len(parts), len(taus))

@@ -198,7 +198,9 @@ class OverlapWeights(PairWeights):
         factors = self._pairs.of_rows(self._place_B[rows], self._place_B[cols])
         if factors is None:
             counts = _counts(self._rows, rows, cols, self._inverse_B.dtype)
-            factors = self._rule.judge(counts)[1], self._rule.judge(counts.reversed())[1]
+            there_IJ = self._rule.judge(counts)[1]
+            symmetric = self._rule.symmetric
+            factors = there_IJ, there_IJ if symmetric else self._rule.judge(counts.reversed())[1]
         both_IJ = self._both(*factors, self._inverse_B[rows], self._inverse_B[cols])
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
