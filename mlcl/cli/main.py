@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import errno
+import signal
 import sys
 import traceback
 
 import typer
 
 from mlcl import __version__
-from mlcl.cli import data, run, sweep
-from mlcl.cli.output import Exit, fail, print_json
+from mlcl.cli import data, run, space, sweep
+from mlcl.cli.output import Exit, errors, fail, print_json
 from mlcl.errors import UserError
 
 app = typer.Typer(
@@ -25,6 +27,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.add_typer(data.app, name="data")
+app.add_typer(space.app, name="space")
 
 
 def _version(wanted: bool) -> None:
@@ -51,8 +54,22 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sys.exit(_disk_full(error))
         # A fault of ours or of the machine's: the whole trace, and still one document for machines.
         traceback.print_exc()
         if "--json" in sys.argv:
             print_json({"error": {"problem": f"{type(error).__name__}: {error}"}})
         sys.exit(Exit.FAILED)
+    finally:
+        # The status is settled: a late Ctrl-C, while the interpreter ends, must not change it.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _disk_full(error: OSError) -> Exit:
+    problem = f"no space left on the device{f' for {error.filename}' if error.filename else ''}"
+    errors.print(f"failed: {problem}", style="red", markup=False)
+    if "--json" in sys.argv:
+        print_json({"error": {"problem": problem}})
+    return Exit.FAILED

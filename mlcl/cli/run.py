@@ -49,11 +49,11 @@ def run(
 
     from mlcl.cli.progress import RunProgress
     from mlcl.service.single import run_job
-    from mlcl.tracking import Tracker
+    from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
         report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
-    dashboard = Tracker(home).dashboard()
+    way = dashboard(tracking_uri(home))
     if json:
         print_json(
             {
@@ -63,14 +63,21 @@ def run(
                 "reason": report.reason,
                 "folder": report.folder,
                 "mlflow_run_id": report.mlflow_run_id,
+                "undelivered": report.undelivered,
                 "job_hash": job_hash(checked),
                 "metrics": report.metrics,
-                "dashboard": dashboard,
+                "dashboard": way,
             }
         )
     elif report.metrics:
         results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
-        typer.echo(f"MLflow run {report.mlflow_run_id}; dashboard: {dashboard}")
+        typer.echo(f"MLflow run {report.mlflow_run_id or 'not delivered yet'}; dashboard: {way}")
+    if report.undelivered:
+        logs = "1 log is" if report.undelivered == 1 else f"{report.undelivered} logs are"
+        say(
+            f"MLflow did not answer: {logs} kept in {home / 'logs'}; "
+            "the next command or `mlcl doctor --fix` delivers what is left"
+        )
     if report.state == "STOPPED":
         say(f"stopped; the same command goes on with {report.id}")
     elif report.state == "FAILED":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from mlcl.cli.output import (
     DEFAULT_HOME,
@@ -17,34 +18,63 @@ from mlcl.cli.output import (
     Json,
     Overrides,
     PrintConfig,
+    errors,
+    is_interactive,
     print_json,
     print_tree,
     results,
     say,
 )
-from mlcl.config import dump_job, load_job, load_space
+from mlcl.config import JobConfig, dump_job, load_job, load_space
+from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.stages import Confirmation
-    from mlcl.service.sweep import SweepReport
+    from mlcl.service.outcome import SweepReport
+    from mlcl.service.sweep_plan import SweepPlan
+    from mlcl.service.watch import Watcher
 
-BEST_SHOWN = 5
+SHARED = ("train.", "data.", "encoder.", "evaluation.")
+"""Overrides of these hold for baselines too: all share epochs, batch size and data."""
+
+JobFile = Annotated[Path, typer.Argument(help="The job file.")]
+SpaceFile = Annotated[Path, typer.Argument(help="The space file.")]
+Trials = Annotated[int, typer.Option("--trials", min=1, help="Search trials in all; more grows the sweep.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=0, help="Fresh seeds that confirm the best.")]
+Confirm = Annotated[int, typer.Option("--confirm", min=1, help="How many of the best are confirmed.")]
+Baselines = Annotated[
+    list[Path] | None, typer.Option("--baseline", help="A job file to run beside, on the same seeds.")
+]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
+Name = Annotated[str | None, typer.Option("--name", help="The sweep to go on with; default: JOB-SPACE.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a sweep of this name exists.")]
+WarmStart = Annotated[
+    str | None, typer.Option("--warm-start", help="A sweep (name or id) whose fitting trials are taken over.")
+]
+Cpus = Annotated[float, typer.Option("--cpus", min=0.01, help="CPUs of a trial's worker.")]
+Gpus = Annotated[
+    float | None,
+    typer.Option("--gpus", min=0, help="GPU share of a worker; default: one where there are any."),
+]
+Study = Annotated[
+    str | None, typer.Option("--study", envvar="MLCL_STUDY", help="Optuna storage URL; default: a file.")
+]
 
 
 def sweep(
-    job: Annotated[Path, typer.Argument(help="The job file.")],
-    space: Annotated[Path, typer.Argument(help="The space file.")],
+    job: JobFile,
+    space: SpaceFile,
     overrides: Overrides = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials to run.")] = 16,
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Fresh seeds that confirm the best.")] = 0,
-    baseline: Annotated[
-        list[Path] | None, typer.Option("--baseline", help="A job file to run beside, on the same seeds.")
-    ] = None,
-    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="CPUs of a trial.")] = 1,
-    gpus: Annotated[
-        float | None,
-        typer.Option("--gpus", min=0, help="GPU share of a trial; default: one where there are any."),
-    ] = None,
+    trials: Trials = 16,
+    seeds: Seeds = 0,
+    confirm: Confirm = 1,
+    baseline: Baselines = None,
+    budget: BudgetText = None,
+    name: Name = None,
+    fresh: Fresh = False,
+    warm_start: WarmStart = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
+    study: Study = None,
     dry_run: DryRun = False,
     print_config: PrintConfig = False,
     json: Json = False,
@@ -55,132 +85,105 @@ def sweep(
     if print_config:
         print_tree(dump_job(checked), as_json=json)
         return
-    checked_space = load_space(space, checked)
-    # Overrides of the training hold for baselines too: all share epochs, batch size and data.
-    shared = [
-        text for text in overrides or [] if text.startswith(("train.", "data.", "encoder.", "evaluation."))
-    ]
-    baselines = [(path.stem, load_job(path, shared)) for path in baseline or []]
 
-    from mlcl.service.plan import plan_sweep
-    from mlcl.service.sweep import run_sweep
+    from mlcl.service.budget import parse_budget
     from mlcl.service.sweep_plan import SweepPlan
-    from mlcl.tracking import Tracker
 
-    plan = SweepPlan(checked, checked_space, space.read_text(), trials, seeds, baselines, cpus, gpus)
+    plan = SweepPlan(
+        job=checked,
+        space=load_space(space, checked),
+        space_text=space.read_text(encoding="utf-8"),
+        name=_name(name or f"{job.stem}-{space.stem}"),
+        trials=trials,
+        seeds=seeds,
+        confirm=confirm,
+        baselines=_baselines(baseline or [], overrides or []),
+        budget=None if budget is None else parse_budget(budget),
+        cpus=cpus,
+        gpus=gpus,
+        study=study,
+        warm_start=warm_start,
+        fresh=fresh,
+    )
     if dry_run:
+        from mlcl.service.plan import plan_sweep
+
         print_tree(plan_sweep(plan, home), as_json=json)
-        return
-    report = run_sweep(plan, home=home, announce=say)
-    dashboard = Tracker(home).dashboard()
-    if json:
-        print_json({**_tree(report), "dashboard": dashboard})
     else:
-        _print(report)
-        typer.echo(f"MLflow run of the sweep {report.mlflow_run_id}; dashboard: {dashboard}")
+        _run(plan, home, as_json=json)
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        raise UserError("not a name", key="--name", found=text, allowed="letters, digits and . _ -")
+    return text
+
+
+def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[str, JobConfig]]:
+    names = [path.stem for path in paths]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
+    shared = [text for text in overrides if text.startswith(SHARED)]
+    return [(path.stem, load_job(path, shared)) for path in paths]
+
+
+def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
+    from mlcl.cli.sweep_document import document
+    from mlcl.service.sweep import run_sweep
+    from mlcl.tracking import dashboard, tracking_uri
+
+    with _watcher(as_json) as watch:
+        report = run_sweep(plan, home=home, watch=watch)
+    pages = dashboard(tracking_uri(home))
+    if as_json:
+        print_json(document(report, pages))
+    else:
+        _print(report, pages)
+        _say_next(plan, report, home)
     raise typer.Exit(EXIT_OF[report.state])
 
 
-def _print(report: SweepReport) -> None:
-    results.print(_trials_table(report))
+def _watcher(as_json: bool) -> AbstractContextManager[Watcher]:
+    from mlcl.cli.sweep_live import SweepTable
+    from mlcl.cli.sweep_progress import PlainLines, print_event
+
+    if as_json:
+        return nullcontext(print_event)
+    return SweepTable() if is_interactive() else nullcontext(PlainLines())
+
+
+def _print(report: SweepReport, dashboard: str) -> None:
+    """Results, for standard output."""
+    from mlcl.cli.sweep_tables import NO_RUN, confirmation_table, failures, trials_table
+
+    results.print(trials_table(report))
+    for line in failures(report):
+        typer.echo(line)
     if report.confirmations:
-        results.print(_confirmation_table(report))
+        results.print(confirmation_table(report))
     if report.registered:
         typer.echo(f"best model: {report.registered}")
+    if report.spent:
+        typer.echo(f"spent: {report.spent}")
+    typer.echo(f"MLflow run of the sweep: {report.run_id or NO_RUN}; dashboard: {dashboard}")
 
 
-def _trials_table(report: SweepReport) -> Table:
-    """The best search trials with their settings."""
-    search = [trial for trial in report.trials if trial.score is not None and trial.state == "COMPLETE"]
-    search.sort(key=lambda trial: trial.score or 0.0, reverse=report.mode == "max")
-    states = [trial.state.value for trial in report.trials]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-    table = Table(title=f"{report.id}: {counts or 'no trial'}", title_justify="left")
-    table.add_column("trial")
-    table.add_column(report.score, justify="right")
-    table.add_column("settings", overflow="fold")
-    table.add_column("MLflow run", overflow="fold")
-    for trial in search[:BEST_SHOWN]:
-        table.add_row(trial.label, f"{trial.score:.4f}", settings_text(trial.settings), trial.run_id)
-    return table
-
-
-def _confirmation_table(report: SweepReport) -> Table:
-    """Candidates over fresh seeds: the classifier alone and with neighbours, validation and test."""
-    name = report.score.rpartition("/")[2]
-    count = len(report.confirmations[0].seeds)
-    table = Table(
-        title=f"{name}, mean ± standard deviation over {count} fresh seeds (none used by the search)",
-        title_justify="left",
-    )
-    table.add_column("setting", overflow="fold")
-    columns = {
-        f"val/{name}": "validation",
-        f"knn_best/val/{name}": "validation + kNN",
-        f"test/{name}": "test",
-        f"knn_best/test/{name}": "test + kNN",
-    }
-    # Coarser levels of a hierarchy, where the classes have one: what the coarse heads are for.
-    coarse = {metric for group in report.confirmations for trial in group.seeds for metric in trial.metrics}
-    columns |= {
-        metric: f"test, {metric.removeprefix('test/accuracy_')}"
-        for metric in sorted(coarse)
-        if metric.startswith("test/accuracy_")
-    }
-    for title in columns.values():
-        table.add_column(title, justify="right")
-    table.add_column("MLflow run", overflow="fold")
-    for group in report.confirmations:
-        table.add_row(group.candidate.label, *(_mean(group, metric) for metric in columns), group.log.run_id)
-    return table
-
-
-def _mean(group: Confirmation, metric: str) -> str:
-    values = group.values(metric)
-    if not values:
-        return "-"
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    missing = f" ({len(values)} of {len(group.seeds)} seeds)" if len(values) < len(group.seeds) else ""
-    return f"{statistics.fmean(values):.4f}{spread}{missing}"
-
-
-def settings_text(settings: Any) -> str:
-    """`section.temperature 0.08, ...`: keys without the part that all share."""
-    short = {key.removeprefix("objective.heads."): value for key, value in settings.items()}
-    return ", ".join(
-        f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in short.items()
-    )
-
-
-def _tree(report: SweepReport) -> dict[str, Any]:
-    return {
-        "id": report.id,
-        "state": report.state,
-        "folder": report.folder,
-        "mlflow_run_id": report.mlflow_run_id,
-        "score": report.score,
-        "mode": report.mode,
-        "best": report.best and report.best.label,
-        "registered": report.registered,
-        "trials": [
-            {
-                "label": trial.label,
-                "state": trial.state,
-                "score": trial.score,
-                "reason": trial.reason,
-                "settings": dict(trial.settings),
-                "mlflow_run_id": trial.run_id,
-            }
-            for trial in report.trials
-        ],
-        "confirmations": [
-            {
-                "label": group.candidate.label,
-                "mlflow_run_id": group.log.run_id,
-                "seeds": [
-                    {"state": t.state, "mlflow_run_id": t.run_id, "metrics": t.metrics} for t in group.seeds
-                ],
-            }
-            for group in report.confirmations
-        ],
-    }
+def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
+    """What is left to do, for standard error."""
+    if report.undelivered:
+        say(
+            f"MLflow did not answer: {report.undelivered} logs are kept in {home / 'logs'}; "
+            "the next command or `mlcl doctor --fix` delivers them"
+        )
+    if report.state == "COMPLETE" and plan.most < plan.trials:
+        say("every setting of the space has been tried")
+    elif report.state == "COMPLETE":
+        say(f"the same command with --trials {2 * plan.trials} grows {report.name}")
+    elif report.state == "STOPPED":
+        say(f"stopped; the same command goes on with {report.name}")
+    elif report.state == "BUDGET":
+        why = report.reason or "the budget is used up"
+        say(f"{why}; the same command with a larger --budget goes on with {report.name}")
+    else:
+        errors.print(f"failed: {report.reason}", style="red", markup=False)

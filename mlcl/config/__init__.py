@@ -17,16 +17,30 @@ from mlcl.config.job import (
     job_hash,
 )
 from mlcl.config.load import apply_overrides, load_job, parse_override, read_yaml
-from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig, Simplex, Space, corners, load_space
+from mlcl.config.space import (
+    Choice,
+    Condition,
+    Float,
+    Goal,
+    Int,
+    Parameter,
+    SearchConfig,
+    Simplex,
+    Space,
+    corners,
+    load_space,
+)
 
 __all__ = [
     "AugmentConfig",
     "Choice",
     "ClassifierConfig",
+    "Condition",
     "DataConfig",
     "EncoderConfig",
     "EvaluationConfig",
     "Float",
+    "Goal",
     "HeadConfig",
     "Int",
     "JobConfig",

@@ -1,121 +1,273 @@
-"""The trials of a sweep in MLflow: opened before they start, closed by the one process that knows why."""
+"""Opens and closes a sweep's trainings: first in the ledger, then in Optuna and MLflow."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig
-from mlcl.service.single import start_run
-from mlcl.service.trial import trial_config
-from mlcl.tracking import Provenance, RunLog, State, Tracker
+import optuna
+
+from mlcl.config import JobConfig, Space, dump_job, load_job
+from mlcl.service.draw import draw
+from mlcl.service.ledger import Entry, Generation, Group, Ledger
+from mlcl.service.pruning import Judge
+from mlcl.service.retell import log_id, tell_log, tell_study
+from mlcl.service.single import start_log
+from mlcl.service.study import ask, reopen
+from mlcl.tracking import Provenance, RunLog, State
 from mlcl.training.files import RESULT
 from mlcl.training.material import Material
 
 
-@dataclass
-class Trial:
-    """One training of a sweep: a search trial, or a seed of a confirmation."""
+@dataclass(frozen=True)
+class Teller:
+    """Where a sweep's logs go: their home, their store, where they come from, who delivers them."""
 
-    label: str
-    job: JobConfig
-    log: RunLog
-    folder: Path
-    settings: Mapping[str, Any]
-    state: State = State.RUNNING
-    reason: str = ""
-    score: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
+    sweep: str
+    home: Path
+    uri: str
+    material: Material
+    source: Provenance
+    deliver: Callable[[str], None]
 
-    @property
-    def run_id(self) -> str:
-        """The MLflow run."""
-        return self.log.run_id
+    def start(
+        self,
+        key: str,
+        label: str,
+        job: JobConfig,
+        parent: str,
+        tags: Mapping[str, str],
+        free: tuple[str, ...],
+    ) -> RunLog:
+        """The log of a nested run; the one that there is already where it was started before."""
+        log = start_log(
+            self.home,
+            self.uri,
+            job,
+            self.material,
+            id=log_id(self.sweep, key),
+            name=label,
+            owner=self.sweep,
+            source=self.source,
+            parent=parent,
+            tags=dict(tags),
+            free=free,
+        )
+        self.deliver(log.id)
+        return log
 
 
 class Book:
-    """All trials of one sweep, by MLflow run id."""
+    """One sweep's trainings."""
 
     def __init__(
-        self, tracker: Tracker, material: Material, source: Provenance, folder: Path, home: Path, score: str
+        self, ledger: Ledger, folder: Path, teller: Teller, space: Space, scores: tuple[str, ...]
     ) -> None:
-        self.trials: dict[str, Trial] = {}
-        self._groups: list[RunLog] = []
-        self._owner = folder.name
-        self._tracker, self._material, self._source = tracker, material, source
-        self._folder, self._home, self._score = folder, home, score
+        self.ledger, self.folder, self.teller, self.space = ledger, folder, teller, space
+        self._scores = scores
+        self._study: optuna.Study | None = None
+        self._judge: Judge | None = None
 
-    def open(
+    def take_up(self, generation: Generation, study: optuna.Study, judge: Judge) -> None:
+        """The present study; then tells everybody what the ledger knows: a kill may have cut that short."""
+        self._study, self._judge = study, judge
+        for key, group in self.ledger.groups.items():
+            self._start_group(group)
+            if key in self.ledger.group_states:
+                self._tell_group(key)
+        for entry in self.ledger.entries.values():
+            self._start(entry)
+        self._replay()
+        for entry in self.ledger.entries.values():
+            tell_log(self.teller.home, self.teller.sweep, entry)
+            if entry.number is not None and entry.generation == generation.number:
+                tell_study(study, entry)
+
+    def _replay(self) -> None:
+        """The judge decides again as it did; a trial that it stopped just before a kill is closed now."""
+        assert self._judge is not None
+        counted = {entry.key: entry for entry in self.ledger.counted()}
+        stopped = set()
+        for event, key, epoch in list(self.ledger.order):
+            entry = counted.get(key)
+            if entry is None or entry.number is None:
+                continue
+            if event == "close":
+                self._judge.close(entry.number, entry.state, entry.score)
+            elif self._judge.rung(entry.number, epoch, dict(entry.rungs)[epoch]):
+                stopped.add(key)
+        present = self.ledger.generations[-1].number
+        for key in stopped:
+            entry = counted[key]
+            if entry.state is State.RUNNING and entry.generation == present:
+                self._close(entry, State.PRUNED, entry.rungs[-1][1])
+
+    def draw(self, base: JobConfig) -> Entry:
+        """A new search trial."""
+        assert self._study is not None
+        generation = self.ledger.generations[-1]
+        known = [e.study_number for e in self.ledger.trials(generation.number) if e.study_number is not None]
+        trial = ask(self._study, known)
+        settings = draw(self.space, trial)
+        number = len(self.ledger.trials())
+        return self._open(
+            key=f"trial-{number:04d}",
+            label=f"trial {number}",
+            job=load_job(dump_job(base), settings),
+            settings=settings,
+            number=number,
+            study_number=trial.number,
+        )
+
+    def open_group(self, key: str, label: str, job: JobConfig, settings: Mapping[str, Any]) -> None:
+        """A nested run that holds the seeds of one confirmation; nothing where it is open already."""
+        if key not in self.ledger.groups:
+            self.ledger.append("group", key=key, label=label, job=dump_job(job), settings=dict(settings))
+        self._start_group(self.ledger.groups[key])
+
+    def open_seed(self, group: str, seed: int) -> Entry:
+        """One seed of a confirmation; the one that is open already where there is one."""
+        held = self.ledger.groups[group]
+        key = f"{group}-seed{seed}"
+        if key in self.ledger.entries:
+            return self.ledger.entries[key]
+        job = load_job(held.job, {"train.seed": seed})
+        return self._open(
+            key=key, label=f"{held.label}, seed {seed}", job=job, settings=held.settings, group=group
+        )
+
+    def _open(
         self,
+        *,
+        key: str,
         label: str,
         job: JobConfig,
-        *,
-        parent: str,
         settings: Mapping[str, Any],
-        tags: dict[str, str],
-        test: bool,
-    ) -> tuple[Trial, dict[str, Any]]:
-        """A nested run for a training that is about to start, and the config for its actor."""
-        log = self._start(label, job, parent, tags)
-        trial = Trial(label, job, log, self._folder / "trials" / log.run_id, settings)
-        self.trials[log.run_id] = trial
-        config = trial_config(
-            job,
-            folder=trial.folder,
-            home=self._home,
-            uri=self._tracker.uri,
-            run_id=log.run_id,
-            score=self._score,
-            test=test,
+        number: int | None = None,
+        study_number: int | None = None,
+        group: str | None = None,
+    ) -> Entry:
+        self.ledger.append(
+            "open",
+            key=key,
+            label=label,
+            job=dump_job(job),
+            settings=dict(settings),
+            generation=self.ledger.generations[-1].number,
+            number=number,
+            study_number=study_number,
+            group=group,
         )
-        return trial, config
+        entry = self.ledger.entries[key]
+        if number is not None:
+            assert self._study is not None
+            tell_study(self._study, entry)
+        self._start(entry)
+        return entry
 
-    def group(self, label: str, job: JobConfig, parent: str) -> RunLog:
-        """A nested run that only holds others: the seeds of one confirmation."""
-        log = self._start(label, job, parent, {"mlcl.kind": "confirmation"})
-        self._groups.append(log)
-        return log
+    def _start(self, entry: Entry) -> None:
+        tags = {"mlcl.kind": "trial" if entry.group is None else "confirmation", "mlcl.key": entry.key}
+        if entry.number is not None:
+            tags["mlcl.trial"] = str(entry.number)
+        parent = self.teller.sweep if entry.group is None else log_id(self.teller.sweep, entry.group)
+        free = tuple(self.ledger.head["free"])
+        self.teller.start(entry.key, entry.label, load_job(entry.job), parent, tags, free)
 
-    def close_group(self, log: RunLog, state: State, reason: str = "") -> None:
-        """Ends a group."""
-        self._groups.remove(log)
-        log.finish(state, reason)
+    def _start_group(self, group: Group) -> None:
+        tags = {"mlcl.kind": "confirmation", "mlcl.key": group.key}
+        free = tuple(self.ledger.head["free"])
+        self.teller.start(group.key, group.label, load_job(group.job), self.teller.sweep, tags, free)
 
-    def _start(self, label: str, job: JobConfig, parent: str, tags: dict[str, str]) -> RunLog:
-        return start_run(
-            self._tracker,
-            job,
-            self._material,
-            name=label,
-            owner=self._owner,
-            parent=parent,
-            tags=tags,
-            source=self._source,
-        )
+    def resume(self, entry: Entry) -> Entry:
+        """An interrupted search trial, before new ones are drawn: not every sampler knows what waits."""
+        assert self._study is not None
+        assert entry.study_number is not None
+        reopen(self._study, entry.study_number)
+        return entry
 
-    def close(self, run_id: str, state: State, score: float | None = None, reason: str = "") -> Trial:
-        """Sets a trial's state, here and in MLflow. A second call for the same trial changes nothing."""
-        trial = self.trials[run_id]
-        if trial.state is not State.RUNNING:
-            return trial
-        if state is State.FAILED and not reason:
-            # The trial wrote down why before it ended, unless its process was killed.
-            reason = self._tracker.reason(run_id) or "its process died"
-        trial.state, trial.score, trial.reason = state, score, reason
+    def begin(self, key: str, cpus: float, gpus: float) -> Entry:
+        """A process begins with a training."""
+        entry = self.ledger.entries[key]
+        self.ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
+        tell_log(self.teller.home, self.teller.sweep, entry)
+        return entry
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        """A validation's score, once; whether the training is to be stopped early."""
+        entry = self.ledger.entries[key]
+        if epoch not in dict(entry.rungs):
+            self.ledger.append("rung", key=key, epoch=epoch, score=score)
+        if entry.number is None:
+            return False
+        assert self._judge is not None
+        return self._judge.rung(entry.number, epoch, score)
+
+    def close(self, key: str, state: State, values: list[float] | None = None, reason: str = "") -> Entry:
+        """A training's end. COMPLETE without finite values is a failure."""
+        entry = self.ledger.entries[key]
         if state is State.COMPLETE:
-            trial.metrics = json.loads((trial.folder / RESULT).read_text())
-        if score is not None:
-            trial.log.metrics({"score": score}, step=0)
-        trial.log.finish(state, reason)
-        return trial
+            return self._complete(entry, values or [])
+        self._close(entry, state, entry.rungs[-1][1] if entry.rungs else None, reason=reason)
+        return entry
 
-    def close_open(self, state: State, reason: str) -> None:
-        """Closes whatever is still RUNNING."""
-        for run_id, trial in self.trials.items():
-            if trial.state is State.RUNNING:
-                self.close(run_id, state, reason=reason)
-        for group in list(self._groups):
-            self.close_group(group, state, reason)
+    def _complete(self, entry: Entry, values: list[float]) -> Entry:
+        metrics = json.loads((self.folder / "trials" / entry.key / RESULT).read_text())
+        broken = [name for name, v in zip(self._scores, values, strict=True) if not math.isfinite(v)]
+        if broken:
+            self._close(entry, State.FAILED, None, reason=f"{', '.join(broken)} is not a number")
+            return entry
+        free = self.ledger.head["free"]
+        chosen = {key: metrics[f"knn_best/{key.rpartition('.')[2]}"] for key in free}
+        score = values[self.space.goals.index(self.space.prune_by)]
+        self._close(entry, State.COMPLETE, score, values=values, metrics=metrics, chosen=chosen)
+        return entry
+
+    def _close(
+        self,
+        entry: Entry,
+        state: State,
+        score: float | None,
+        *,
+        values: list[float] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        chosen: Mapping[str, Any] | None = None,
+        reason: str = "",
+    ) -> None:
+        self.ledger.append(
+            "close",
+            key=entry.key,
+            state=state,
+            score=score,
+            values=values or [],
+            metrics=dict(metrics or {}),
+            chosen=dict(chosen or {}),
+            reason=reason,
+        )
+        if entry.number is not None:
+            assert self._study is not None
+            assert self._judge is not None
+            if entry.ended:
+                self._judge.close(entry.number, state, score)
+            tell_study(self._study, entry)
+        tell_log(self.teller.home, self.teller.sweep, entry)
+
+    def close_group(self, key: str, state: State, reason: str = "") -> None:
+        """The end of a confirmation: the mean of its seeds, and its state."""
+        if self.ledger.group_states.get(key) != (state, reason):
+            self.ledger.append("close_group", key=key, state=state, reason=reason)
+        self._tell_group(key)
+
+    def _tell_group(self, key: str) -> None:
+        state, reason = self.ledger.group_states[key]
+        log = RunLog.attach(self.teller.home, log_id(self.teller.sweep, key))
+        if (log.state, log.reason) == (state, reason):
+            return
+        seeds = [entry.metrics for entry in self.ledger.seeds_of(key)]
+        if state is State.COMPLETE:
+            names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
+            log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
+        log.finish(state, reason)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.tracking import State
+from mlcl.tracking.files import locked, replace_text
 
 RECORD = "run.json"
 RESUMABLE = (State.RUNNING, State.STOPPED)
@@ -21,16 +20,21 @@ RESUMABLE = (State.RUNNING, State.STOPPED)
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run: its id is the folder's name and a tag in MLflow."""
+    """One run or sweep: its id is the folder's name and a tag in MLflow, `log` the id of its log.
+
+    `name` and `space_hash` are a sweep's: what its user calls it, and the space it searches.
+    """
 
     id: str
     experiment: str
     job_hash: str
     fingerprint: str
     state: State
-    mlflow_run_id: str
+    log: str
     tracking_uri: str
     created: str
+    name: str = ""
+    space_hash: str = ""
 
 
 def new_id() -> str:
@@ -56,9 +60,7 @@ class RunFolder:
     def write(self, record: RunRecord) -> None:
         """Replaces the record at once and whole."""
         self.path.mkdir(parents=True, exist_ok=True)
-        partial = self.path / f".{RECORD}.{os.getpid()}.partial"
-        partial.write_text(json.dumps(asdict(record), indent=2) + "\n")
-        partial.replace(self.path / RECORD)
+        replace_text(self.path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
 
     def set_state(self, state: State) -> None:
         """The same record in another state."""
@@ -67,19 +69,14 @@ class RunFolder:
         self.write(replace(record, state=state))
 
     @contextmanager
-    def owned(self) -> Iterator[bool]:
+    def owned(self, patience: float = 0.0) -> Iterator[bool]:
         """Holds the folder for this process while inside; yields False where another process holds it.
 
-        The lock ends with its process, so a killed run never blocks the next one.
+        Waits up to `patience` seconds for it. The lock ends with its process, so a killed run never blocks
+        the next one.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        with locked(self.path / ".lock", patience) as mine:
+            yield mine
 
 
 class RunFolders:
@@ -104,6 +101,10 @@ class RunFolders:
                 if free:
                     return folder if record.state in RESUMABLE else None
         return None
+
+    def named(self, name: str) -> RunFolder | None:
+        """The latest one whose record has this name."""
+        return next((folder for folder, record in self.records() if record.name == name), None)
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
         """All runs with a readable record, the latest first."""

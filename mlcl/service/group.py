@@ -16,7 +16,7 @@ from ray.util.queue import Empty, Queue
 from mlcl.config import JobConfig, dump_job, load_job
 from mlcl.errors import UserError
 from mlcl.service.session import ray_session
-from mlcl.tracking import RunLog, Tracker, mlflow_listener
+from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
@@ -37,14 +37,21 @@ def run_group(
     home: Path,
     listener: Listener,
     should_stop: Callable[[], bool],
+    *,
+    cpus: float = 1,
+    gpus: float | None = None,
+    test: bool = True,
+    log_events: bool = True,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs.
+    """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs. Also from inside of an actor.
 
-    Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
+    `cpus` and `gpus` are each worker's; by default it has a GPU where there are enough for all.
+    `test=False` leaves the test split unread. With `log_events` rank 0 writes to `log`, else only `listener`
+    hears. Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(cpus=job.train.workers):
-        use_gpu = _check_resources(job)
+        use_gpu, resources = _check_resources(job, cpus, gpus)
         events = Queue(actor_options={"num_cpus": 0})
         trainer = TorchTrainer(
             _worker,
@@ -52,12 +59,14 @@ def run_group(
                 "job": dump_job(job),
                 "folder": str(folder.resolve()),
                 "home": str(home.resolve()),
-                "uri": Tracker.uri_for(home),
-                "run_id": log.run_id,
+                "log": log.id if log_events else None,
+                "test": test,
                 "events": events,
             },
             torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
-            scaling_config=ScalingConfig(num_workers=job.train.workers, use_gpu=use_gpu),
+            scaling_config=ScalingConfig(
+                num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
+            ),
             run_config=RunConfig(
                 # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
                 name=f"{folder.name}-{time.time_ns()}",
@@ -76,18 +85,21 @@ def run_group(
     return metrics
 
 
-def _check_resources(job: JobConfig) -> bool:
+def _check_resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
+    """Whether the workers use GPUs, and what each of them is given."""
     workers, total = job.train.workers, ray.cluster_resources()
-    use_gpu = job.train.device == "cuda" or (job.train.device == "auto" and total.get("GPU", 0) >= workers)
-    kind = "GPU" if use_gpu else "CPU"
-    if total.get(kind, 0) < workers:
-        raise UserError(
-            f"more workers than {kind}s in the cluster",
-            key="train.workers",
-            found=workers,
-            allowed=f"at most {total.get(kind, 0):g}",
-        )
-    return use_gpu
+    auto = total.get("GPU", 0) >= workers * (gpus or 1)
+    use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and auto))
+    resources = {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
+    for kind, share in resources.items():
+        if total.get(kind, 0) < workers * share:
+            raise UserError(
+                f"more workers than {kind}s in the cluster",
+                key="train.workers",
+                found=f"{workers} with {share:g} {kind} each",
+                allowed=f"at most {int(total.get(kind, 0) / share)}",
+            )
+    return use_gpu, resources
 
 
 def _fit(
@@ -133,16 +145,17 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
         context = Context.current(job.train.device)
         listener: Listener = _nothing
         if context.is_main:
-            log = Tracker(home, config["uri"]).attach(config["run_id"])
-            if log is None:
-                raise RuntimeError(f"MLflow run {config['run_id']} is gone")
-            listener = tell_all(mlflow_listener(log), _to_driver(config["events"]))
+            listener = _to_driver(config["events"])
+            if config["log"] is not None:
+                log = RunLog.attach(home, config["log"])
+                listener = tell_all(mlflow_listener(log), listener)
         outcome = run_experiment(
             Material.of(job, home, verify=False),
             folder=folder,
             context=context,
             listener=listener,
             should_stop=(folder / STOP_FILE).exists if context.is_main else _never,
+            test=config["test"],
         )
         if outcome is None:
             return {"ended": "elsewhere"}

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
-from mlcl.tracking import State, Tracker
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.left import owned_by
 
 KILLED = "its process was killed"
 
+CloseSweep = Callable[[RunFolder, RunRecord], None]
+"""Closes the trials of a killed sweep in what else knows about them. The folder is held meanwhile."""
 
-def close_orphans(tracker: Tracker, home: Path) -> None:
-    """Runs become STOPPED, for the same command goes on with them; sweeps and their trials FAILED.
 
-    A living process holds its folder's lock, so nothing that runs is touched.
+def close_orphans(home: Path, close_sweep: CloseSweep | None = None) -> None:
+    """Killed runs and sweeps become STOPPED, in record and logs: the same command goes on with them.
+
+    Needs no tracking server: the logs are delivered like all others. A living process holds its folder's
+    lock, so nothing that runs is touched. Without `close_sweep` sweeps are left to who has it.
     """
-    for kind, state in (("runs", State.STOPPED), ("sweeps", State.FAILED)):
+    for kind in ("runs", "sweeps"):
         for folder, record in RunFolders(home, kind).records():
-            if record.state is State.RUNNING and record.tracking_uri == tracker.uri:
-                _close(tracker, folder, record, state)
+            if record.state is not State.RUNNING or (kind == "sweeps" and close_sweep is None):
+                continue
+            with folder.owned() as free:
+                # Read again: its process may have ended by itself a moment ago.
+                present = folder.record
+                if free and present is not None and present.state is State.RUNNING:
+                    if kind == "sweeps" and close_sweep is not None:
+                        close_sweep(folder, present)
+                    folder.set_state(_close_logs(home, present))
 
 
-def _close(tracker: Tracker, folder: RunFolder, record: RunRecord, state: State) -> None:
-    with folder.owned() as free:
-        if not free:
-            return
-        for run_id in tracker.running(record.experiment, record.id):
-            log = tracker.attach(run_id)
-            if log is not None:
-                log.finish(state, KILLED)
-        folder.set_state(state)
+def _close_logs(home: Path, record: RunRecord) -> State:
+    """Ends the logs that its process answered for; the state that the record is to have."""
+    logs = {id: RunLog.attach(home, id) for id in owned_by(home, record.id)}
+    for log in logs.values():
+        if log.state is State.RUNNING:
+            log.finish(State.STOPPED, KILLED)
+    # A kill between the log's end and the record's: the log knows.
+    return logs[record.log].state if record.log in logs else State.STOPPED

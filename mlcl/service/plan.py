@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, Simplex, dump_job, job_hash
+from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
+from mlcl.service.draw import describe
+from mlcl.service.ledger import LEDGER
+from mlcl.service.pruning import rungs
+from mlcl.service.storage import hidden
 from mlcl.service.sweep_plan import SweepPlan, check_plan
-from mlcl.service.tuning import rungs
-from mlcl.tracking import Tracker
+from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.material import Material
@@ -23,7 +26,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
         "writes": {
             "folder": str(home / "runs" / "<run id>"),
             "files": ["run.json", "checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
-            "tracking": Tracker.uri_for(home),
+            "tracking": shown(tracking_uri(home)),
         },
         "job": dump_job(job),
     }
@@ -32,39 +35,36 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """The plan of a sweep."""
     material = check_plan(plan, home)
-    confirmations = plan.seeds * (2 + len(plan.baselines)) if plan.seeds else 0
-    posthoc = {key: len(values) for key, values in plan.space.posthoc.items()}
+    space, job = plan.space, plan.search_job()
+    confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
     return {
         "sweep": {
-            "trials": plan.trials,
-            "confirmation_runs": confirmations,
+            "name": plan.name,
+            "trials": plan.most,
+            "most_confirmation_runs": confirmations,
             "score": plan.score,
-            "mode": plan.space.mode,
-            "sampler": plan.space.search.sampler,
-            "scheduler": plan.space.search.scheduler,
-            "rungs_at_epochs": rungs(plan.space, plan.search_job()),
-            "most_epochs": (plan.trials + confirmations) * plan.job.train.epochs,
-            "searched": {p.name: _domain(p.domain) for p in plan.space.parameters},
-            "answered_after_training": posthoc,
+            "mode": space.mode,
+            "goals": {goal.metric: goal.mode for goal in space.goals},
+            "sampler": space.search.sampler,
+            "scheduler": space.search.scheduler,
+            "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
+            "most_epochs": (plan.most + confirmations) * plan.job.train.epochs,
+            "budget": plan.budget and plan.budget.text,
+            "searched": describe(space, plan.job),
+            "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
         },
         **_plan(material),
         "writes": {
             "folder": str(home / "sweeps" / "<sweep id>"),
-            "files": ["study.journal", f"trials/<run id>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}"],
-            "tracking": Tracker.uri_for(home),
+            "files": [
+                "run.json",
+                LEDGER,
+                "study.journal" if plan.study is None else f"the study in {hidden(plan.study)}",
+                f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}",
+            ],
+            "tracking": shown(tracking_uri(home)),
         },
     }
-
-
-def _domain(domain: Any) -> dict[str, Any]:
-    fields = dict(vars(domain))
-    if isinstance(domain, Simplex):
-        fields["keys"] = list(domain.keys)
-    return {"kind": type(domain).__name__.lower(), **{k: _plain(v) for k, v in fields.items()}}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _plan(material: Material) -> dict[str, Any]:

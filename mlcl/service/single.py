@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import yaml
@@ -11,8 +12,11 @@ import yaml
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.service.interrupt import StopRequest, stop_on_signal
-from mlcl.service.orphans import close_orphans
-from mlcl.tracking import Provenance, RunLog, State, Tracker, mlflow_listener, params_of, provenance
+from mlcl.service.orphans import CloseSweep, close_orphans
+from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of, provenance, shown
+from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.left import is_usable
+from mlcl.tracking.store import Tracker
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import CHECKPOINT, run_experiment
@@ -22,15 +26,21 @@ from mlcl.training.material import Material
 
 @dataclass(frozen=True)
 class RunReport:
-    """What became of a run."""
+    """What became of a run.
+
+    `undelivered` logs, of this run and earlier ones, wait for an MLflow that answers; `mlflow_run_id` is
+    None where this one has never got there.
+    """
 
     id: str
     state: State
     folder: Path
-    mlflow_run_id: str
+    log: str
     metrics: dict[str, float]
     resumed: bool
     reason: str = ""
+    mlflow_run_id: str | None = None
+    undelivered: int = 0
 
 
 def run_job(
@@ -40,118 +50,147 @@ def run_job(
     listener: Listener,
     fresh: bool = False,
     announce: Callable[[str], None] = lambda _: None,
+    close_sweep: CloseSweep | None = None,
 ) -> RunReport:
     """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
 
     Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
+    MLflow must answer at the beginning; from then on nothing waits for it but the very end, for a moment.
     """
     material = Material.of(job, home)
     if job.train.workers == 1:
         pick_device(job.train.device)
     tracker = Tracker(home)
-    folders = RunFolders(home)
-    close_orphans(tracker, home)
-    with stop_on_signal(announce) as stop:
-        folder = None if fresh else folders.unfinished(job_hash(job), material.fingerprint)
-        folder = folder or folders.new()
-        with folder.owned() as mine:
-            if mine:
-                return _guarded(material, folder, tracker, home, listener, stop, announce)
-        # Another process took it up a moment ago.
-        folder = folders.new()
-        with folder.owned():
-            return _guarded(material, folder, tracker, home, listener, stop, announce)
+    tracker.experiment(job.experiment)
+    close_orphans(home, close_sweep)
+    with stop_on_signal(announce) as stop, Delivery(tracker, announce) as delivery:
+        delivery.add_left()
+        run = _Run(material, home, tracker.uri, listener, stop, announce, delivery)
+        try:
+            report = run.in_folder(fresh)
+        finally:
+            with stop.shielded():
+                left = delivery.drain(stop=stop)
+        return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
 
 
-def _open(tracker: Tracker, folder: RunFolder, material: Material) -> RunLog:
-    """The folder's run in MLflow, re-attached or new, and the record that ties them together."""
-    record = folder.record
-    log = None
-    if record is not None and record.tracking_uri == tracker.uri:
-        log = tracker.attach(record.mlflow_run_id)
-    if log is None:
-        name = folder.path.name
-        log = start_run(tracker, material.job, material, name=name, owner=name, source=provenance())
-    folder.write(
-        RunRecord(
-            id=folder.path.name,
-            experiment=material.job.experiment,
-            job_hash=job_hash(material.job),
-            fingerprint=material.fingerprint,
-            state=State.RUNNING,
-            mlflow_run_id=log.run_id,
-            tracking_uri=tracker.uri,
-            created=record.created if record else folder.path.name.split("-", 1)[1],
-        )
-    )
-    return log
-
-
-def start_run(
-    tracker: Tracker,
+def start_log(
+    home: Path,
+    uri: str,
     job: JobConfig,
     material: Material,
     *,
+    id: str,
     name: str,
     owner: str,
     source: Provenance,
     parent: str | None = None,
-    tags: dict[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    free: Collection[str] = (),
 ) -> RunLog:
-    """A new MLflow run of a job: parameters, provenance, fingerprints, the resolved job."""
-    info = material.dataset.info
-    log = tracker.start(
-        job.experiment,
-        name,
+    """The log of a job's run: parameters, provenance, fingerprints, the resolved job.
+
+    The values of `free` keys are decided after training: they are no parameters yet. A log that was
+    started before is attached.
+    """
+    return RunLog.start(
+        home,
+        id,
+        uri=uri,
+        experiment=job.experiment,
+        name=name,
         owner=owner,
-        params=params_of(job),
+        params=params_of(job, free),
         tags={
             "mlcl.id": name,
             "mlcl.job_hash": job_hash(job),
-            "mlcl.data": info.name,
+            "mlcl.data": material.dataset.info.name,
             "mlcl.data_fingerprint": material.fingerprint,
             "mlcl.seed": str(job.train.seed),
             **(tags or {}),
         },
-        source=source,
         parent=parent,
+        source=source,
+        texts={"job.yaml": yaml.safe_dump(dump_job(job), sort_keys=False)},
     )
-    log.text(yaml.safe_dump(dump_job(job), sort_keys=False), "job.yaml")
-    return log
 
 
-def _guarded(
-    material: Material,
-    folder: RunFolder,
-    tracker: Tracker,
-    home: Path,
-    listener: Listener,
-    stop: StopRequest,
-    announce: Callable[[str], None],
-) -> RunReport:
-    """Runs, and leaves neither the folder nor MLflow in RUNNING whatever happens."""
-    resumed = (folder.path / CHECKPOINT).exists()
-    with stop.shielded():
-        log = _open(tracker, folder, material)
-    announce(f"{'going on with' if resumed else 'run'} {folder.path.name}")
-    state, metrics, reason = State.FAILED, dict[str, float](), ""
-    try:
-        metrics = _execute(material, folder.path, log, home, listener, stop)
-        with stop.shielded():
-            log.artifacts([folder.path / name for name in (RESULT, EMBEDDINGS, MODEL)])
-        state = State.COMPLETE
-    except (Stopped, KeyboardInterrupt):
-        state = State.STOPPED
-    except Diverged as error:
-        reason = str(error)
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        with stop.shielded():
-            folder.set_state(state)
-            log.finish(state, reason)
-    return RunReport(folder.path.name, state, folder.path, log.run_id, metrics, resumed, reason)
+@dataclass
+class _Run:
+    """One call of `run_job`."""
+
+    material: Material
+    home: Path
+    uri: str
+    listener: Listener
+    stop: StopRequest
+    announce: Callable[[str], None]
+    delivery: Delivery
+
+    def in_folder(self, fresh: bool) -> RunReport:
+        """Goes on in the interrupted run's folder, or takes a new one."""
+        folders = RunFolders(self.home)
+        job, fingerprint = job_hash(self.material.job), self.material.fingerprint
+        folder = (None if fresh else folders.unfinished(job, fingerprint)) or folders.new()
+        with folder.owned() as mine:
+            if mine:
+                return self._guarded(folder)
+        # Another process took it up a moment ago.
+        folder = folders.new()
+        with folder.owned():
+            return self._guarded(folder)
+
+    def _guarded(self, folder: RunFolder) -> RunReport:
+        """Runs, and leaves neither the folder nor the log in RUNNING whatever happens."""
+        name, resumed = folder.path.name, (folder.path / CHECKPOINT).exists()
+        with self.stop.shielded():
+            log = self._open(folder)
+        self.announce(f"{'going on with' if resumed else 'run'} {name}")
+        state, metrics, reason = State.FAILED, dict[str, float](), ""
+        try:
+            metrics = _execute(self.material, folder.path, log, self.home, self.listener, self.stop)
+            with self.stop.shielded():
+                log.artifacts([folder.path / file for file in (RESULT, EMBEDDINGS, MODEL)])
+            state = State.COMPLETE
+        except (Stopped, KeyboardInterrupt):
+            state = State.STOPPED
+        except Diverged as error:
+            reason = str(error)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            with self.stop.shielded():
+                # The log first: after a kill in between the next command takes the state from there.
+                log.finish(state, reason)
+                folder.set_state(state)
+        return RunReport(name, state, folder.path, log.id, metrics, resumed, reason)
+
+    def _open(self, folder: RunFolder) -> RunLog:
+        """The folder's log, gone on with or new, and before it the record that ties them together."""
+        name, before, job = folder.path.name, folder.record, self.material.job
+        record = RunRecord(
+            id=name,
+            experiment=job.experiment,
+            job_hash=job_hash(job),
+            fingerprint=self.material.fingerprint,
+            state=State.RUNNING,
+            log=self._log_id(name),
+            tracking_uri=shown(self.uri),
+            created=before.created if before else name.split("-", 1)[1],
+        )
+        folder.write(record)
+        log = start_log(
+            self.home, self.uri, job, self.material, id=record.log, name=name, owner=name, source=provenance()
+        )
+        log.reopen()
+        self.delivery.add(log.id)
+        return log
+
+    def _log_id(self, name: str) -> str:
+        """The run's name; with a number where that log is for another store, or MLflow refuses it."""
+        ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        return next(id for id in ids if is_usable(self.home, id, self.uri))
 
 
 def _execute(

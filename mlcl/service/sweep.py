@@ -1,181 +1,290 @@
-"""A sweep: search a space, confirm on fresh seeds beside baselines, say what came out."""
+"""A sweep: search a space, confirm on fresh seeds, say what came out; or go on with where it was."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import ray
-import yaml
 from mlflow.exceptions import MlflowException
+from optuna.storages import BaseStorage
 
-from mlcl.config import dump_job, job_hash
+from mlcl.config import Goal, job_hash
 from mlcl.errors import UserError
-from mlcl.service.book import Book, Trial
+from mlcl.service.book import Book, Teller
+from mlcl.service.budget import Account
+from mlcl.service.confirm import Candidate, pareto
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
+from mlcl.service.generations import Generations, find_sweep
+from mlcl.service.halt import Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
+from mlcl.service.ledger import Entry, Ledger
 from mlcl.service.orphans import close_orphans
+from mlcl.service.outcome import Confirmed, SweepReport, Trained
+from mlcl.service.packing import Packing, nodes, pack
+from mlcl.service.parent import ParentRun
+from mlcl.service.progress import Reporter
+from mlcl.service.pruning import Judge
+from mlcl.service.retell import close_killed_sweep, log_id
 from mlcl.service.session import ray_session
-from mlcl.service.stages import Confirmation, Stages
+from mlcl.service.storage import hidden, open_storage
 from mlcl.service.sweep_plan import SweepPlan, check_plan
-from mlcl.tracking import Provenance, RunLog, State, Tracker, provenance
+from mlcl.service.sweep_session import SweepSession
+from mlcl.service.watch import SweepEvent, Watcher
+from mlcl.tracking import State, provenance, shown, tracking_uri
+from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.store import Tracker
 from mlcl.training.files import MODEL
 from mlcl.training.material import Material
 
-
-@dataclass
-class SweepReport:
-    """What became of a sweep."""
-
-    id: str
-    state: State
-    folder: Path
-    mlflow_run_id: str
-    score: str
-    mode: str
-    trials: list[Trial]
-    best: Trial | None
-    confirmations: list[Confirmation]
-    registered: str = ""
+LOCK_PATIENCE = 5.0
+"""Seconds that a killed command's processes may hold the sweep's folder."""
 
 
-def run_sweep(plan: SweepPlan, *, home: Path, announce: Callable[[str], None]) -> SweepReport:
+def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     material = check_plan(plan, home)
     tracker = Tracker(home)
-    close_orphans(tracker, home)
-    folder = RunFolders(home, "sweeps").new()
-    with stop_on_signal(announce) as stop, ray_session(), folder.owned():
-        packing = _packing(plan)
-        return _run(plan, material, tracker, folder, packing, stop, announce, home)
+
+    def announce(text: str) -> None:
+        watch(SweepEvent("note", text))
+
+    if plan.warm_start is not None:
+        find_sweep(home, plan.warm_start)
+    if plan.study is not None:
+        open_storage(plan.study)
+    close_orphans(home, close_killed_sweep)
+    folder = _folder(plan, home, material)
+    with stop_on_signal(announce) as stop, folder.owned(LOCK_PATIENCE) as mine:
+        if not mine:
+            raise UserError("another command runs this sweep", key="--name", found=plan.name)
+        with ray_session(cpus=_local_cpus(plan)):
+            packing = _pack(plan)
+            storage = open_storage(plan.study or folder.path / "study.journal")
+            with Delivery(tracker, announce) as delivery:
+                delivery.add_left()
+                command = _Command(plan, material, tracker, folder, home, delivery, stop, watch)
+                return command.run(packing, storage)
 
 
-def _run(
-    plan: SweepPlan,
-    material: Material,
-    tracker: Tracker,
-    folder: RunFolder,
-    packing: tuple[int, float],
-    stop: StopRequest,
-    announce: Callable[[str], None],
-    home: Path,
-) -> SweepReport:
-    """The sweep proper: whatever happens in it, nothing is left RUNNING."""
-    with stop.shielded():
-        source = provenance()
-        log = _open_parent(plan, tracker, source, material, folder)
-    book = Book(tracker, material, source, folder.path, home, plan.score)
-    report = SweepReport(
-        folder.path.name, State.FAILED, folder.path, log.run_id, plan.score, plan.space.mode, [], None, []
+def _local_cpus(plan: SweepPlan) -> int:
+    """CPUs that a Ray of this command's own must have: a job of two workers runs on any laptop."""
+    workers = plan.job.train.workers
+    return workers * max(1, math.ceil(plan.cpus)) if workers > 1 else 1
+
+
+def _pack(plan: SweepPlan) -> Packing:
+    return pack(
+        nodes(),
+        workers=plan.job.train.workers,
+        cpus=plan.cpus,
+        gpus=plan.gpus,
+        device=plan.job.train.device,
+        most=max(plan.most, plan.seeds),
     )
-    announce(f"sweep {report.id}: {plan.trials} trials, score {plan.score} ({plan.space.mode})")
-    reason = "no trial is complete"
-    try:
-        stages = Stages(plan, book, folder.path, log.run_id, *packing, stop, announce)
+
+
+def _folder(plan: SweepPlan, home: Path, material: Material) -> RunFolder:
+    """The folder of the sweep with the plan's name, or a new one. Raises UserError for another sweep's."""
+    folders = RunFolders(home, "sweeps")
+    folder = None if plan.fresh else folders.named(plan.name)
+    if folder is None:
+        return folders.new()
+    head = Ledger(folder.path).head
+    wanted = _identity(plan, material, home)
+    for key, (what, text) in wanted.items():
+        if head and head[key] != what:
+            raise UserError(
+                f"the sweep of this name has another {text}",
+                key="--name",
+                found=plan.name,
+                allowed="another --name, or --fresh to begin anew",
+            )
+    return folder
+
+
+def _identity(plan: SweepPlan, material: Material, home: Path) -> dict[str, tuple[object, str]]:
+    """What a sweep keeps over all of its commands, and how it is called."""
+    return {
+        "job_hash": (job_hash(plan.job), "job"),
+        "fingerprint": (material.fingerprint, "data set"),
+        "scores": (list(plan.scores), "score, for its space has other goals or free keys"),
+        "free": (list(plan.free), "set of free keys"),
+        "modes": ([goal.mode for goal in plan.space.goals], "mode"),
+        "study": (hidden(plan.study) if plan.study else "", "study storage"),
+        "uri": (shown(tracking_uri(home)), "tracking store"),
+        "scheduler": (_scheduler(plan), "scheduler"),
+    }
+
+
+def _scheduler(plan: SweepPlan) -> list[object]:
+    search = plan.space.search
+    return [search.scheduler, search.grace, search.reduction_factor, search.startup]
+
+
+@dataclass
+class _Command:
+    """One command on one sweep: whatever happens in it, nothing is left RUNNING."""
+
+    plan: SweepPlan
+    material: Material
+    tracker: Tracker
+    folder: RunFolder
+    home: Path
+    delivery: Delivery
+    stop: StopRequest
+    watch: Watcher
+    undelivered: int = 0
+
+    def run(self, packing: Packing, storage: BaseStorage) -> SweepReport:
+        """Search, confirmation, report."""
+        ledger = Ledger(self.folder.path)
+        with self.stop.shielded():
+            session = self._open(ledger, packing, storage)
+        state, reason, confirmed = State.FAILED, "no trial is complete", list[Candidate]()
         try:
-            report.best = stages.search()
+            session.search()
+            confirmed = session.confirm()
+            state, reason = self._state(session, reason)
+        except KeyboardInterrupt:
+            state, reason = State.STOPPED, ""
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
         finally:
-            report.trials = list(book.trials.values())
-        if not stop():
-            report.confirmations = stages.confirm(report.best)
-        report.state = _state(report, stop)
-    except KeyboardInterrupt:
-        report.state = State.STOPPED
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        with stop.shielded():
-            ended = State.STOPPED if report.state is State.STOPPED else State.FAILED
-            book.close_open(ended, "the sweep ended before it")
-            if report.state is State.COMPLETE:
-                report.registered = _register(plan, tracker, report)
-            folder.set_state(report.state)
-            _conclude(report, log, reason if report.state is State.FAILED else "")
-    return report
+            with self.stop.shielded():
+                self._conclude(session, state, reason)
+        return self._report(session, state, reason, confirmed)
 
-
-def _state(report: SweepReport, stop: StopRequest) -> State:
-    if stop():
-        return State.STOPPED
-    return State.COMPLETE if report.best is not None else State.FAILED
-
-
-def _open_parent(
-    plan: SweepPlan, tracker: Tracker, source: Provenance, material: Material, folder: RunFolder
-) -> RunLog:
-    """The sweep's own run in MLflow, and the record by which a later command knows it."""
-    name = folder.path.name
-    log = tracker.start(
-        plan.job.experiment,
-        name,
-        owner=name,
-        params={"sweep.trials": str(plan.trials), "sweep.seeds": str(plan.seeds), "sweep.score": plan.score},
-        tags={
-            "mlcl.id": name,
-            "mlcl.kind": "sweep",
-            "mlcl.job_hash": job_hash(plan.job),
-            "mlcl.data_fingerprint": material.fingerprint,
-        },
-        source=source,
-    )
-    log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
-    log.text(plan.space_text, "space.yaml")
-    folder.write(
-        RunRecord(
-            id=name,
-            experiment=plan.job.experiment,
-            job_hash=job_hash(plan.job),
-            fingerprint=material.fingerprint,
-            state=State.RUNNING,
-            mlflow_run_id=log.run_id,
-            tracking_uri=tracker.uri,
-            created=name.split("-", 1)[1],
+    def _open(self, ledger: Ledger, packing: Packing, storage: BaseStorage) -> SweepSession:
+        """Takes the sweep up: ledger, study, logs."""
+        plan, id, source = self.plan, self.folder.path.name, provenance()
+        if not ledger.head:
+            identity = {key: value for key, (value, _) in _identity(plan, self.material, self.home).items()}
+            ledger.append("sweep", id=id, name=plan.name, mode=plan.space.mode, **identity)
+        self._record(State.RUNNING)
+        ledger.append("session", trials=plan.trials, seeds=plan.seeds, confirm=plan.confirm)
+        parent = ParentRun(plan, id, self.home, self.tracker.uri, self.material, source)
+        self.delivery.add(parent.log.id)
+        unit = plan.budget.unit if plan.budget else "clock"
+        account = Account(plan.budget, ledger.spent(unit))
+        reporter = Reporter(ledger, account, plan.space.metric, plan.score, self.watch)
+        reporter.note(f"sweep {id} ({plan.name}): score {plan.score} ({plan.space.mode})")
+        generation, study = Generations(plan, ledger, storage, self.home).open(reporter.note)
+        teller = Teller(id, self.home, self.tracker.uri, self.material, source, self.delivery.add)
+        book = Book(ledger, self.folder.path, teller, plan.space, plan.scores)
+        job = plan.search_job()
+        judge = Judge(
+            plan.space.search,
+            plan.space.mode,
+            epochs=job.train.epochs,
+            every=job.evaluation.every,
+            name=plan.name,
         )
-    )
-    return log
+        book.take_up(generation, study, judge)
+        parent.asked(generation.number)
+        parent.curve(ledger)
+        halt = Halt(self.folder.path, self.stop, account, plan.space.search.max_failed)
+        return SweepSession(plan, book, parent, packing, halt, account, reporter)
 
-
-def _packing(plan: SweepPlan) -> tuple[int, float]:
-    """How many trials run at once, and the GPU share of each."""
-    total = ray.cluster_resources()
-    gpus = plan.gpus if plan.gpus is not None else float(total.get("GPU", 0) > 0)
-    room = int(total.get("CPU", 0) // plan.cpus)
-    if gpus > 0:
-        room = min(room, int(total.get("GPU", 0) / gpus))
-    if room < 1:
-        raise UserError(
-            "no trial fits into the cluster",
-            key="--cpus/--gpus",
-            found=f"{plan.cpus:g} CPUs, {gpus:g} GPUs a trial",
-            allowed=f"at most {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs",
+    def _record(self, state: State) -> None:
+        record = self.folder.record
+        name = self.folder.path.name
+        self.folder.write(
+            RunRecord(
+                id=name,
+                experiment=self.plan.job.experiment,
+                job_hash=job_hash(self.plan.job),
+                fingerprint=self.material.fingerprint,
+                state=state,
+                log=name,
+                tracking_uri=self.tracker.uri,
+                created=record.created if record else name.split("-", 1)[1],
+                name=self.plan.name,
+            )
         )
-    return room, gpus
 
+    @staticmethod
+    def _state(session: SweepSession, reason: str) -> tuple[State, str]:
+        if session.halt.cause is not None:
+            return session.halt.cause, session.halt.reason
+        return (State.FAILED, reason) if session.best() is None else (State.COMPLETE, "")
 
-def _register(plan: SweepPlan, tracker: Tracker, report: SweepReport) -> str:
-    """Registers the best trial's model. A store that refuses it does not undo the sweep."""
-    assert report.best is not None
-    assert report.best.score is not None
-    try:
-        return tracker.register(
-            plan.job.experiment, report.best.run_id, MODEL, plan.score, report.best.score, plan.space.mode
+    def _conclude(self, session: SweepSession, state: State, reason: str) -> None:
+        """Every state is written down; then MLflow is waited for, and told which model is the best."""
+        session.halt.clear()
+        ended = State.BUDGET if state is State.BUDGET else State.STOPPED
+        session.close_open(ended, "the sweep ended before it" if state is State.FAILED else "")
+        ledger, best = session.book.ledger, session.best()
+        ledger.append("end", state=state, reason=reason)
+        run_id = None if best is None else self.delivery.run_id(log_id(ledger.head["id"], best.key))
+        session.parent.conclude(ledger, best, state, reason, run_id)
+        self._record(state)
+        session.reporter.end(f"sweep {ledger.head['id']} {state}")
+        self.undelivered = self.delivery.drain(stop=self.stop)
+        if best is not None and best.key not in ledger.registered and self.undelivered == 0:
+            self._register(ledger, best)
+
+    def _register(self, ledger: Ledger, best: Entry) -> None:
+        """Registers the best trial's model. A store that refuses it does not undo the sweep."""
+        run_id = self.delivery.run_id(log_id(ledger.head["id"], best.key))
+        if run_id is None or best.score is None:
+            return
+        plan = self.plan
+        try:
+            text = self.tracker.register(
+                plan.job.experiment, run_id, MODEL, plan.score, best.score, plan.space.mode
+            )
+        except MlflowException as error:
+            self.watch(SweepEvent("note", f"the best model is not registered: {error}"))
+        else:
+            ledger.append("registered", key=best.key, text=text)
+
+    def _report(
+        self, session: SweepSession, state: State, reason: str, confirmed: list[Candidate]
+    ) -> SweepReport:
+        ledger, plan = session.book.ledger, self.plan
+        best, trials = session.best(), ledger.counted()
+        front = pareto(trials, plan.space.goals) if plan.space.multi else []
+        return SweepReport(
+            id=ledger.head["id"],
+            name=plan.name,
+            state=state,
+            reason=reason,
+            folder=self.folder.path,
+            goals=tuple(
+                Goal(name, goal.mode) for name, goal in zip(plan.scores, plan.space.goals, strict=True)
+            ),
+            score=plan.score,
+            mode=plan.space.mode,
+            trials=tuple(self._trained(ledger, trial) for trial in trials),
+            best=None if best is None else self._trained(ledger, best),
+            front=tuple(self._trained(ledger, trial) for trial in front),
+            confirmations=tuple(self._confirmed(ledger, candidate) for candidate in confirmed),
+            registered="" if best is None else ledger.registered.get(best.key, ""),
+            spent=session.account.used_text(),
+            undelivered=self.undelivered,
+            run_id=self.delivery.run_id(ledger.head["id"]),
         )
-    except MlflowException as error:
-        return f"not registered: {error}"
 
+    def _confirmed(self, ledger: Ledger, candidate: Candidate) -> Confirmed:
+        seeds = tuple(self._trained(ledger, entry) for entry in ledger.seeds_of(candidate.key))
+        state, _ = ledger.group_states[candidate.key]
+        run_id = self.delivery.run_id(log_id(ledger.head["id"], candidate.key))
+        return Confirmed(candidate.key, candidate.label, state, candidate.settings, seeds, run_id)
 
-def _conclude(report: SweepReport, log: RunLog, reason: str) -> None:
-    """The parent's figures: the chart of nested runs is empty without them."""
-    metrics: dict[str, float] = {}
-    for state in State:
-        metrics[f"sweep/{state.lower()}"] = sum(trial.state is state for trial in report.trials)
-    if report.best is not None:
-        metrics |= {**report.best.metrics, "score": report.best.score or 0.0}
-    log.metrics(metrics, step=0)
-    if report.best is not None:
-        log.tags({"mlcl.best_run_id": report.best.run_id})
-        log.text(json.dumps(dict(report.best.settings), indent=2), "best_settings.json")
-    log.finish(report.state, reason)
+    def _trained(self, ledger: Ledger, entry: Entry) -> Trained:
+        return Trained(
+            key=entry.key,
+            label=entry.label,
+            state=entry.state,
+            settings=entry.settings,
+            score=entry.score,
+            values=tuple(entry.values),
+            chosen=entry.chosen,
+            metrics=entry.metrics,
+            reason=entry.reason,
+            epoch=entry.rungs[-1][0] if entry.rungs else 0,
+            seconds=entry.seconds,
+            run_id=self.delivery.run_id(log_id(ledger.head["id"], entry.key)),
+        )

@@ -10,6 +10,8 @@ from typing import Any
 
 from mlcl.config import JobConfig, Space, corners, dump_job, load_job
 from mlcl.errors import UserError
+from mlcl.service.budget import Budget, check_budget
+from mlcl.service.draw import grid_size
 from mlcl.training.checks import check_job
 from mlcl.training.context import pick_device
 from mlcl.training.material import Material
@@ -17,22 +19,51 @@ from mlcl.training.material import Material
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep was asked to do."""
+    """What a sweep was asked to do.
+
+    `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
+    fresh seeds. `cpus` and `gpus` are a process's share; `study` is Optuna's storage, a journal file by
+    default; `warm_start` names an earlier sweep.
+    """
 
     job: JobConfig
     space: Space
     space_text: str
+    name: str
     trials: int
-    seeds: int
-    baselines: Sequence[tuple[str, JobConfig]]
+    seeds: int = 0
+    confirm: int = 1
+    baselines: Sequence[tuple[str, JobConfig]] = ()
+    budget: Budget | None = None
     cpus: float = 1
     gpus: float | None = None
+    study: str | None = None
+    warm_start: str | None = None
+    fresh: bool = False
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The figures of a finished trial, one a goal: the best over the free keys, where there are any."""
+        return tuple(self._figure(goal.metric) for goal in self.space.goals)
 
     @property
     def score(self) -> str:
-        """The metric of a finished trial: the best over the free keys, where the space names some."""
-        metric = self.space.metric
+        """The pruning goal's."""
+        return self._figure(self.space.metric)
+
+    def _figure(self, metric: str) -> str:
         return f"knn_best/val/{metric.rpartition('/')[2]}" if self.space.posthoc else metric
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The keys that are answered after training."""
+        return tuple(key.replace(".grid.", ".") for key in self.space.posthoc)
+
+    @property
+    def most(self) -> int:
+        """Search trials there can be: a space of choices ends when all have been tried."""
+        size = grid_size(self.space) if self.space.search.sampler == "brute_force" else None
+        return self.trials if size is None else min(self.trials, size)
 
     def search_job(self) -> JobConfig:
         """The job that all trials start from: selecting metric and post-hoc grid of the space."""
@@ -52,23 +83,34 @@ class SweepPlan:
 
 def check_plan(plan: SweepPlan, home: Path) -> Material:
     """Everything that can be wrong, before Ray or MLflow are touched. Raises UserError."""
-    if plan.job.train.workers > 1:
-        raise UserError(
-            "trials of a sweep run in one process each",
-            key="train.workers",
-            found=plan.job.train.workers,
-            allowed=1,
-        )
-    if not os.environ.get("RAY_ADDRESS"):
+    if not os.environ.get("RAY_ADDRESS") and plan.job.train.workers == 1:
         device = "cuda" if plan.gpus else plan.job.train.device
         pick_device(device)
+    if plan.budget is not None:
+        check_budget(plan.budget, _may_have_gpus(plan))
     search_job = plan.search_job()
     material = Material.of(search_job, home)
+    info = material.dataset.info
+    for goal in plan.space.goals:
+        check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
     for corner in corners(plan.space):
-        check_job(load_job(dump_job(search_job), corner), material.dataset.info)
+        check_job(load_job(dump_job(search_job), corner), info)
     for name, job in plan.baselines:
         _check_baseline(name, Material.of(plan.with_grid(job), home), material)
     return material
+
+
+def _may_have_gpus(plan: SweepPlan) -> float:
+    """The GPU share of a trial, as far as it is known before the cluster is asked."""
+    if plan.gpus is not None:
+        return plan.gpus
+    if plan.job.train.device == "cpu":
+        return 0.0
+    if os.environ.get("RAY_ADDRESS"):
+        return 1.0
+    import torch
+
+    return float(torch.cuda.is_available())
 
 
 def _check_baseline(name: str, baseline: Material, swept: Material) -> None:
@@ -78,6 +120,7 @@ def _check_baseline(name: str, baseline: Material, swept: Material) -> None:
         "objective.classifier.labels": tuple(
             material.job.objective.classifier.labels for material in (baseline, swept)
         ),
+        "train.workers": (baseline.job.train.workers, swept.job.train.workers),
     }
     for key, (found, allowed) in pairs.items():
         if found != allowed:

@@ -1,85 +1,184 @@
-"""One trial, in the actor that Ray Tune keeps for it: the same experiment as a plain run."""
+"""One training of a sweep, in the actor that Ray Tune keeps for it: the same experiment as a plain run.
+
+It reports to the driver, which alone writes the ledger, and logs to files: it needs no tracking server.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, dump_job, load_job
-from mlcl.service.searcher import EPOCH, FINAL, SCORE
-from mlcl.tracking import RunLog, Tracker, mlflow_listener
+from mlcl.config import JobConfig, load_job
+from mlcl.service.folders import RunFolder
+from mlcl.service.scores import Scores
+from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener, tell_all
+from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.material import Material
 
+SCORE, EPOCH, ENDED, VALUES, REASON = "score", "epoch", "ended", "values", "reason"
+"""Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
+PATIENCE = 60.0
+"""Seconds that a process of a killed command may go on writing before its successor gives up."""
+LOOK_EVERY = 0.1
+"""Seconds between looks for the stop file: it may lie on a network's file system."""
 
-def trial_config(
-    job: JobConfig, *, folder: Path, home: Path, uri: str, run_id: str, score: str, test: bool
-) -> dict[str, Any]:
-    """What travels to the actor: plain data, as one string that Tune does not take apart."""
-    payload = {
-        "job": dump_job(job),
-        "folder": str(folder.resolve()),
-        "home": str(home.resolve()),
-        "uri": uri,
-        "run_id": run_id,
-        "score": score,
-        "test": test,
-    }
-    return {"payload": json.dumps(payload)}
+Report = Callable[[dict[str, Any]], None]
 
 
-def run_trial(config: dict[str, Any]) -> None:
-    """Trains, evaluates and reports. The driver, which knows why a trial ended, sets the run's state."""
+@dataclass(frozen=True)
+class TrialTask:
+    """What travels to the actor: plain data.
+
+    `metric` is reported at every validation; `scores` are the final figures, the pruning goal's first;
+    `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's.
+    """
+
+    key: str
+    job: dict[str, Any]
+    folder: str
+    home: str
+    log: str
+    metric: str
+    scores: tuple[str, ...]
+    test: bool
+    stop_file: str
+    cpus: float
+    gpus: float
+
+    def config(self) -> dict[str, str]:
+        """As one string, which Tune does not take apart."""
+        return {"payload": json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, config: dict[str, str]) -> TrialTask:
+        """From Tune's config of a trial."""
+        tree = json.loads(config["payload"])
+        return cls(**{**tree, "scores": tuple(tree["scores"])})
+
+
+def run_trial(config: dict[str, str]) -> None:
+    """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes."""
     from ray import tune
 
-    payload = json.loads(config["payload"])
-    job, folder = load_job(payload["job"]), Path(payload["folder"])
-    log = Tracker(Path(payload["home"]), payload["uri"]).attach(payload["run_id"])
-    if log is None:
-        raise RuntimeError(f"MLflow run {payload['run_id']} is gone")
-
-    def report(score: float, epoch: int, final: bool) -> None:
-        tune.report({SCORE: score, EPOCH: epoch, FINAL: int(final)})
-
-    try:
-        material = Material.of(job, Path(payload["home"]), verify=False)
-        outcome = run_experiment(
-            material,
-            folder=folder,
-            context=Context.current(job.train.device),
-            listener=tell_all(mlflow_listener(log), _rungs(job, report)),
-            test=payload["test"],
-        )
-        assert outcome is not None
-        log.artifacts([folder / name for name in (RESULT, EMBEDDINGS, MODEL)])
-        log.flush()
-        report(outcome.metrics[payload["score"]], job.train.epochs, True)
-    except Exception as error:
-        _keep_reason(log, error)
-        raise
-    finally:
-        log.flush()
+    task = TrialTask.of(config)
+    with RunFolder(Path(task.folder)).owned(PATIENCE) as mine:
+        if not mine:
+            raise RuntimeError(f"another process is still training in {task.folder}")
+        train(task, tune.report)
 
 
-def _rungs(job: JobConfig, report: Any) -> Listener:
-    """Reports the selecting metric at every validation but the last, which the final evaluation replaces."""
-    metric = job.evaluation.metric
+def train(task: TrialTask, report: Report) -> None:
+    """One training from wherever it is to its last report."""
+    scores = Scores(Path(task.folder))
+    for epoch, score in scores.rungs:
+        report({SCORE: score, EPOCH: epoch, ENDED: ""})
+    job = load_job(task.job)
+    if scores.values is None:
+        log = RunLog.attach(Path(task.home), task.log)
+        try:
+            metrics = _experiment(task, job, log, scores, report)
+            log.artifacts([Path(task.folder) / name for name in (RESULT, EMBEDDINGS, MODEL)])
+            log.flush()
+            scores.finish([metrics[name] for name in task.scores])
+        except Stopped:
+            report({ENDED: State.STOPPED, REASON: ""})
+            return
+        except Exception as error:
+            log.text(traceback.format_exc(), "error.txt")
+            report({ENDED: State.FAILED, REASON: f"{type(error).__name__}: {error}"[:5000]})
+            return
+        finally:
+            log.flush()
+    report({ENDED: State.COMPLETE, EPOCH: job.train.epochs, VALUES: json.dumps(scores.values), REASON: ""})
+
+
+def _experiment(
+    task: TrialTask, job: JobConfig, log: RunLog, scores: Scores, report: Report
+) -> dict[str, float]:
+    folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
+    if stop():
+        raise Stopped
+    listener = _rungs(task.metric, scores, report)
+    if job.train.workers > 1:
+        return _group(task, job, log, listener, stop)
+    outcome = run_experiment(
+        Material.of(job, home, verify=False),
+        folder=folder,
+        context=Context.current(job.train.device),
+        listener=tell_all(mlflow_listener(log), listener),
+        should_stop=stop,
+        test=task.test,
+    )
+    assert outcome is not None
+    return outcome.metrics
+
+
+def _group(
+    task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
+) -> dict[str, float]:
+    """Several workers. Tune ends this thread inside of a report: the workers are stopped before it goes."""
+    from mlcl.service.group import run_group
+
+    ended: list[SystemExit] = []
 
     def listen(event: Event) -> None:
-        if event.kind == "validation" and event.epoch < event.epochs:
-            # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
-            value = event.metrics.get(metric, event.metrics.get(f"knn/{metric}"))
-            if value is not None:
-                report(float(value), event.epoch, False)
+        try:
+            if not ended:
+                listener(event)
+        except SystemExit as end:
+            ended.append(end)
+
+    try:
+        return run_group(
+            job,
+            Path(task.folder),
+            log,
+            Path(task.home),
+            listen,
+            lambda: bool(ended) or stop(),
+            cpus=task.cpus,
+            gpus=task.gpus,
+            test=task.test,
+        )
+    finally:
+        if ended:
+            raise ended[0]
+
+
+def _rungs(metric: str, scores: Scores, report: Report) -> Listener:
+    """Reports the selecting metric at every validation but the last, which the final evaluation replaces."""
+
+    def listen(event: Event) -> None:
+        if event.kind != "validation" or event.epoch >= event.epochs:
+            return
+        # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
+        value = event.metrics.get(metric, event.metrics.get(f"knn/{metric}"))
+        if value is not None and scores.add(event.epoch, float(value)):
+            report({SCORE: float(value), EPOCH: event.epoch, ENDED: ""})
 
     return listen
 
 
-def _keep_reason(log: RunLog, error: Exception) -> None:
-    log.tags({"mlcl.reason": f"{type(error).__name__}: {error}"[:5000]})
-    log.text(traceback.format_exc(), "error.txt")
+class _StopFile:
+    """Whether the driver asks for a stop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = 0.0
+        self._there = False
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._there and now >= self._next:
+            self._next = now + LOOK_EVERY
+            self._there = os.path.exists(self._path)  # noqa: PTH110 (half the time of Path.exists, on every step)
+        return self._there

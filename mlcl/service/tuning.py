@@ -1,130 +1,163 @@
-"""Ray Tune as the executor of trials: what runs at once, what stops early, and who is told."""
+"""Ray Tune as the executor of a sweep's trainings: processes that are reused, restarted, and stopped early.
+
+What is started, what a score means and what becomes of a training is asked of a `Desk`, in the driver's
+thread.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
+import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ray import tune
-from ray.tune import Callback, RunConfig, Stopper, TuneConfig
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from mlcl.config import JobConfig, Space
-from mlcl.service.book import Book, Trial
-from mlcl.service.searcher import EPOCH, FINAL, SCORE, DriverOnly
-from mlcl.service.trial import run_trial
-from mlcl.tracking import State
+from mlcl.service.packing import Packing
+from mlcl.service.trial import ENDED, EPOCH, SCORE, TrialTask, run_trial
+
+MAX_RESTARTS = 3
+"""Dead processes of one training that are replaced, each time from its last checkpoint."""
 
 
-def build_scheduler(space: Space, job: JobConfig) -> TrialScheduler:
-    """ASHA on the trial's own epoch counter, or none."""
-    if space.search.scheduler == "none":
-        return FIFOScheduler()
-    return ASHAScheduler(
-        time_attr=EPOCH,
-        metric=SCORE,
-        mode=space.mode,
-        # One more than any report: the last one must not count as stopped early.
-        max_t=job.train.epochs + 1,
-        grace_period=grace_epochs(space, job),
-        reduction_factor=space.search.reduction_factor,
-    )
+class Desk(Protocol):
+    """Decides, and writes down."""
+
+    def next(self) -> TrialTask | None:
+        """The next training to start; None where there is none (any more)."""
+
+    def begin(self, key: str) -> None:
+        """A process begins, or begins anew, with a training."""
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        """A validation's score; whether the training is to be stopped early."""
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        """The last report of a training; empty where it was stopped early or its processes died."""
+
+    def died(self, key: str) -> None:
+        """A training whose processes died once too often."""
+
+    def abort(self) -> bool:
+        """Whether to end at once, whatever runs. Asked many times a second."""
 
 
-def grace_epochs(space: Space, job: JobConfig) -> int:
-    """Epochs before a trial may be stopped early."""
-    return min(space.search.grace * job.evaluation.every, job.train.epochs)
+class _DriverOnly:
+    """Lives in the driver's process alone: Tune's own snapshots leave its content out.
+
+    A sweep goes on from its ledger and the trainings' folders, never from those snapshots.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
 
-def rungs(space: Space, job: JobConfig) -> list[int]:
-    """The epochs at which trials are compared."""
-    if space.search.scheduler == "none":
-        return []
-    epoch, found = grace_epochs(space, job), []
-    while epoch < job.train.epochs:
-        found.append(epoch)
-        epoch *= space.search.reduction_factor
-    return found
+class _Feed(_DriverOnly, Searcher):
+    """Hands the desk's trainings to Tune."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self._desk = desk
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # noqa: ARG002 (Tune's interface)
+        task = self._desk.next()
+        return Searcher.FINISHED if task is None else task.config()
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Nothing: the closer knows why."""
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_text("{}")
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing to take up."""
 
 
-class _StopWhenAsked(DriverOnly, Stopper):
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked = asked
+class _Scheduler(_DriverOnly, FIFOScheduler):
+    """Stops a training early where the desk says so."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self._desk = desk
+
+    def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
+        if result.get(ENDED):
+            return TrialScheduler.CONTINUE
+        early = self._desk.rung(TrialTask.of(trial.config).key, int(result[EPOCH]), float(result[SCORE]))
+        return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
+
+
+class _Closer(_DriverOnly, Callback):
+    """Tells the desk when trainings begin and end."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
+        self._desk.begin(TrialTask.of(trial.config).key)
+
+    def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
+        result = trial.last_result or {}
+        self._desk.end(TrialTask.of(trial.config).key, result if result.get(ENDED) else {})
+
+    def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
+        self._desk.died(TrialTask.of(trial.config).key)
+
+
+class _Abort(_DriverOnly, Stopper):
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self._asked()
+        return self._desk.abort()
 
 
-class _Closer(DriverOnly, Callback):
-    """Closes every trial in the book with the state that it really ended in."""
+def run_work(desk: Desk, *, folder: Path, packing: Packing, most: int) -> None:
+    """Runs the desk's trainings, at most `most`; returns when all have ended.
 
-    def __init__(self, book: Book, asked: Callable[[], bool], closed: Callable[[Trial], None]) -> None:
-        self._book, self._asked, self._closed = book, asked, closed
-
-    def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
-        result = trial.last_result or {}
-        early = State.STOPPED if self._asked() else State.PRUNED
-        state = State.COMPLETE if result.get(FINAL) else early
-        self._close(trial, state, result.get(SCORE))
-
-    def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._close(trial, State.FAILED, None)
-
-    def _close(self, trial: Any, state: State, score: float | None) -> None:
-        run_id = json.loads(trial.config["payload"])["run_id"]
-        self._closed(self._book.close(run_id, state, score))
-
-
-def run_trials(
-    book: Book,
-    *,
-    folder: Path,
-    mode: str,
-    count: int,
-    cpus: float,
-    gpus: float,
-    concurrent: int,
-    asked: Callable[[], bool],
-    closed: Callable[[Trial], None],
-    searcher: Searcher | None = None,
-    scheduler: TrialScheduler | None = None,
-    configs: list[dict[str, Any]] | None = None,
-) -> None:
-    """Runs `count` trials of a searcher, or the given configs; returns when all have ended.
-
-    Actors are reused, so that imports are paid once per concurrent trial.
+    Actors are reused, so that imports are paid once per training at a time.
     """
-    # Failed trials are told in one line by the book; their traces are in their runs.
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    payloads = [config["payload"] for config in configs or []]
+    if most < 1:
+        return
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the desk tells what failed in one line
+    name = f"ray-{time.time_ns()}"
     tuner = tune.Tuner(
-        tune.with_resources(run_trial, {"cpu": cpus, "gpu": gpus}),
-        param_space={"payload": tune.grid_search(payloads)} if payloads else {},
+        tune.with_resources(run_trial, _resources(packing)),
         tune_config=TuneConfig(
-            metric=None if searcher else SCORE,
-            mode=None if searcher else mode,
-            search_alg=searcher,
-            scheduler=scheduler,
-            num_samples=count if searcher else 1,
-            max_concurrent_trials=concurrent,
+            search_alg=_Feed(desk),
+            scheduler=_Scheduler(desk),
+            num_samples=most,
+            max_concurrent_trials=packing.concurrent,
             reuse_actors=True,
             trial_name_creator=lambda trial: trial.trial_id,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
         run_config=RunConfig(
-            name=f"ray-{time.time_ns()}",
+            name=name,
             storage_path=str(folder.resolve()),
-            stop=_StopWhenAsked(asked),
-            callbacks=[_Closer(book, asked, closed)],
+            stop=_Abort(desk),
+            failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+            callbacks=[_Closer(desk)],
             verbose=0,
         ),
     )
-    tuner.fit()
+    try:
+        tuner.fit()
+    finally:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _resources(packing: Packing) -> dict[str, float]:
+    """A training of several workers takes nothing itself: its workers would find no room beside it."""
+    if packing.workers > 1:
+        return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
+    return {"cpu": packing.cpus, "gpu": packing.gpus}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -10,6 +11,8 @@ from mlcl.config import JobConfig, dump_job, flatten
 
 MAX_PARAM = 6000
 """Longest parameter value that MLflow's stores keep."""
+MAX_REASON = 5000
+"""Characters of a reason that are kept: what MLflow takes for a tag, with room to spare."""
 
 
 class State(StrEnum):
@@ -34,20 +37,29 @@ MLFLOW_STATUS = {
 """MLflow knows fewer states; the tag `mlcl.state` has the exact one."""
 
 
-def params_of(job: JobConfig) -> dict[str, str]:
-    """The job's dotted keys, plus log10 of every temperature and of the learning rate.
+def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
+    """The job's dotted keys as parameters, but for the `free` ones: training does not decide their values."""
+    keys = flatten(dump_job(job))
+    params = log_parameters({key: value for key, value in keys.items() if key not in free})
+    params["objective.classifier.weight_value"] = _text(job.objective.classifier_weight)
+    return params
+
+
+def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted keys as parameters: each item of a list beside the whole, and log10 of what is log-scaled.
 
     MLflow's parallel coordinates and contour plots have linear axes only; a logarithmic one is had by
     plotting `log10.<key>`.
     """
     params: dict[str, str] = {}
-    for key, value in flatten(dump_job(job)).items():
+    for key, value in settings.items():
         if value is None or value == {}:
             continue
         params[key] = _text(value)
+        if isinstance(value, (list, tuple)):
+            params |= {f"{key}.{place}": _text(item) for place, item in enumerate(value)}
         if _is_log_scaled(key, value):
             params[f"log10.{key}"] = _text(math.log10(value))
-    params["objective.classifier.weight_value"] = _text(job.objective.classifier_weight)
     return params
 
 

@@ -1,18 +1,17 @@
-"""Whether a tracking store can be reached at all: asked once, quickly, before anything starts.
-
-MLflow itself retries for minutes, which is right in the middle of a run and wrong at its beginning.
-"""
+"""Whether a tracking store can be reached at all: asked once, quickly, before anything starts."""
 
 from __future__ import annotations
 
 import sqlite3
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from mlcl.errors import UserError
+from mlcl.tracking.uri import KEY, shown
 
-KEY = "MLFLOW_TRACKING_URI"
 TIMEOUT = 10.0
 """Seconds that a server may take to answer."""
 
@@ -45,10 +44,14 @@ def _reach_sqlite(uri: str) -> None:
 
 
 def _reach_server(uri: str) -> None:
+    parts = urlsplit(uri)
+    place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=TIMEOUT):
+        with urllib.request.urlopen(f"{place}/health", timeout=TIMEOUT):
             return
     except urllib.error.HTTPError:
         return  # something answers: what it wants will be said by the first request
-    except (OSError, ValueError) as error:
-        raise UserError("the tracking server does not answer", key=KEY, found=f"{uri} ({error})") from None
+    except (OSError, ValueError, HTTPException) as error:
+        raise UserError(
+            "the tracking server does not answer", key=KEY, found=f"{shown(uri)} ({error})"
+        ) from None

@@ -1,13 +1,14 @@
-"""Which interrupted run is gone on with."""
+"""Which interrupted run is gone on with, and whose a folder is."""
 
+import threading
 from dataclasses import replace
 
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.tracking import State
 
 
-def record(folder, state, job="j", data="d"):
-    folder.write(RunRecord(folder.path.name, "x", job, data, state, "m", "uri", "now"))
+def record(folder, state, job="j", data="d", name=""):
+    folder.write(RunRecord(folder.path.name, "x", job, data, state, "log", "uri", "now", name))
     return folder
 
 
@@ -59,3 +60,32 @@ def test_a_record_changes_state_whole(tmp_path):
     folder.set_state(State.COMPLETE)
     assert folder.record == replace(before, state=State.COMPLETE)
     assert [p.name for p in folder.path.iterdir()] == ["run.json"]
+
+
+def test_the_latest_of_a_name_is_found(tmp_path):
+    folders = RunFolders(tmp_path, "sweeps")
+    record(later(folders, 1), State.COMPLETE, name="night")
+    latest = record(later(folders, 2), State.STOPPED, name="night")
+    record(later(folders, 3), State.STOPPED, name="day")
+    assert folders.named("night").path == latest.path
+    assert folders.named("morning") is None
+
+
+def test_a_held_folder_can_be_waited_for(tmp_path):
+    folder = RunFolders(tmp_path).new()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with folder.owned():
+            held.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    with folder.owned(patience=0.1) as mine:
+        assert not mine
+    done.set()
+    with folder.owned(patience=60) as mine:
+        assert mine
+    holder.join()

@@ -2,7 +2,7 @@ import subprocess
 
 from builders import tiny_job
 
-from mlcl.tracking import params_of, provenance
+from mlcl.tracking import log_parameters, params_of, provenance
 
 
 def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
@@ -20,6 +20,18 @@ def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
     assert "log10.objective.heads.topic.temperature" not in params
     assert params["objective.classifier.weight_value"] == "0.6"
     assert "data.source" not in params
+
+
+def test_a_list_has_its_items_beside_it():
+    assert log_parameters({"k": [1, 0.5], "x.temperature": 0.1, "none": None}) == {
+        "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1.0"
+    }  # fmt: skip
+
+
+def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
+    job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
+    missing = params_of(job).keys() - params_of(job, free).keys()
+    assert missing == {*free, "log10.evaluation.knn.temperature"}
 
 
 def git(folder, *arguments):
@@ -44,6 +56,15 @@ def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path):
     assert dirty.tags["mlcl.git.dirty"] == "true"
     assert "+x = 2" in dirty.diff
     assert "new.py" in dirty.diff
+
+
+def test_a_change_in_any_encoding_is_kept(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.txt").write_bytes(b"x\n")
+    git(tmp_path, "add", "a.txt")
+    git(tmp_path, "commit", "-qm", "first")
+    (tmp_path / "a.txt").write_bytes("caf\u00e9\n".encode("latin-1"))
+    assert "+caf" in provenance(tmp_path).diff
 
 
 def test_provenance_without_git(tmp_path):

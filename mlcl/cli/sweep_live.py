@@ -1,0 +1,115 @@
+"""Progress of a sweep on a terminal: a table of its trainings that redraws itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.cli.output import errors
+from mlcl.cli.sweep_progress import duration, event_text, outlook
+from mlcl.service.watch import Progress, Row, SweepEvent
+from mlcl.tracking import State
+
+REDRAWS_A_SECOND = 2.0
+ENDED_SHOWN = 5
+"""Trainings that ended last and stay in the table."""
+AROUND = 8
+"""Lines of the terminal that the rows leave free: title, header, borders, the line below, a prompt."""
+STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
+
+
+class SweepTable:
+    """A watcher that shows what runs, what ended last and what to expect. Use as a context manager.
+
+    Notes and failures are printed above the table, where they stay.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told = clock()
+        self._progress: Progress | None = None
+        self._ended: tuple[Row, ...] = ()
+        self._live = Live(
+            console=errors,
+            transient=True,
+            refresh_per_second=REDRAWS_A_SECOND,
+            get_renderable=self.render,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def __call__(self, event: SweepEvent) -> None:
+        """Takes the event in; the next redraw shows it."""
+        row = event.row
+        if event.kind == "stage":
+            self._ended = ()
+        if event.kind == "close" and row is not None:
+            # A new tuple: the thread that redraws may be reading the old one.
+            self._ended = (*self._ended, row)[-ENDED_SHOWN:]
+        if event.progress is not None:
+            self._told = self._clock()
+            self._progress = event.progress
+            self._live.start()
+        if row is None or row.state is State.FAILED:
+            text = event_text(event)
+            if text:
+                errors.print(text, markup=False)
+
+    def render(self) -> RenderableType:
+        """The table as of now."""
+        progress = self._progress
+        if progress is None:
+            return ""
+        room = max(1, self._live.console.height - AROUND)
+        running = progress.running[:room]
+        ended = self._ended[-(room - len(running)) :] if room > len(running) else ()
+        since = self._clock() - self._told
+        table = _columns(progress)
+        for row in ended:
+            _add(table, row, row.seconds)
+        for row in running:
+            _add(table, row, row.seconds + since)
+        hidden = len(progress.running) - len(running)
+        return Group(table, _cut(_status(progress, hidden)))
+
+
+def _columns(progress: Progress) -> Table:
+    table = Table(title=progress.stage, title_justify="left")
+    for name in ("trial", "state"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("epoch", progress.metric.rpartition("/")[2], "time"):
+        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _add(table: Table, row: Row, seconds: float) -> None:
+    table.add_row(
+        _cut(row.label),
+        _cut(row.state.value, STYLES.get(row.state, "")),
+        f"{row.epoch}/{row.epochs}" if row.epochs else "",
+        "" if row.score is None else f"{row.score:.4f}",
+        duration(seconds),
+    )
+
+
+def _status(progress: Progress, hidden: int) -> str:
+    running = f"{len(progress.running)} running" + (f" ({hidden} not shown)" if hidden else "")
+    return "  ".join([f"{progress.done}/{progress.total} done", running, *outlook(progress)])
+
+
+def _cut(text: str, style: str = "") -> Text:
+    """One line that a narrow terminal cuts: a line that wraps would spoil the redraw."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,129 @@
+"""A sweep for people: its trials, what failed, what fresh seeds say."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.service.outcome import Confirmed, SweepReport, Trained
+from mlcl.tracking import State
+
+BEST_SHOWN = 5
+FAILURES_SHOWN = 5
+NO_RUN = "not delivered yet"
+FIGURES = {
+    "val/": "validation",
+    "knn/val/": "validation, job's kNN",
+    "knn_best/val/": "validation + kNN",
+    "test/": "test",
+    "knn/test/": "test, job's kNN",
+    "knn_best/test/": "test + kNN",
+}
+"""What a confirmation says of a metric, by the metric's prefix."""
+
+
+def trials_table(report: SweepReport) -> Table:
+    """The best complete trials with their settings; with several goals, the Pareto front."""
+    several = len(report.goals) > 1
+    title = f"{report.name}: {_counts(report.trials)}"
+    if several:
+        title += f"; Pareto front of {len(report.front)}"
+        names = [f"{goal.metric} ({goal.mode})" for goal in report.goals]
+        rows = [(trial, trial.values) for trial in report.front]
+    else:
+        names = [report.score]
+        rows = [(trial, (score,)) for trial, score in _best(report)[:BEST_SHOWN]]
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("trial")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("settings", overflow="fold")
+    table.add_column("MLflow run", overflow="fold")
+    for trial, values in rows:
+        table.add_row(
+            Text(trial.label),
+            *(f"{value:.4f}" for value in values),
+            Text(settings_text(trial)),
+            trial.run_id or NO_RUN,
+        )
+    return table
+
+
+def failures(report: SweepReport) -> list[str]:
+    """A line for each of the first failed trainings, seeds of confirmations among them."""
+    trainings = [*report.trials, *(seed for group in report.confirmations for seed in group.seeds)]
+    failed = [t for t in trainings if t.state is State.FAILED]
+    lines = [f"{t.label} FAILED: {t.reason}" for t in failed[:FAILURES_SHOWN]]
+    more = len(failed) - len(lines)
+    return [*lines, f"and {more} more that FAILED"] if more else lines
+
+
+def confirmation_table(report: SweepReport) -> Table:
+    """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
+    groups = report.confirmations
+    columns = _figures(report)
+    seeds = max(len(group.seeds) for group in groups)
+    what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
+    title = f"{what}mean ± standard deviation over {seeds} fresh seeds (none used by the search)"
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("setting", overflow="fold")
+    for name in columns.values():
+        table.add_column(name, justify="right")
+    table.add_column("MLflow run", overflow="fold")
+    for group in groups:
+        figures = (_mean(group, metric) for metric in columns)
+        table.add_row(Text(group.label), *figures, group.run_id or NO_RUN)
+    return table
+
+
+def settings_text(trial: Trained) -> str:
+    """`section.temperature 0.08, knn.k 5`: keys without the part that all share, then what was chosen."""
+    searched = {key.removeprefix("objective.heads."): value for key, value in trial.settings.items()}
+    chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
+    return ", ".join(f"{key} {_short(value)}" for key, value in (searched | chosen).items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _counts(trials: Sequence[Trained]) -> str:
+    states = [trial.state.value for trial in trials]
+    return ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "no trial"
+
+
+def _best(report: SweepReport) -> list[tuple[Trained, float]]:
+    complete = [(t, t.score) for t in report.trials if t.state is State.COMPLETE and t.score is not None]
+    return sorted(complete, key=lambda pair: pair[1], reverse=report.mode == "max")
+
+
+def _figures(report: SweepReport) -> dict[str, str]:
+    """Metrics of the confirmation table that a seed has, each with its title."""
+    known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
+    asked = {goal.metric for goal in report.goals}
+    names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))
+    columns: dict[str, str] = {}
+    for name in names:
+        # The job's own neighbours matter only to a search that was steered by them.
+        own = f"knn/val/{name}" in asked
+        kinds = {prefix: title for prefix, title in FIGURES.items() if own or not prefix.startswith("knn/")}
+        lead = f"{name}, " if len(names) > 1 else ""
+        columns |= {f"{prefix}{name}": f"{lead}{title}" for prefix, title in kinds.items()}
+    # Coarser levels of a hierarchy, where the classes have one: what the coarse heads are for.
+    coarse = sorted(metric for metric in known if metric.startswith("test/accuracy_"))
+    columns |= {metric: f"test, {metric.removeprefix('test/accuracy_')}" for metric in coarse}
+    return {metric: title for metric, title in columns.items() if metric in known}
+
+
+def _mean(group: Confirmed, metric: str) -> str:
+    values = group.values(metric)
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    missing = f" ({len(values)} of {len(group.seeds)} seeds)" if len(values) < len(group.seeds) else ""
+    return f"{statistics.fmean(values):.4f}{spread}{missing}"

@@ -1,0 +1,101 @@
+"""How a space is searched: sampler, scheduler, and what a better trial is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mlcl.config.space.place import Place
+from mlcl.errors import nearest
+
+Mode = Literal["max", "min"]
+LOSSES = ("loss", "hamming_loss")
+"""Metrics that are better when smaller."""
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+class SearchConfig(BaseModel):
+    """How the space is searched."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sampler: Literal["tpe", "gp", "cmaes", "random", "brute_force"] = Field(
+        "tpe", description="how trials are proposed"
+    )
+    scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
+        "asha", description="which trials stop early"
+    )
+    metric: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(
+        None, description="one, or several for a Pareto front; default: the job's evaluation.metric"
+    )
+    mode: Annotated[tuple[Mode, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(
+        None, description="one for all or one a metric; default: by the metric's name"
+    )
+    prune_by: str | None = Field(None, description="of several metrics, the one by which trials stop early")
+    seed: int = Field(0, ge=0, description="of the sampler")
+    grace: int = Field(1, ge=1, description="validations before a trial may be stopped early")
+    reduction_factor: int = Field(3, ge=2, description="one in so many trials passes a rung")
+    startup: int = Field(
+        5, ge=1, description="random trials first; for median also complete trials before it stops any"
+    )
+    max_failed: int | None = Field(
+        5, ge=0, description="more failures in a row than this stop the sweep; null: none do"
+    )
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A metric and whether more or less of it is better."""
+
+    metric: str
+    mode: Mode
+
+
+def default_mode(metric: str) -> Mode:
+    """Losses are minimised, all other metrics maximised."""
+    return "min" if metric.rpartition("/")[2] in LOSSES else "max"
+
+
+def read_goals(search: SearchConfig, default: str, file: str | Path) -> tuple[tuple[Goal, ...], Goal]:
+    """The goals of a search, and the one that trials stop early by. Raises UserError."""
+    metrics = search.metric or (default,)
+    for metric in metrics:
+        if not metric.startswith(("val/", "knn/val/")):
+            raise Place(file, "search.metric").error(
+                "selection uses validation only", metric, "val/... or knn/val/..."
+            )
+    if len(set(metrics)) < len(metrics):
+        raise Place(file, "search.metric").error("names a metric twice", metrics)
+    modes = search.mode or tuple(map(default_mode, metrics))
+    if len(modes) == 1:
+        modes *= len(metrics)
+    if len(modes) != len(metrics):
+        raise Place(file, "search.mode").error(
+            "is neither one for all metrics nor one for each", modes, f"1 or {len(metrics)} of max, min"
+        )
+    if len(metrics) > 1 and search.sampler == "cmaes":
+        raise Place(file, "search.sampler").error(
+            "follows one metric only", search.sampler, "tpe, gp, random, brute_force"
+        )
+    goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
+    return goals, _prune_by(search, goals, Place(file, "search.prune_by"))
+
+
+def _prune_by(search: SearchConfig, goals: tuple[Goal, ...], place: Place) -> Goal:
+    metrics = [goal.metric for goal in goals]
+    if search.prune_by is None:
+        if len(goals) > 1 and search.scheduler != "none":
+            raise place.error(
+                f"{search.scheduler} stops trials by one of several metrics: name it", allowed=metrics
+            )
+        return goals[0]
+    if search.prune_by not in metrics:
+        near = nearest(search.prune_by, metrics)
+        hint = f"; did you mean {near}?" if near else ""
+        raise place.error(f"is none of the search's metrics{hint}", search.prune_by, metrics)
+    return goals[metrics.index(search.prune_by)]

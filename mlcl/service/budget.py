@@ -1,0 +1,174 @@
+"""What a sweep may spend, what it has spent, and what the rest of it will need."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from mlcl.errors import UserError
+
+KEY = "--budget"
+EXAMPLES = "2h, 30m, 45s, 1.5h, 30cpu-h, 8gpu-h, 90gpu-m"
+SECONDS = {"h": 3600, "m": 60, "s": 1}
+Unit = Literal["clock", "cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount in seconds of the clock, of CPUs or of GPUs; `text` is how it was asked for."""
+
+    amount: float
+    unit: Unit
+    text: str
+
+
+def parse_budget(text: str) -> Budget:
+    """`2h` by the clock, `30cpu-h` or `8gpu-h` by what the trials hold. Raises UserError for others."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
+    amount = float(found[1]) * SECONDS[found[3]] if found else 0.0
+    if found is None or amount <= 0 or not math.isfinite(amount):
+        raise UserError("not an amount of time above 0", key=KEY, found=text, allowed=EXAMPLES)
+    unit: Unit = "cpu" if found[2] == "cpu" else "gpu" if found[2] == "gpu" else "clock"
+    return Budget(amount, unit, text.strip())
+
+
+def check_budget(budget: Budget | None, gpus: float) -> None:
+    """Raises UserError for a budget of GPU time where trials hold no GPU: it would never be used up."""
+    if budget is not None and budget.unit == "gpu" and gpus <= 0:
+        raise UserError(
+            "trials hold no GPU, so none of this would be used",
+            key=KEY,
+            found=budget.text,
+            allowed="a budget by the clock (2h) or in CPU time (30cpu-h)",
+        )
+
+
+@dataclass(frozen=True)
+class _Running:
+    since: float
+    share: float
+
+
+class Account:
+    """Counts what trials use, in the unit of the budget; by the clock where there is none.
+
+    `spent` is what earlier commands of the same sweep used. By the clock, it runs from here on whether
+    trials do or not.
+    """
+
+    def __init__(
+        self, budget: Budget | None, spent: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.budget = budget
+        self._unit: Unit = budget.unit if budget else "clock"
+        self._spent = spent
+        self._clock = clock
+        self._made = clock()
+        self._running: dict[str, _Running] = {}
+
+    def begin(self, key: str, cpus: float, gpus: float) -> None:
+        """A trial runs from now on and holds this much. Raises ValueError where it runs already."""
+        if key in self._running:
+            raise ValueError(f"{key!r} runs already")
+        share = {"clock": 0.0, "cpu": cpus, "gpu": gpus}[self._unit]
+        self._running[key] = _Running(self._clock(), share)
+
+    def end(self, key: str) -> float:
+        """A trial has ended; the seconds that it ran. Raises KeyError where it did not run."""
+        ended = self._running.pop(key)
+        seconds = self._clock() - ended.since
+        self._spent += seconds * ended.share
+        return seconds
+
+    def used(self) -> float:
+        """Everything so far, what runs included, in (CPU or GPU) seconds."""
+        now = self._clock()
+        if self._unit == "clock":
+            return self._spent + now - self._made
+        return self._spent + math.fsum((now - run.since) * run.share for run in self._running.values())
+
+    def left(self) -> float | None:
+        """What remains, never below 0; None without a budget."""
+        return None if self.budget is None else max(0.0, self.budget.amount - self.used())
+
+    def over(self) -> bool:
+        """Whether the budget is used up."""
+        return self.left() == 0.0
+
+    def left_text(self) -> str | None:
+        """What remains, for people: `1.2 gpu-h`; None without a budget."""
+        left = self.left()
+        return None if left is None else amount_text(left, self._unit)
+
+    def used_text(self) -> str:
+        """What was used, for people."""
+        return amount_text(self.used(), self._unit)
+
+    def edge(self) -> float | None:
+        """Seconds from now until it is used up by what runs; None without a budget or a use of it."""
+        left = self.left()
+        shares = [1.0] if self._unit == "clock" else [run.share for run in self._running.values()]
+        rate = math.fsum(shares)
+        if left is None or left == 0.0:
+            return left
+        return left / rate if rate > 0 else None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the trials that are left will need, beside what is left."""
+
+    needed: float | None
+    fits: bool | None
+    trials_that_fit: int | None
+    trials: int
+    left: float | None
+    unit: Unit
+
+    def line(self) -> str:
+        """The same in one line for people."""
+        trials = f"forecast: {self.trials} trial{'' if self.trials == 1 else 's'}"
+        if self.needed is None:
+            return f"{trials}: what one costs is not known yet"
+        letter = _letter(max(self.needed, self.left or 0.0))
+        need = "needs" if self.trials == 1 else "need"
+        text = f"{trials} {need} {_amount(self.needed, self.unit, letter)}"
+        if self.left is None:
+            return text
+        text += f", the budget has {_amount(self.left, self.unit, letter)} left"
+        return text if self.fits else f"{text}: about {self.trials_that_fit} of them"
+
+
+def forecast(
+    *, trials_left: int, mean_share_seconds: float | None, used: float, budget: Budget | None
+) -> Forecast:
+    """From the mean cost of a trial so far, in the budget's unit; None where no trial has told it yet.
+
+    By the clock, the cost of a trial is its duration over the number that run at once.
+    """
+    unit: Unit = budget.unit if budget else "clock"
+    left = None if budget is None else max(0.0, budget.amount - used)
+    needed = None if mean_share_seconds is None else trials_left * mean_share_seconds
+    if mean_share_seconds is None or needed is None or left is None:
+        return Forecast(needed, None, None, trials_left, left, unit)
+    fits = needed <= left
+    count = trials_left if fits else int(left / mean_share_seconds)
+    return Forecast(needed, fits, count, trials_left, left, unit)
+
+
+def amount_text(seconds: float, unit: Unit) -> str:
+    """`1.2 gpu-h`, `35.0 m`: an amount in the largest unit of which there is a whole one."""
+    return _amount(seconds, unit, _letter(seconds))
+
+
+def _letter(seconds: float) -> str:
+    return next(letter for letter, size in SECONDS.items() if seconds >= size or letter == "s")
+
+
+def _amount(seconds: float, unit: Unit, letter: str) -> str:
+    prefix = "" if unit == "clock" else f"{unit}-"
+    return f"{seconds / SECONDS[letter]:.1f} {prefix}{letter}"

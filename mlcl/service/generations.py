@@ -1,0 +1,151 @@
+"""The spaces that a sweep has searched: a changed one takes over the earlier trials that still fit it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage
+
+from mlcl.config import Space, dump_job, flatten
+from mlcl.errors import UserError
+from mlcl.service.draw import Misfit, distributions, fit
+from mlcl.service.folders import RunFolders
+from mlcl.service.ledger import Entry, Generation, Ledger
+from mlcl.service.study import add_done, open_study
+from mlcl.service.sweep_plan import SweepPlan
+from mlcl.tracking import State
+
+TAKEN = (State.COMPLETE, State.PRUNED)
+"""States of trials that a sampler can learn from."""
+
+
+def space_hash(space: Space, warm: Iterable[str]) -> str:
+    """What is searched: the parameters, the post-hoc grid, the goals, and whose trials were taken over."""
+    parts = [repr(space.parameters), repr(sorted(space.posthoc.items())), repr(space.goals), *sorted(warm)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+class Generations:
+    """Opens the study of the present space."""
+
+    def __init__(self, plan: SweepPlan, ledger: Ledger, storage: BaseStorage, home: Path) -> None:
+        self._plan, self._ledger, self._storage, self._home = plan, ledger, storage, home
+
+    def open(self, announce: Callable[[str], None]) -> tuple[Generation, optuna.Study]:
+        """The last generation where the space is still the same, else a new one."""
+        head, space = self._ledger.head, self._plan.space
+        warm = sorted({*self._warm_before(), *([self._plan.warm_start] if self._plan.warm_start else [])})
+        found = space_hash(space, warm)
+        if self._ledger.generations and self._ledger.generations[-1].space_hash == found:
+            last = self._ledger.generations[-1]
+            return last, open_study(self._storage, last.study, space)
+        number = len(self._ledger.generations)
+        name = head["id"] if number == 0 else f"{head['id']}-{number}"
+        study = self._empty_study(name)
+        kept, dropped = self._keep(study, warm)
+        self._enqueue_start(study)
+        self._ledger.append(
+            "generation",
+            number=number,
+            space_hash=found,
+            space=self._plan.space_text,
+            study=name,
+            names=[parameter.name for parameter in space.parameters],
+            kept=kept,
+            dropped=dropped,
+            warm=warm,
+        )
+        if number or warm:
+            announce(_summary(kept, dropped))
+        return self._ledger.generations[-1], study
+
+    def _warm_before(self) -> tuple[str, ...]:
+        return self._ledger.generations[-1].warm if self._ledger.generations else ()
+
+    def _empty_study(self, name: str) -> optuna.Study:
+        """A command that was killed before it wrote the generation down leaves half a study."""
+        if name in optuna.get_all_study_names(self._storage):
+            optuna.delete_study(study_name=name, storage=self._storage)
+        return open_study(self._storage, name, self._plan.space)
+
+    def _keep(self, study: optuna.Study, warm: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
+        """Adds the earlier trials that fit; says why the others do not."""
+        kept: dict[str, int] = {}
+        dropped: dict[str, str] = {}
+        for name, entries in [("", self._ledger.trials()), *((name, self._other(name)) for name in warm)]:
+            for entry in entries:
+                key = f"{name}/{entry.key}" if name else entry.key
+                try:
+                    kept[key] = self._add(study, entry)
+                except Misfit as error:
+                    dropped[key] = str(error)
+        return kept, dropped
+
+    def _add(self, study: optuna.Study, entry: Entry) -> int:
+        if entry.state not in TAKEN:
+            raise Misfit(f"is {entry.state}")
+        if entry.state is State.COMPLETE and len(entry.values) != len(self._plan.space.goals):
+            raise Misfit("has other goals")
+        base = dump_job(self._plan.search_job())
+        if self._plan.space.posthoc and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
+            raise Misfit("was scored over other k, lambda or temperatures")
+        point = fit(self._plan.space, flatten(entry.job), flatten(base))
+        values = entry.values if entry.state is State.COMPLETE else None
+        return add_done(
+            study,
+            point,
+            distributions(self._plan.space, point),
+            entry.state,
+            values,
+            entry.rungs,
+            {"settings": entry.settings, "label": entry.label, "state": entry.state},
+        )
+
+    def _other(self, name: str) -> list[Entry]:
+        """The trials of another sweep, which must have scored the same thing on the same data."""
+        ledger = Ledger(find_sweep(self._home, name))
+        for key in ("scores", "fingerprint"):
+            if ledger.head.get(key) != self._ledger.head[key]:
+                raise UserError(
+                    f"its {key} differ from this sweep's",
+                    key="--warm-start",
+                    found=f"{name}: {ledger.head.get(key)}",
+                    allowed=self._ledger.head[key],
+                )
+        return ledger.trials()
+
+    def _enqueue_start(self, study: optuna.Study) -> None:
+        """The job as written goes first, where the space holds it and no earlier trial was it."""
+        base = flatten(dump_job(self._plan.search_job()))
+        try:
+            point = fit(self._plan.space, base, base)
+        except Misfit:
+            return
+        if all(trial.params != point for trial in study.get_trials(deepcopy=False)):
+            study.enqueue_trial(point)
+
+
+def find_sweep(home: Path, name: str) -> Path:
+    """The folder of the sweep with an id, or of the latest with a name. Raises UserError."""
+    folders = RunFolders(home, "sweeps")
+    path = folders.root / name
+    if (path / "run.json").exists():
+        return path
+    found = folders.named(name)
+    if found is None:
+        known = sorted({record.name for _, record in folders.records()})
+        allowed = ", ".join(known) or "none yet"
+        raise UserError("no such sweep", key="--warm-start", found=name, allowed=allowed)
+    return found.path
+
+
+def _summary(kept: dict[str, int], dropped: dict[str, str]) -> str:
+    lines = [f"{len(kept)} earlier trials fit the space and are taken over, {len(dropped)} are not"]
+    reasons: dict[str, list[str]] = {}
+    for key, reason in dropped.items():
+        reasons.setdefault(reason, []).append(key)
+    lines += [f"  {', '.join(keys)}: {reason}" for reason, keys in reasons.items()]
+    return "\n".join(lines)

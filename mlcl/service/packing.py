@@ -1,0 +1,114 @@
+"""How many trials fit into a cluster at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from mlcl.errors import UserError
+
+RESOLUTION = 10_000
+"""Ray counts resources in ten-thousandths, and so do we: 0.3 holds 0.1 three times."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Trials at once, and the share and the number of each one's workers."""
+
+    concurrent: int
+    cpus: float
+    gpus: float
+    workers: int
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The resources of each node that is alive, of the cluster that this process is connected to."""
+    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+def pack(
+    nodes: Sequence[Mapping[str, float]],
+    *,
+    workers: int,
+    cpus: float,
+    gpus: float | None,
+    device: str,
+    most: int,
+) -> Packing:
+    """The packing of at most `most` trials with `workers` workers of `cpus` and `gpus` each.
+
+    A fraction of a GPU stays on one GPU. Without `gpus` a worker gets one where `device` allows it and there
+    are any. Raises UserError where no trial fits, which Ray would wait for without a word and without end.
+    """
+    share = _gpus(nodes, gpus, device)
+    _check(workers, cpus, share)
+    slots = sum(_slots(node, cpus, share) for node in nodes)
+    if slots < workers:
+        raise _too_large(nodes, workers, cpus, share, slots)
+    return Packing(min(slots // workers, most), cpus, share, workers)
+
+
+def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:
+    if gpus is not None:
+        return gpus
+    found = any(node.get("GPU", 0) >= 1 for node in nodes)
+    if device == "cuda" and not found:
+        raise UserError("no node has a GPU", key="train.device", found=device, allowed="auto, cpu")
+    return float(found and device != "cpu")
+
+
+def _check(workers: int, cpus: float, gpus: float) -> None:
+    """What Ray or NCCL would refuse in the middle of a sweep."""
+    if not math.isfinite(cpus) or _asked(cpus) < 1:
+        allowed = f"{1 / RESOLUTION:g} or more"
+        raise UserError("a trial needs a share of a CPU", key="--cpus", found=cpus, allowed=allowed)
+    whole = math.isfinite(gpus) and gpus == int(gpus)
+    if not ((whole and gpus >= 0) or (0 < gpus < 1 and _asked(gpus) >= 1)):
+        allowed = f"0, a fraction from {1 / RESOLUTION:g} to 1, or a whole number"
+        raise UserError("not a share of GPUs", key="--gpus", found=gpus, allowed=allowed)
+    if workers > 1 and not whole:
+        raise UserError(
+            "two workers of one trial cannot share a GPU: NCCL refuses it",
+            key="--gpus",
+            found=gpus,
+            allowed="a whole number, or train.workers=1",
+        )
+
+
+def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
+    """Workers that fit on a node."""
+    slots = round(node.get("CPU", 0) * RESOLUTION) // _asked(cpus)
+    if gpus == 0:
+        return slots
+    whole = int(node.get("GPU", 0))
+    return min(slots, whole * (RESOLUTION // _asked(gpus)) if gpus < 1 else whole // int(gpus))
+
+
+def _asked(amount: float) -> int:
+    """What Ray takes for a demand: it cuts off, so that a sixth fits six times."""
+    return int(amount * RESOLUTION)
+
+
+def _too_large(
+    nodes: Sequence[Mapping[str, float]], workers: int, cpus: float, gpus: float, slots: int
+) -> UserError:
+    each = f"{cpus:g} CPUs, {gpus:g} GPUs"
+    if slots > 0:
+        return UserError(
+            "more workers than fit into the cluster",
+            key="train.workers",
+            found=f"{workers} with {each} each",
+            allowed=f"at most {slots}",
+        )
+    order = ("GPU", "CPU") if gpus > 0 else ("CPU", "GPU")
+    largest = max(nodes, key=lambda node: [node.get(name, 0) for name in order], default={})
+    return UserError(
+        "no node has room for a trial" if workers == 1 else "no node has room for a worker",
+        key="--cpus/--gpus",
+        found=each,
+        allowed=f"at most {largest.get('CPU', 0):g} CPUs, {largest.get('GPU', 0):g} GPUs: the largest node",
+    )

@@ -1,0 +1,84 @@
+"""The sweep's own run in MLflow: what it was asked, how the best score grew, what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mlcl.config import dump_job, job_hash
+from mlcl.service.ledger import Entry, Ledger
+from mlcl.service.sweep_plan import SweepPlan
+from mlcl.tracking import Provenance, RunLog, State
+from mlcl.training.material import Material
+
+
+class ParentRun:
+    """The log of a sweep, taken up again by every command that goes on with it."""
+
+    def __init__(
+        self, plan: SweepPlan, id: str, home: Path, uri: str, material: Material, source: Provenance
+    ) -> None:
+        self._plan = plan
+        self.log = RunLog.start(
+            home,
+            id,
+            uri=uri,
+            experiment=plan.job.experiment,
+            name=plan.name,
+            owner=id,
+            params={"sweep.score": plan.score, "sweep.mode": plan.space.mode},
+            tags={
+                "mlcl.id": id,
+                "mlcl.name": plan.name,
+                "mlcl.kind": "sweep",
+                "mlcl.job_hash": job_hash(plan.job),
+                "mlcl.data_fingerprint": material.fingerprint,
+            },
+            source=source,
+        )
+        if self.log.state is not State.RUNNING:
+            self.log.reopen()
+
+    def asked(self, generation: int) -> None:
+        """What this command asks for: it may ask for more than the one before."""
+        plan = self._plan
+        asked: dict[str, object] = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
+        asked["generation"] = generation
+        if plan.budget is not None:
+            asked["budget"] = plan.budget.text
+        self.log.tags({f"mlcl.sweep.{name}": str(value) for name, value in asked.items()})
+        self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
+        self.log.text(plan.space_text, "space.yaml" if generation == 0 else f"space-{generation}.yaml")
+
+    def curve(self, ledger: Ledger) -> None:
+        """The best score after each finished search trial. Points that are there already are left out."""
+        best: float | None = None
+        better = max if self._plan.space.mode == "max" else min
+        counted = {entry.key for entry in ledger.counted()}
+        closed = [key for event, key, _ in ledger.order if event == "close" and key in counted]
+        for step, key in enumerate(closed, start=1):
+            entry = ledger.entries[key]
+            if entry.state is State.COMPLETE and entry.score is not None:
+                best = entry.score if best is None else better(best, entry.score)
+            if best is not None:
+                self.log.metrics({"sweep/best": best}, step)
+
+    def conclude(
+        self, ledger: Ledger, best: Entry | None, state: State, reason: str, run_id: str | None
+    ) -> None:
+        """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
+        trials = ledger.counted()
+        metrics: dict[str, float] = {
+            f"sweep/{kind.lower()}": sum(trial.state is kind for trial in trials) for kind in State
+        }
+        if best is not None:
+            metrics |= {**best.metrics, "score": best.score or 0.0}
+            settings: Mapping[str, Any] = {**best.settings, **best.chosen}
+            self.log.tags({"mlcl.best": best.label} | ({"mlcl.best_run_id": run_id} if run_id else {}))
+            self.log.text(json.dumps(settings, indent=2), "best_settings.json")
+        self.log.metrics(metrics, step=sum(trial.ended for trial in trials))
+        self.log.finish(state, reason)

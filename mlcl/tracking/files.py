@@ -1,0 +1,49 @@
+"""Files that a kill leaves whole, and locks that end with their process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOOK_EVERY = 0.05
+"""Seconds between tries to get a lock."""
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The file's new content, whole or not at all: written beside, then renamed."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Holds the lock file for this process while inside, after waiting up to `patience` seconds.
+
+    Yields False where another process holds it. The lock ends with its process, however that ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + patience
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    yield False
+                    return
+                time.sleep(LOOK_EVERY)
+            else:
+                yield True
+                return

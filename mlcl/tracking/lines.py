@@ -1,0 +1,80 @@
+"""A file of JSON lines that several processes append to, and that a kill leaves readable."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Entry = Mapping[str, Any]
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Whole lines from `offset`, each with the offset behind it. A torn last line is not one (yet)."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                offset += len(line)
+                yield line, offset
+    except FileNotFoundError:
+        return
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """One entry; an empty one for a line that a crash of the machine has damaged."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+class Appender:
+    """The open file, locked for this process: nobody else appends meanwhile."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, entries: Iterable[Entry], end: int) -> bytes:
+        """Appends behind `end`, where the last whole line ends: a torn one is cut off. Returns the lines.
+
+        Raises OSError where they cannot be written. Whole lines stay then: a reader may have seen them.
+        """
+        lines = b"".join(_encode(entry) for entry in entries)
+        if os.fstat(self._descriptor).st_size > end:
+            os.ftruncate(self._descriptor, end)
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        return lines
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[Appender]:
+    """Opens and locks the file for one append."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield Appender(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(path: Path) -> None:
+    """Waits until what is in the file is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _encode(entry: Entry) -> bytes:
+    return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"

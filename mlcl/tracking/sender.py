@@ -1,0 +1,220 @@
+"""One log into one run of MLflow: every entry once, wherever an earlier sender was cut off.
+
+An entry that may have been sent already is sent again, which changes nothing: MLflow's stores know a point
+by its time, step and value; parameters, tags and artifacts replace themselves. Only a run is not made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from mlcl.errors import UserError
+from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.left import run_id_of
+from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.log import LOG, TEXTS, log_folder
+from mlcl.tracking.names import MLFLOW_STATUS, State
+from mlcl.tracking.store import Tracker
+
+POINTS, PARAMS = 1000, 100
+"""Metric points, and parameters or tags, in one request: MLflow's own limits."""
+LOG_TAG, STATE, REASON = "mlcl.log", "mlcl.state", "mlcl.reason"
+PARENT = "mlflow.parentRunId"
+REFUSED = {
+    "ALREADY_EXISTS",
+    "BAD_REQUEST",
+    "INVALID_PARAMETER_VALUE",
+    "NOT_FOUND",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_CONFLICT",
+    "RESOURCE_DOES_NOT_EXIST",
+}
+"""MLflow's words for a request that will never do, as one for a deleted run; not for a wrong password."""
+
+
+class Refused(Exception):  # noqa: N818
+    """This log cannot be delivered, whoever tries."""
+
+
+def refusal(error: Exception) -> str | None:
+    """Why MLflow will not take a request; None where it may do so later."""
+    final = isinstance(error, (Refused, UserError))
+    if isinstance(error, MlflowException):
+        final = error.error_code in REFUSED
+    return str(error) if final else None
+
+
+class Sender:
+    """Sends one log. Whoever makes one holds the log's lock."""
+
+    def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
+        self.id = id
+        self.folder = log_folder(tracker.home, id)
+        self.cursor = Cursor.read(self.folder)
+        self._tracker, self._client, self._announce = tracker, tracker.client, announce
+
+    @property
+    def parent(self) -> str | None:
+        """The log whose run must be there before this one's is made; None where that does not matter."""
+        if self.cursor.run_id is not None:
+            return None
+        for line, _ in read_lines(self.folder / LOG):
+            return decode(line).get("parent")
+        return None
+
+    def deliver(self) -> Iterator[None]:
+        """Sends what is behind the cursor. Yields after every answer of MLflow's."""
+        self.cursor.undeliverable = ""
+        for entries, end in _batches(self.folder / LOG, self.cursor.offset):
+            kind = entries[0].get("kind", "")
+            if kind != "start" and self.cursor.run_id is None:
+                raise Refused("the log does not say where it belongs")
+            send = self._sends.get(kind)
+            if send is not None:
+                yield from send(self, entries)
+            self.cursor.offset, self.cursor.ended = end, kind == "finish"
+            self.cursor.write(self.folder)
+
+    def _start(self, entries: list[Any]) -> Iterator[None]:
+        (entry,) = entries
+        if self.cursor.run_id is None:
+            yield from self._create(entry)
+        yield from self._send_params(entry["params"])
+        for name, file in entry["texts"].items():
+            yield from self._send_text(file, name)
+
+    def _create(self, entry: Mapping[str, Any]) -> Iterator[None]:
+        """Makes the run, or finds the one that was made before an answer got lost."""
+        cursor = self.cursor
+        experiment = self._tracker.experiment(entry["experiment"])
+        yield
+        found = self._runs(experiment) if cursor.creating else []
+        if not found:
+            # A request that nobody heard an answer to may still be carried out after this one.
+            cursor.twice = cursor.twice or cursor.creating
+            cursor.creating = True
+            cursor.write(self.folder)
+            tags = {
+                **entry["tags"],
+                LOG_TAG: self.id,
+                "mlcl.owner": entry["owner"],
+                STATE: State.RUNNING.value,
+            }
+            if entry["parent"] is not None:
+                tags[PARENT] = run_id_of(self._tracker.home, entry["parent"])
+            run = self._client.create_run(
+                experiment, start_time=entry["time"], tags=tags, run_name=entry["name"]
+            )
+            found = [run.info.run_id]
+        cursor.run_id, cursor.creating = found[0], False
+        cursor.write(self.folder)
+        yield
+
+    def _runs(self, experiment: str) -> list[str]:
+        found = self._client.search_runs([experiment], f"tags.`{LOG_TAG}` = '{self.id}'")
+        return [run.info.run_id for run in found]
+
+    def _metrics(self, entries: list[Any]) -> Iterator[None]:
+        points = [
+            Metric(name, float(value), entry["time"], entry["step"])
+            for entry in entries
+            for name, value in entry["values"].items()
+        ]
+        for batch in _portions(points, POINTS):
+            self._client.log_batch(self.cursor.run_id, metrics=batch)
+            yield
+
+    def _params(self, entries: list[Any]) -> Iterator[None]:
+        return self._send_params(entries[0]["values"])
+
+    def _send_params(self, values: Mapping[str, str]) -> Iterator[None]:
+        for batch in _portions(values.items(), PARAMS):
+            self._client.log_batch(self.cursor.run_id, params=[Param(*item) for item in batch])
+            yield
+
+    def _tags(self, entries: list[Any]) -> Iterator[None]:
+        return self._send_tags(entries[0]["values"])
+
+    def _send_tags(self, values: Mapping[str, str]) -> Iterator[None]:
+        for batch in _portions(values.items(), PARAMS):
+            self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in batch])
+            yield
+
+    def _artifact(self, entries: list[Any]) -> Iterator[None]:
+        path, under = Path(entries[0]["path"]), entries[0]["under"]
+        if path.is_dir():
+            below = "/".join(filter(None, [under, path.name]))
+            self._client.log_artifacts(self.cursor.run_id, str(path), below)
+        elif path.exists():
+            self._client.log_artifact(self.cursor.run_id, str(path), under)
+        else:
+            self._announce(f"{path} was removed before MLflow had it")
+        yield
+
+    def _text(self, entries: list[Any]) -> Iterator[None]:
+        return self._send_text(entries[0]["file"], entries[0]["name"])
+
+    def _send_text(self, file: str, name: str) -> Iterator[None]:
+        text = (self.folder / TEXTS / file).read_text(encoding="utf-8", errors="replace")
+        self._client.log_text(self.cursor.run_id, text, name)
+        yield
+
+    def _reopen(self, _entries: list[Any]) -> Iterator[None]:
+        self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])
+        yield from self._send_tags({STATE: State.RUNNING.value, REASON: ""})
+
+    def _finish(self, entries: list[Any]) -> Iterator[None]:
+        state, reason, run_id = State(entries[0]["state"]), entries[0]["reason"], self.cursor.run_id
+        yield from self._send_tags({STATE: state.value} | ({REASON: reason} if reason else {}))
+        self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=entries[0]["time"])
+        yield
+        if self.cursor.twice:
+            experiment = self._client.get_run(run_id).info.experiment_id
+            for other in self._runs(experiment):
+                if other != run_id:
+                    self._client.delete_run(other)
+            self.cursor.twice = False
+            yield
+
+    _sends: Mapping[str, Callable[[Sender, list[Any]], Iterator[None]]] = {
+        "start": _start,
+        "metrics": _metrics,
+        "params": _params,
+        "tags": _tags,
+        "artifact": _artifact,
+        "text": _text,
+        "reopen": _reopen,
+        "finish": _finish,
+    }
+
+
+def _portions(items: Collection[Any], size: int) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while portion := list(islice(rest, size)):
+        yield portion
+
+
+def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
+    """Entries with metrics together, as many as fill a request, the others alone; each with its end."""
+    together: list[Any] = []
+    points = end = 0
+    for line, after in read_lines(path, offset):
+        entry = decode(line)
+        here = len(entry["values"]) if entry.get("kind") == "metrics" else 0
+        if together and (here == 0 or points + here > POINTS):
+            yield together, end
+            together, points = [], 0
+        if here:
+            together.append(entry)
+            points += here
+        else:
+            yield [entry], after
+        end = after
+    if together:
+        yield together, end

@@ -1,0 +1,32 @@
+"""Where runs are tracked, and how that is told to people. Nothing here asks the server."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+KEY = "MLFLOW_TRACKING_URI"
+
+
+def tracking_uri(home: Path) -> str:
+    """Where runs under `home` are tracked: MLFLOW_TRACKING_URI, else an SQLite file under `home`."""
+    return os.environ.get(KEY) or f"sqlite:///{home.resolve()}/mlflow.db"
+
+
+def shown(uri: str) -> str:
+    """The URI as it may be printed and written down: a password in it is hidden."""
+    parts = urlsplit(uri)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return uri
+    name, colon, _ = user.partition(":")
+    return urlunsplit(parts._replace(netloc=f"{name}{':***' if colon else ''}@{host}"))
+
+
+def dashboard(uri: str) -> str:
+    """What opens MLflow's pages on this store."""
+    if not uri.startswith("sqlite:"):
+        return f"open {shown(uri)}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"

@@ -1,0 +1,144 @@
+"""`mlcl sweep` around the sweep itself: what it asks for, where it prints what, how it exits."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from builders import job_tree
+from sweep_reports import report, trained
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.errors import UserError
+from mlcl.service.watch import SweepEvent
+from mlcl.tracking import State
+
+SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}
+
+
+class Sweeps:
+    """`mlcl sweep` in a folder with a job and a space; `plan` is what the sweep was then asked to do."""
+
+    def __init__(self, folder):
+        self.folder, self.plan, self.report = folder, None, report()
+        (folder / "job.yaml").write_text(yaml.safe_dump(job_tree(folder / "data")))
+        (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+
+    def run_sweep(self, plan, *, home, watch):
+        self.plan = plan
+        watch(SweepEvent("note", "this goes to standard error"))
+        return self.report
+
+    def __call__(self, *arguments):
+        files = [str(self.folder / name) for name in ("job.yaml", "space.yaml")]
+        command = ["sweep", *files, *map(str, arguments), "--home", str(self.folder / "outputs")]
+        return CliRunner().invoke(app, command)
+
+
+@pytest.fixture
+def sweeps(tmp_path, monkeypatch):
+    """The command line alone: no Ray, no store."""
+    made = Sweeps(tmp_path)
+    monkeypatch.setitem(sys.modules, "mlcl.service.sweep", SimpleNamespace(run_sweep=made.run_sweep))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLCL_STUDY", raising=False)
+    return made
+
+
+def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
+    monkeypatch.setenv("MLCL_STUDY", "sqlite:///study.db")
+    base = sweeps.folder / "base.yaml"
+    base.write_text((sweeps.folder / "job.yaml").read_text())
+    asked = ("--trials", 4, "--seeds", 3, "--confirm", 2, "--baseline", base, "--budget", "2h", "--fresh")
+    override = ("train.epochs=5", "objective.heads.topic.temperature=0.75")
+    sweeps(*override, *asked, "--warm-start", "older", "--cpus", 2, "--gpus", 0.5)
+    plan = sweeps.plan
+    assert (plan.trials, plan.seeds, plan.confirm, plan.fresh) == (4, 3, 2, True)
+    assert (plan.name, plan.warm_start, plan.study) == ("job-space", "older", "sqlite:///study.db")
+    assert (plan.cpus, plan.gpus, plan.budget.amount) == (2.0, 0.5, 7200.0)
+    ((name, baseline),) = plan.baselines
+    # What is trained with is shared; what is compared is not.
+    assert (name, baseline.train.epochs, plan.job.train.epochs) == ("base", 5, 5)
+    assert plan.job.objective.heads["topic"].temperature == 0.75
+    assert baseline.objective.heads["topic"].temperature != 0.75
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "hint"),
+    [
+        (State.COMPLETE, 0, "the same command with --trials 32 grows job-space"),
+        (State.STOPPED, 130, "stopped; the same command goes on with job-space"),
+        (State.BUDGET, 4, "0 left; the same command with a larger --budget goes on with job-space"),
+        (State.FAILED, 3, "failed: 0 left"),
+    ],
+)
+def test_a_state_is_an_exit_status_and_a_word_on_how_to_go_on(sweeps, state, status, hint):
+    sweeps.report = report(state=state, reason="" if state is State.STOPPED else "0 left")
+    answer = sweeps()
+    assert answer.exit_code == status
+    assert hint in answer.stderr
+    assert hint not in answer.stdout
+
+
+def test_results_go_to_standard_output_and_progress_does_not(sweeps):
+    sweeps.report = report(registered="models:/tiny@best (version 1)", spent="1.5 cpu-h", run_id="abc")
+    answer = sweeps()
+    for expected in (
+        "2 COMPLETE, 1 FAILED, 1 PRUNED",
+        "trial 3 FAILED: the loss is not finite [step 3]",
+        "best model: models:/tiny@best (version 1)",
+        "spent: 1.5 cpu-h",
+        "MLflow run of the sweep: abc; dashboard: mlflow ui",
+    ):
+        assert expected in answer.stdout
+    assert "this goes to standard error" in answer.stderr
+    assert "this goes to standard error" not in answer.stdout
+
+
+def test_logs_that_wait_are_told(sweeps):
+    sweeps.report = report(undelivered=3)
+    answer = sweeps()
+    logs = sweeps.folder / "outputs" / "logs"
+    assert f"MLflow did not answer: 3 logs are kept in {logs}" in answer.stderr
+    assert "MLflow run of the sweep: not delivered yet" in answer.stdout
+
+
+def test_json_is_one_document_and_json_lines(sweeps):
+    sweeps.report = report(trials=(trained(0, score=0.5),), best=trained(0, score=0.5))
+    answer = sweeps("--json")
+    tree = json.loads(answer.stdout)
+    assert (tree["id"], tree["state"], tree["best"]) == ("mlcl-1", "COMPLETE", "trial 0")
+    assert [json.loads(line)["kind"] for line in answer.stderr.splitlines()] == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("--name", "a b"), "--name"),
+        (("--name", "../up"), "--name"),
+        (("--budget", "soon"), "--budget"),
+        (("--baseline", "a/same.yaml", "--baseline", "b/same.yaml"), "--baseline"),
+    ],
+)
+def test_bad_input_ends_before_the_sweep(sweeps, arguments, key):
+    answer = sweeps(*arguments)
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.key == key
+    assert sweeps.plan is None
+
+
+def test_the_job_is_printed_instead(sweeps):
+    answer = sweeps("--print-config", "train.epochs=7")
+    assert yaml.safe_load(answer.stdout)["train"]["epochs"] == 7
+    assert sweeps.plan is None
+
+
+def test_a_space_that_is_used_up_does_not_grow(sweeps):
+    space = {"space": {"train.epochs": {"choice": [1, 2]}}, "search": {"sampler": "brute_force"}}
+    (sweeps.folder / "space.yaml").write_text(yaml.safe_dump(space))
+    answer = sweeps("--trials", 3)
+    assert answer.exit_code == 0
+    assert "every setting of the space has been tried" in answer.stderr
+    assert "grows" not in answer.stderr

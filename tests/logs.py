@@ -1,0 +1,78 @@
+"""Logs under a home of their own, and what MLflow's store holds after their delivery."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcl.tracking import RunLog, Tracker, tracking_uri
+from mlcl.tracking.cursor import LOCK, Cursor
+from mlcl.tracking.files import locked
+from mlcl.tracking.log import log_folder
+from mlcl.tracking.sender import Sender
+
+
+class Logs:
+    """Starts logs, delivers them without a thread, reads the store back."""
+
+    def __init__(self, home: Path, uri: str | None = None, experiment: str = "exp"):
+        self.home, self.experiment = home.resolve(), experiment
+        self.uri = uri or tracking_uri(self.home)
+        self._tracker: Tracker | None = None
+
+    def start(self, id="run", **how):
+        usual = {
+            "uri": self.uri,
+            "experiment": self.experiment,
+            "name": id,
+            "owner": id,
+            "params": {"a.b": "1"},
+            "tags": {"mlcl.id": id},
+        }
+        return RunLog.start(self.home, id, **(usual | how))
+
+    @property
+    def tracker(self):
+        if self._tracker is None:
+            self._tracker = Tracker(self.home, self.uri)
+        return self._tracker
+
+    def deliver(self, *ids, client=None):
+        """With this client in place of MLflow's own."""
+        tracker = Tracker(self.home, self.uri)
+        tracker.client = client or tracker.client
+        for id in ids:
+            with locked(log_folder(self.home, id) / LOCK) as free:
+                assert free
+                for _ in Sender(tracker, id, lambda _: None).deliver():
+                    pass
+
+    def run(self, id="run"):
+        return self.tracker.client.get_run(Cursor.read(log_folder(self.home, id)).run_id)
+
+    def history(self, key, id="run"):
+        points = self.tracker.client.get_metric_history(self.run(id).info.run_id, key)
+        return [(point.step, point.value) for point in points]
+
+    def store(self):
+        """Everything in the experiment that does not differ between two equal deliveries."""
+        client, found = self.tracker.client, {}
+        experiment = client.get_experiment_by_name(self.experiment)
+        for run in client.search_runs([experiment.experiment_id] if experiment else []):
+            id, tags = run.info.run_id, dict(run.data.tags)
+            parent = tags.pop("mlflow.parentRunId", None)
+            points = [
+                (m.key, m.step, str(m.value))
+                for key in run.data.metrics
+                for m in client.get_metric_history(id, key)
+            ]
+            found.setdefault(run.info.run_name, []).append(
+                {
+                    "parent": parent and client.get_run(parent).info.run_name,
+                    "status": run.info.status,
+                    "params": run.data.params,
+                    "tags": tags,
+                    "points": sorted(points),
+                    "artifacts": sorted(a.path for a in client.list_artifacts(id)),
+                }
+            )
+        return found

@@ -1,0 +1,185 @@
+"""The delivering thread: order, outages, refusals, two commands at once, what is left."""
+
+import time
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+from mlcl.errors import UserError
+from mlcl.tracking import Delivery, Left, RunLog, State, Tracker, deliver_left, undelivered
+from mlcl.tracking.cursor import LOCK
+from mlcl.tracking.files import locked
+from mlcl.tracking.log import LOG, log_folder
+
+
+class Switch:
+    """A client of a server that can be switched off."""
+
+    def __init__(self, client, on=True):
+        self.client, self.on, self.asked = client, on, 0
+
+    def __getattr__(self, name):
+        method = getattr(self.client, name)
+
+        def request(*args, **how):
+            self.asked += 1
+            if not self.on:
+                raise MlflowException("connection refused")
+            return method(*args, **how)
+
+        return request
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def tracker(logs, on=True):
+    found = Tracker(logs.home, logs.uri)
+    found.client = Switch(found.client, on)
+    return found
+
+
+def test_a_log_is_delivered_while_it_grows(shared):
+    logs = shared("grows")
+    log = logs.start()
+    with Delivery(logs.tracker) as delivery:
+        assert delivery.run_id("run") is None
+        delivery.add("run")
+        assert delivery.wait_run_id("run", 60) == logs.run().info.run_id
+        log.metrics({"loss": 1.0}, 1)
+        until(lambda: logs.history("loss") == [(1, 1.0)])
+        log.finish(State.COMPLETE)
+        assert delivery.drain() == 0
+        assert logs.run().info.status == "FINISHED"
+        # A log that ended and goes on needs no second `add`.
+        log.reopen()
+        assert delivery.drain() == 0
+        assert logs.run().info.status == "RUNNING"
+
+
+def test_a_parent_is_made_before_its_children_whoever_is_added(shared):
+    logs = shared("parents")
+    logs.start("sweep")
+    logs.start("group", parent="sweep")
+    logs.start("seed", parent="group")
+    with Delivery(logs.tracker) as delivery:
+        delivery.add("seed")
+        assert delivery.drain() == 0
+    assert {name: run["parent"] for name, (run,) in logs.store().items()} == {
+        "sweep": None, "group": "sweep", "seed": "group"
+    }  # fmt: skip
+
+
+def test_an_outage_is_told_once_and_loses_nothing(shared):
+    logs, said = shared("outage"), []
+    log, store = logs.start(), tracker(logs)
+    with Delivery(store, said.append) as delivery:
+        delivery.add("run")
+        assert delivery.wait_run_id("run", 60)
+        store.client.on = False
+        for step in range(5):
+            log.metrics({"loss": 1.0}, step)
+        until(lambda: said)
+        asked = store.client.asked
+        until(lambda: store.client.asked > asked)
+        assert delivery.drain(patience=0.0) == 1
+        (word,) = said
+        assert "MLflow does not answer (MlflowException: connection refused)" in word
+        store.client.on = True
+        log.finish(State.COMPLETE)
+        assert delivery.drain(patience=60) == 0
+    assert said[1:] == ["MLflow answers again; logs are being delivered"]
+    assert logs.history("loss") == [(step, 1.0) for step in range(5)]
+
+
+def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
+    logs = shared("left")
+    for id in ("a", "b"):
+        logs.start(id).finish(State.COMPLETE)
+    logs.start("elsewhere", uri="sqlite:///other.db")
+    with Delivery(tracker(logs, on=False)) as delivery:
+        delivery.add("a")
+        assert delivery.drain(patience=0.0) == 1
+    assert undelivered(logs.home, logs.uri) == [Left("a", 2, "", False), Left("b", 2, "", False)]
+    assert len(undelivered(logs.home)) == 3
+    with Delivery(logs.tracker) as delivery:
+        delivery.add_left()
+        assert delivery.drain() == 0
+    assert undelivered(logs.home, logs.uri) == []
+    assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
+    assert set(logs.store()) == {"a", "b"}
+
+
+def test_a_torn_last_line_is_not_left(shared):
+    logs = shared("torn")
+    logs.start().finish(State.COMPLETE)
+    logs.deliver("run")
+    with (log_folder(logs.home, "run") / LOG).open("a") as file:
+        file.write('{"kind":"tags')
+    assert undelivered(logs.home) == []
+
+
+def test_a_refused_log_does_not_keep_others_back(shared):
+    logs, said = shared("refused-log"), []
+    deleted, fine = logs.start("deleted"), logs.start("fine")
+    logs.deliver("deleted")
+    run_id = logs.run("deleted").info.run_id
+    logs.tracker.client.delete_run(run_id)
+    for log in (deleted, fine):
+        log.finish(State.COMPLETE)
+    for _ in range(2):  # the second one does not even try
+        with Delivery(logs.tracker, said.append) as delivery:
+            delivery.add_left()
+            assert delivery.drain() == 0
+    assert logs.run("fine").info.status == "FINISHED"
+    (word,) = said
+    assert "MLflow does not take the log deleted" in word
+    (left,) = undelivered(logs.home)
+    assert (left.id, left.entries) == ("deleted", 1)
+    assert "deleted" in left.reason
+    logs.tracker.client.restore_run(run_id)
+    assert deliver_left(logs.home, logs.uri) == 0
+    assert logs.run("deleted").info.status == "FINISHED"
+
+
+def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
+    logs, said = shared("orphan-log"), []
+    logs.start("child", parent="nobody")
+    with Delivery(logs.tracker, said.append) as delivery:
+        delivery.add("child")
+        assert delivery.drain() == 0
+    assert "nobody" in said[0]
+
+
+def test_one_process_at_a_time_delivers_a_log(shared):
+    logs = shared("held")
+    logs.start().finish(State.COMPLETE)
+    with locked(log_folder(logs.home, "run") / LOCK) as mine:
+        assert mine
+        assert undelivered(logs.home)[0].locked
+        with Delivery(logs.tracker) as delivery:
+            delivery.add_left()
+            delivery.add("run")
+            until(lambda: delivery.drain() == 0)  # the other process answers for it
+            assert delivery.run_id("run") is None
+    assert deliver_left(logs.home, logs.uri) == 0
+    assert logs.run().info.status == "FINISHED"
+
+
+def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
+    logs = shared("stopped")
+    logs.start().finish(State.STOPPED)
+    with Delivery(tracker(logs, on=False)) as delivery:
+        delivery.add("run")
+        assert delivery.drain(patience=3600, stop=lambda: True) == 1
+
+
+def test_to_a_store_that_is_away_nothing_left_can_be_delivered(logs, monkeypatch):
+    logs.start(uri="http://127.0.0.1:9")
+    with pytest.raises(UserError, match="does not answer"):
+        deliver_left(logs.home, "http://127.0.0.1:9")
+    assert RunLog.attach(logs.home, "run").state is State.RUNNING

@@ -1,0 +1,182 @@
+"""Exactly once: whatever is cut off at whichever request, the store ends like an undisturbed one."""
+
+import math
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+from mlcl.errors import UserError
+from mlcl.tracking import Provenance, RunLog, State
+from mlcl.tracking.cursor import CURSOR, Cursor
+from mlcl.tracking.log import log_folder
+from mlcl.tracking.sender import POINTS, Refused, refusal
+
+
+class Killed(BaseException):
+    pass
+
+
+class Mortal:
+    """A client during whose n-th request the process dies: before it reaches MLflow, or before the answer."""
+
+    def __init__(self, client, number=0, answered=False):
+        self.client, self.number, self.answered, self.requests = client, number, answered, 0
+
+    def __getattr__(self, name):
+        method = getattr(self.client, name)
+
+        def request(*args, **how):
+            self.requests += 1
+            dies = self.requests == self.number
+            if dies and not self.answered:
+                raise Killed
+            answer = method(*args, **how)
+            if dies:
+                raise Killed
+            return answer
+
+        return request
+
+
+def fill(logs):
+    """A sweep's log and a trial's, with every kind of entry."""
+    sweep = logs.start("sweep", params={f"key.{i}": str(i) for i in range(150)})
+    log = logs.start("trial", parent="sweep", owner="sweep", source=Provenance({"commit": "c"}, "diff"))
+    log.metrics({"loss": 1.0, "odd": math.nan, "far": math.inf}, 1)
+    log.metrics({"loss": 0.5}, 2)
+    log.tags({"t": "1"})
+    log.finish(State.STOPPED, "for now")
+    log.reopen()
+    log.params({"chosen": "3"})
+    log.metrics({f"m{i}": float(i) for i in range(40)}, 3)
+    (logs.home / "model").mkdir()
+    (logs.home / "model" / "weights").write_text("w")
+    (logs.home / "result.json").write_text("{}")
+    log.artifacts([logs.home / "model", logs.home / "result.json"])
+    log.text("note", "note.txt")
+    log.finish(State.COMPLETE)
+    sweep.finish(State.COMPLETE)
+    return logs
+
+
+@pytest.fixture(scope="session")
+def undisturbed(shared):
+    """What the store is to hold, and how many requests that took."""
+    logs = fill(shared("undisturbed"))
+    client = Mortal(logs.tracker.client)
+    logs.deliver("sweep", "trial", client=client)
+    return logs.store(), client.requests
+
+
+def test_the_undisturbed_store_has_it_all(undisturbed):
+    store, requests = undisturbed
+    assert requests > 15
+    (trial,), (sweep,) = store["trial"], store["sweep"]
+    assert (trial["parent"], sweep["parent"], sweep["status"]) == ("sweep", None, "FINISHED")
+    tags = {name: trial["tags"][name] for name in ("mlcl.state", "mlcl.reason", "mlcl.owner", "t", "commit")}
+    assert tags == {
+        "mlcl.state": "COMPLETE", "mlcl.reason": "", "mlcl.owner": "sweep", "t": "1", "commit": "c"
+    }  # fmt: skip
+    assert trial["params"] == {"a.b": "1", "chosen": "3"}
+    assert len(sweep["params"]) == 150
+    assert [p for p in trial["points"] if p[0] in ("loss", "odd")] == [
+        ("loss", 1, "1.0"), ("loss", 2, "0.5"), ("odd", 1, "nan")
+    ]  # fmt: skip
+    assert trial["artifacts"] == ["model", "note.txt", "provenance", "result.json"]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_kill_at_any_request_neither_loses_nor_doubles(shared, undisturbed, answered):
+    expected, requests = undisturbed
+    for number in range(1, requests + 1):
+        logs = fill(shared(f"killed-{number}-{answered}"))
+        with pytest.raises(Killed):
+            logs.deliver("sweep", "trial", client=Mortal(logs.tracker.client, number, answered))
+        logs.deliver("sweep", "trial")
+        assert logs.store() == expected, number
+
+
+def test_a_second_delivery_sends_nothing(shared, undisturbed):
+    logs = fill(shared("second"))
+    logs.deliver("sweep", "trial")
+    client = Mortal(logs.tracker.client)
+    logs.deliver("sweep", "trial", client=client)
+    assert client.requests == 0
+
+
+def test_a_lost_or_damaged_cursor_costs_requests_but_doubles_nothing(shared, undisturbed):
+    logs = fill(shared("damaged"))
+    logs.deliver("sweep", "trial")
+    for id in ("sweep", "trial"):
+        (log_folder(logs.home, id) / CURSOR).write_text("")
+    logs.deliver("sweep", "trial")
+    assert logs.store() == undisturbed[0]
+
+
+def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
+    logs = shared("twice")
+    log = logs.start()
+    with pytest.raises(Killed):
+        logs.deliver("run", client=Mortal(logs.tracker.client, 3))  # at create_run
+    assert Cursor.read(log_folder(logs.home, "run")).creating
+    log.metrics({"loss": 1.0}, 1)
+    logs.deliver("run")
+    # The request that nobody heard of again is carried out after all.
+    experiment = logs.tracker.experiment("twice")
+    logs.tracker.client.create_run(experiment, tags={"mlcl.log": "run"}, run_name="run")
+    log.finish(State.COMPLETE)
+    logs.deliver("run")
+    ((run,),) = logs.store().values()
+    assert (run["status"], run["points"]) == ("FINISHED", [("loss", 1, "1.0")])
+
+
+def test_many_points_fill_requests(shared):
+    logs = shared("many")
+    log = logs.start()
+    for step in range(60):
+        log.metrics({f"m{i}": 1.0 for i in range(50)}, step)
+    log.metrics({f"wide{i}": 1.0 for i in range(POINTS + 1)}, 60)
+    client = Mortal(logs.tracker.client)
+    logs.deliver("run", client=client)
+    assert client.requests <= 3 + 1 + 3 + 2
+    assert logs.history("m49") == [(step, 1.0) for step in range(60)]
+    assert logs.history(f"wide{POINTS}") == [(60, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("PRUNED", "KILLED"), ("STOPPED", "KILLED"), ("BUDGET", "KILLED"), ("FAILED", "FAILED")],
+)
+def test_every_end_has_its_status_tag_and_time(shared, state, status):
+    logs = shared(state)
+    logs.start().finish(State(state), "because")
+    logs.deliver("run")
+    run = logs.run()
+    assert (run.info.status, run.data.tags["mlcl.state"], run.data.tags["mlcl.reason"]) == (
+        status, state, "because"
+    )  # fmt: skip
+    assert run.info.start_time <= run.info.end_time
+
+
+def test_an_artifact_that_was_removed_is_left_out(shared):
+    logs = shared("removed")
+    log = logs.start()
+    log.artifacts([logs.home / "gone"])
+    log.finish(State.COMPLETE)
+    logs.deliver("run")
+    assert logs.run().info.status == "FINISHED"
+
+
+def test_what_mlflow_refuses_for_good_and_what_it_may_take_later(shared):
+    logs = shared("refused")
+    log = logs.start()
+    logs.deliver("run")
+    logs.tracker.client.delete_run(logs.run().info.run_id)
+    RunLog.attach(logs.home, "run").metrics({"loss": 1.0}, 1)
+    with pytest.raises(MlflowException) as deleted:
+        logs.deliver(log.id)
+    assert "deleted" in refusal(deleted.value)
+    assert refusal(Refused("x")) == "x"
+    assert refusal(UserError("x")) == "x"
+    assert refusal(MlflowException("away")) is None
+    assert refusal(OSError("away")) is None

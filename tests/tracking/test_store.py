@@ -1,0 +1,86 @@
+"""The store itself: which one, whether it answers, what is registered in it."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from mlcl.errors import UserError
+from mlcl.tracking import State, Tracker, dashboard, shown
+
+
+def test_a_store_of_ones_own(tmp_path, monkeypatch):
+    other = tmp_path / "other.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
+    Tracker(tmp_path / "home").experiment("exp")
+    assert MlflowClient(f"sqlite:///{other}").get_experiment_by_name("exp") is not None
+
+
+@pytest.mark.parametrize(
+    "uri", ["nonsense://x", "http://127.0.0.1:9", "sqlite:////proc/x.db", "sqlite:///{}"]
+)
+def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, monkeypatch, uri):
+    junk = tmp_path / "junk.db"
+    junk.write_bytes(b"not a database" * 100)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(junk))
+    with pytest.raises(UserError, match="MLFLOW_TRACKING_URI"):
+        Tracker(tmp_path / "home")
+
+
+@pytest.mark.parametrize("home", ["/proc/nope", "/dev/null", "what?"])
+def test_a_home_that_cannot_be_written_is_said_at_once(home):
+    with pytest.raises(UserError, match="--home"):
+        Tracker(Path(home))
+
+
+@pytest.mark.parametrize(
+    ("uri", "safe"),
+    [
+        ("sqlite:////home/me/mlflow.db", "sqlite:////home/me/mlflow.db"),
+        ("https://host:5000/x?y=1", "https://host:5000/x?y=1"),
+        ("https://me:secret@host:5000", "https://me:***@host:5000"),
+        ("postgresql+psycopg://me:s%40@host/db", "postgresql+psycopg://me:***@host/db"),
+        ("https://me@host", "https://me@host"),
+    ],
+)
+def test_a_password_is_hidden(uri, safe):
+    assert shown(uri) == safe
+    assert "secret" not in dashboard(uri)
+
+
+def test_an_error_does_not_tell_the_password(tmp_path):
+    with pytest.raises(UserError) as error:
+        Tracker(tmp_path, "http://me:secret@127.0.0.1:9")
+    assert "secret" not in error.value.line()
+    assert "me:***@" in error.value.line()
+
+
+def test_an_experiment_that_was_deleted_is_said(shared):
+    tracker = shared("deleted").tracker
+    tracker.client.delete_experiment(tracker.experiment("deleted"))
+    with pytest.raises(UserError, match="deleted in MLflow"):
+        tracker.experiment("deleted")
+
+
+def test_a_registered_model_points_at_the_runs_files_one_version_a_run(shared):
+    logs = shared("registered")
+    (logs.home / "model").mkdir(parents=True)
+    (logs.home / "model" / "weights").write_text("w")
+
+    def register(id, score, metric="val/accuracy"):
+        log = logs.start(id)
+        log.artifacts([logs.home / "model"])
+        log.finish(State.COMPLETE)
+        logs.deliver(id)
+        run_id = logs.run(id).info.run_id
+        return logs.tracker.register("model", run_id, "model", metric, score, "max")
+
+    stays = "models:/model/2 (best stays with an earlier version)"
+    assert register("a", 0.5) == "models:/model@best (version 1)"
+    assert register("a", 0.5) == "models:/model@best (version 1)"
+    assert [register("b", 0.4), register("b", 0.4)] == [stays, stays]
+    assert register("c", 0.6) == "models:/model@best (version 3)"
+    assert register("d", 0.1, "val/macro_f1") == "models:/model@best (version 4)"
+    best = logs.tracker.client.get_model_version_by_alias("model", "best")
+    assert best.run_id == logs.run("d").info.run_id
+    assert Path(best.source.removeprefix("file://"), "weights").read_text() == "w"
