@@ -48,11 +48,19 @@ def run(
         return
 
     from mlcl.cli.progress import RunProgress
+    from mlcl.service.retell import close_killed_sweep
     from mlcl.service.single import run_job
     from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
-        report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
+        report = run_job(
+            checked,
+            home=home,
+            listener=progress,
+            fresh=fresh,
+            announce=say,
+            close_sweep=close_killed_sweep,
+        )
     way = dashboard(tracking_uri(home))
     if json:
         print_json(

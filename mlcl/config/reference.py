@@ -37,7 +37,9 @@ kinds; `*` in a path stands for one part of it.
 | `log_float: [low, high]` | uniform in the logarithm |
 | `int: [low, high]` | whole numbers |
 | `choice: [a, b, ...]` | one of the values |
-| `simplex: {total: t}`, `{total: [low, high]}` | weights, uniform on the simplex, times a total |
+| `simplex: {total: t}`, `{total: [low, high]}` | weights, uniform on the simplex; `with`, `size` |
+
+`when` beside a kind makes the parameter conditional. All of it is in [spaces](spaces.md).
 
 `evaluation.knn.k`, `.lambda` and `.temperature` cost nothing: every trial scores them on validation from one
 retrieval after its training, and its score is its best over them.

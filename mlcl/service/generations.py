@@ -92,7 +92,8 @@ class Generations:
         base = dump_job(self._plan.search_job())
         if self._plan.space.posthoc and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
             raise Misfit("was scored over other k, lambda or temperatures")
-        point = fit(self._plan.space, flatten(entry.job), flatten(base))
+        job = {**entry.job, "experiment": base["experiment"]}
+        point = fit(self._plan.space, flatten(job), flatten(base))
         values = entry.values if entry.state is State.COMPLETE else None
         return add_done(
             study,

@@ -61,8 +61,9 @@ class SweepPlan:
 
     @property
     def most(self) -> int:
-        """Search trials there can be: a space of choices ends when all have been tried."""
-        size = grid_size(self.space) if self.space.search.sampler == "brute_force" else None
+        """Search trials there can be: a grid ends when all of it has been tried; post-hoc keys need one."""
+        ends = self.space.search.sampler == "brute_force" or not self.space.parameters
+        size = grid_size(self.space) if ends else None
         return self.trials if size is None else min(self.trials, size)
 
     def search_job(self) -> JobConfig:

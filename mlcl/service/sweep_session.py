@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from mlcl.service.book import Book
-from mlcl.service.budget import Account, forecast
+from mlcl.service.budget import Account
 from mlcl.service.confirm import Candidate, candidates, ranked
+from mlcl.service.forecasts import Forecasts
 from mlcl.service.halt import Halt
 from mlcl.service.ledger import Entry
 from mlcl.service.packing import Packing
@@ -18,9 +19,6 @@ from mlcl.service.sweep_plan import SweepPlan
 from mlcl.service.trial import ENDED, REASON, VALUES, TrialTask
 from mlcl.service.tuning import run_work
 from mlcl.tracking import State
-
-FORECAST_AFTER = 3
-"""Trials that have ended when the forecast is made again."""
 
 
 class SweepSession:
@@ -42,7 +40,7 @@ class SweepSession:
         self._running: set[str] = set()
         self._source: Callable[[], Entry | None] = lambda: None
         self._test = False
-        self._forecasts = 0
+        self._forecasts = Forecasts(account, packing.concurrent, reporter.note)
 
     def search(self) -> None:
         """Goes on with the trials that were interrupted, then draws new ones, up to the plan's number."""
@@ -140,8 +138,8 @@ class SweepSession:
         early = self.book.rung(key, epoch, score)
         entry = self._ledger.entries[key]
         self.reporter.rung(entry)
-        if self._forecasts == 0:
-            self._forecast(entry.job["train"]["epochs"] / epoch * self._mean_share([entry]))
+        if entry.number is not None:
+            self._forecasts.rung(entry, epoch, self._left())
         return early
 
     def end(self, key: str, result: dict[str, Any]) -> None:
@@ -180,10 +178,8 @@ class SweepSession:
         if entry.number is not None:
             self.reporter.best = self.best()
             self.parent.curve(self._ledger)
+            self._forecasts.ended([trial for trial in self._ledger.trials() if trial.ended], self._left())
         self.reporter.close(entry)
-        closed = [trial for trial in self._ledger.trials() if trial.ended]
-        if self._forecasts == 1 and len(closed) >= FORECAST_AFTER:
-            self._forecast(self._mean_share(closed))
 
     def close_open(self, state: State, reason: str) -> None:
         """Closes what is still RUNNING: the command ends."""
@@ -199,27 +195,7 @@ class SweepSession:
         found = ranked(self._ledger.counted(), self.plan.space.mode)
         return found[0] if found else None
 
-    def _mean_share(self, entries: Sequence[Entry]) -> float:
-        """What a training takes of the budget, in its unit; for the clock, of all that run at once."""
-        unit = self.plan.budget.unit if self.plan.budget else "clock"
-        total = 0.0
-        for entry in entries:
-            running = max(0.0, entry.seen - entry.began) if entry.began is not None else 0.0
-            share = {"clock": 1 / self.packing.concurrent, "cpu": entry.cpus, "gpu": entry.gpus}[unit]
-            before = {
-                "clock": entry.seconds / self.packing.concurrent,
-                "cpu": entry.cpu_seconds,
-                "gpu": entry.gpu_seconds,
-            }[unit]
-            total += before + running * share
-        return total / len(entries)
-
-    def _forecast(self, share: float) -> None:
-        self._forecasts += 1
-        if self.plan.budget is None:
-            return
-        left = self.plan.most - sum(trial.ended for trial in self._ledger.trials())
-        made = forecast(
-            trials_left=left, mean_share_seconds=share, used=self.account.used(), budget=self.plan.budget
-        )
-        self.reporter.note(made.line())
+    def _left(self) -> int:
+        """Search trials that have not ended yet."""
+        generation = self._ledger.generations[-1].number
+        return self.plan.most - sum(trial.ended for trial in self._ledger.trials(generation))

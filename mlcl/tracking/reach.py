@@ -17,7 +17,15 @@ TIMEOUT = 10.0
 
 
 def reach(uri: str, home: Path) -> None:
-    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer."""
+    """Raises UserError where `home` cannot be written, or the store at `uri` will not do."""
+    if "://" not in uri or uri.startswith("file:"):
+        # Sent twice, a point would be kept twice there.
+        raise UserError(
+            "not a server or a database",
+            key=KEY,
+            found=uri,
+            allowed="http://..., https://..., sqlite:///..., postgresql+psycopg://...",
+        )
     if any(sign in str(home) for sign in "?#%"):
         raise UserError("not a path for an SQLite store", key="--home", found=home, allowed="no ? # % in it")
     try:

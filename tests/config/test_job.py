@@ -133,10 +133,6 @@ def test_the_job_reference_is_up_to_date(root):
     assert (root / "docs" / "job-reference.md").read_text() == reference()
 
 
-def test_every_shipped_job_and_space_is_valid(root):
-    from mlcl.config import load_space
-
+def test_every_shipped_job_is_valid(root):
     jobs = {path.stem: load_job(path) for path in (root / "jobs").glob("*.yaml")}
     assert "icd10cm_mlcl" in jobs
-    for path in (root / "tune_spaces").glob("*.yaml"):
-        assert load_space(path, jobs["icd10cm_mlcl"]).parameters

@@ -17,7 +17,7 @@ def test_a_store_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "uri", ["nonsense://x", "http://127.0.0.1:9", "sqlite:////proc/x.db", "sqlite:///{}"]
+    "uri", ["nonsense://x", "http://127.0.0.1:9", "sqlite:////proc/x.db", "sqlite:///{}", "file:///x", "runs"]
 )
 def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, monkeypatch, uri):
     junk = tmp_path / "junk.db"

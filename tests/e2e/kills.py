@@ -1,0 +1,244 @@
+"""Real sweeps whose processes are killed, at moments that are told by how far the sweep has come."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import psutil
+import yaml
+from builders import job_tree
+
+Target = Literal["worker", "driver", "ray", "mlflow"]
+TARGETS: tuple[Target, ...] = ("worker", "driver", "ray", "mlflow")
+POINTS_OF_EACH = 5
+PATIENCE = 240.0
+"""Seconds that anything may take on a machine that is busy with other things."""
+SPACE = {
+    "space": {
+        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
+        "objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}},
+        "train.lr": {"log_float": [0.0005, 0.05]},
+        "evaluation.knn.k": {"choice": [1, 3]},
+        "evaluation.knn.lambda": {"float": [0, 1]},
+    },
+    "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 3},
+}
+TRIALS, SEEDS = 6, 1
+
+
+def until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.05) -> Any:
+    """What the condition says once that is true; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(every)
+    return found
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to kill what: at so many lines of the ledger and a share of the time to the next one."""
+
+    target: Target
+    lines: int
+    seconds: float
+    restart_at_once: bool
+    """Whether MLflow's server is back while the sweep runs, or only after its end."""
+
+
+def moment(point: int, events: Sequence[dict[str, Any]]) -> Moment:
+    """The moment of a point, by the events of a sweep that nobody killed."""
+    target = TARGETS[point // POINTS_OF_EACH]
+    chance = random.Random(point)
+    lines = chance.choice(
+        [
+            count
+            for count, event in enumerate(events[:-1], start=1)
+            if target != "worker" or event["event"] in ("begin", "rung")
+        ]
+    )
+    gap = events[lines]["at"] - events[lines - 1]["at"]
+    return Moment(target, lines, chance.random() * gap, restart_at_once=point % 2 == 0)
+
+
+class Server:
+    """An MLflow server that can be killed, and started again on the same store and port."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder, self._port = folder, _free_port()
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--workers", "1"]
+        command += ["--port", str(self._port), "--backend-store-uri", f"sqlite:///{self.folder}/store.db"]
+        command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            start_new_session=True,
+        )
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """Kills all of its processes."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+
+class KilledSweep:
+    """`mlcl sweep` in processes of its own, against a server of its own; `with` ends them all."""
+
+    def __init__(self, folder: Path, data: Path) -> None:
+        self.folder, self.home = folder, folder / "outputs"
+        self.server = Server(folder / "server")
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._seen: set[psutil.Process] = set()
+        # The job, and with it every hash, is the same in any folder.
+        (folder / "data").symlink_to(data)
+        job = job_tree(Path("data"), epochs=12, lr=0.001, checkpoint_every=5)
+        (folder / "job.yaml").write_text(yaml.safe_dump(job))
+        (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+
+    def __enter__(self) -> Self:
+        self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._look()
+        for process in self._seen:
+            with suppress(psutil.Error):
+                process.kill()
+        if self._driver is not None:
+            self._driver.wait()
+        self.server.kill()
+
+    def start(self) -> None:
+        """The command, as it is typed every time."""
+        command = [sys.executable, "-m", "mlcl", "sweep", "job.yaml", "space.yaml", "--json"]
+        command += ["--trials", str(TRIALS), "--seeds", str(SEEDS)]
+        command += ["--cpus", str(max(2, os.cpu_count() or 1))]  # all of them: one training at a time
+        environment = {
+            "MLFLOW_TRACKING_URI": self.server.uri,
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # instead of a minute, for its head
+        }
+        # Files, not pipes: what outlives a killed command would hold those.
+        with (self.folder / "out.json").open("wb") as out, (self.folder / "err.txt").open("ab") as err:
+            self._driver = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    def complete(self) -> int:
+        """Waits for the command, and gives it again until there is nothing left to do; how often."""
+        for given in range(4):
+            if given > 0:
+                self.start()
+            until(self._ended)
+            if not self.server.running:
+                self.server.start()
+            elif self._driver is not None and self._driver.returncode == 0 and self.report["undelivered"] == 0:
+                return given
+        raise AssertionError((self.folder / "err.txt").read_text()[-3000:])
+
+    def kill(self, moment: Moment) -> None:
+        """Waits for the moment, and kills. Fails where the sweep ends before."""
+        until(lambda: len(self.events) >= moment.lines or self._ended(), every=0.001)
+        time.sleep(moment.seconds)
+        process = None
+        if moment.target != "mlflow":
+            process = until(lambda: self._find(moment.target) or self._ended(), every=0.001)
+        assert not self._ended(), (self.folder / "err.txt").read_text()[-3000:]
+        if isinstance(process, psutil.Process):
+            self._look()
+            process.kill()
+            return
+        self.server.kill()
+        if moment.restart_at_once:
+            self.server.start()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What the last command printed."""
+        report: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
+        return report
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The whole lines of the ledger."""
+        for path in self.home.glob("sweeps/*/ledger.jsonl"):
+            raw = path.read_bytes()
+            return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
+        return []
+
+    def _ended(self) -> bool:
+        return self._driver is not None and self._driver.poll() is not None
+
+    def _look(self) -> None:
+        """Remembers the command's processes: those of a killed one are nobody's children."""
+        if self._driver is None or self._ended():
+            return
+        with suppress(psutil.NoSuchProcess):
+            driver = psutil.Process(self._driver.pid)
+            self._seen |= {driver, *driver.children(recursive=True)}
+
+    def _find(self, target: Target) -> psutil.Process | None:
+        """The command's process of a kind, where it is there."""
+        assert self._driver is not None
+        with suppress(psutil.NoSuchProcess):
+            driver = psutil.Process(self._driver.pid)
+            if target == "driver":
+                return driver
+            begins = {"worker": "ray::ImplicitFunc", "ray": "gcs_server"}[target]
+            return next((one for one in driver.children(recursive=True) if _is(one, begins)), None)
+        return None
+
+
+def _is(process: psutil.Process, begins: str) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.name().startswith(begins))
+    return False
+
+
+def _free_port() -> int:
+    """One that nobody gets by chance while the server is away."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")

@@ -1,0 +1,152 @@
+"""What a finished sweep has left everywhere, in a form in which two sweeps can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from mlcl.service.folders import RunFolders
+from mlcl.service.ledger import LEDGER, Ledger
+from mlcl.service.storage import open_storage
+from mlcl.tracking.left import undelivered
+
+Trace = dict[str, Any]
+"""Flat, so that a comparison names what differs."""
+TIMED = re.compile(r"(^|/)(time/|.*(seconds|_per_second|data_wait|memory))")
+"""Metrics that no two trainings share: their steps are compared, their values are not."""
+FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine)")
+"""Tags about the machine and the code."""
+
+
+def trace(home: Path, uri: str) -> Trace:
+    """Of the one sweep under `home`, with its runs in the store at `uri`."""
+    ledgers = sorted(home.glob(f"sweeps/*/{LEDGER}"))
+    assert len(ledgers) == 1, f"one sweep, not {len(ledgers)}"
+    folder = ledgers[0].parent
+    client = MlflowClient(uri)
+    runs = _runs(client)
+    names = {run.info.run_id: _name(run) for run in runs} | {folder.name: "SWEEP"}
+    found = {
+        **_ledger(Ledger(folder)),
+        **_study(Ledger(folder)),
+        **_mlflow(client, runs, names),
+        **_models(client, names),
+        **_left(home, folder, runs),
+    }
+    return {_translated(key, names): value for key, value in found.items()}
+
+
+def _ledger(ledger: Ledger) -> Trace:
+    compared = ("label", "job", "settings", "number", "study_number", "group", "state", "score", "values")
+    compared += ("chosen", "reason")
+    found: Trace = {
+        "ledger: state": ledger.state,
+        "ledger: order": ledger.order,
+        "ledger: registered": ledger.registered,
+        "ledger: groups": ledger.group_states,
+        "ledger: generations": [(one.number, one.names, one.kept) for one in ledger.generations],
+    }
+    for key, entry in ledger.entries.items():
+        for name in compared:
+            found[f"ledger: {key} {name}"] = getattr(entry, name)
+        found[f"ledger: {key} rungs"] = entry.rungs
+        found[f"ledger: {key} metrics"] = {n: _value(n, v) for n, v in entry.metrics.items()}
+    return found
+
+
+def _study(ledger: Ledger) -> Trace:
+    storage = open_storage(ledger.path.parent / "study.journal")
+    found: Trace = {"study: names": len(optuna.get_all_study_names(storage))}
+    study = optuna.load_study(study_name=ledger.generations[-1].study, storage=storage)
+    for trial in study.trials:
+        parts = {
+            "state": trial.state.name,
+            "params": trial.params,
+            "values": trial.values,
+            "intermediate": trial.intermediate_values,
+            "attrs": trial.user_attrs,
+        }
+        found |= {f"study: {trial.number} {name}": part for name, part in parts.items()}
+    return found
+
+
+def _runs(client: MlflowClient) -> list[Run]:
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    return list(client.search_runs(ids, max_results=1000))
+
+
+def _name(run: Run) -> str:
+    return str(run.data.tags.get("mlcl.key", run.data.tags.get("mlcl.kind")))
+
+
+def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Trace:
+    found: Trace = {"mlflow: runs": Counter(_name(run) for run in runs)}
+    for run in runs:
+        name, id = _name(run), run.info.run_id
+        found[f"mlflow: {name} status"] = run.info.status
+        found[f"mlflow: {name} params"] = run.data.params
+        found[f"mlflow: {name} tags"] = _tags(run, names)
+        found[f"mlflow: {name} artifacts"] = sorted(_artifacts(client, id))
+        for metric in run.data.metrics:
+            points = client.get_metric_history(id, metric)
+            # By step: what was delivered late has a later time.
+            found[f"mlflow: {name} {metric}"] = sorted((p.step, _value(metric, p.value)) for p in points)
+    return found
+
+
+def _tags(run: Run, names: dict[str, str]) -> dict[str, str]:
+    kept = {"mlflow.parentRunId", "mlflow.runName"}
+    return {
+        key: _translated(value, names)
+        for key, value in run.data.tags.items()
+        if key in kept or (key.startswith("mlcl.") and not FOREIGN.match(key))
+    }
+
+
+def _artifacts(client: MlflowClient, run: str, path: str | None = None) -> list[str]:
+    names: list[str] = []
+    for item in client.list_artifacts(run, path):
+        names += _artifacts(client, run, item.path) if item.is_dir else [item.path]
+    return names
+
+
+def _models(client: MlflowClient, names: dict[str, str]) -> Trace:
+    versions = client.search_model_versions()
+    best = {model.name: model.aliases for model in client.search_registered_models()}
+    return {
+        "models: versions": [(v.name, v.version, names[v.run_id], v.tags) for v in versions],
+        "models: aliases": best,
+    }
+
+
+def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
+    """What a sweep that is through with everything does not leave behind."""
+    ledger = Ledger(folder)
+    return {
+        "left: records": [record.state for _, record in RunFolders(home, "sweeps").records()],
+        "left: running": [key for key, entry in ledger.entries.items() if not entry.ended],
+        "left: running in mlflow": [_name(run) for run in runs if run.info.status == "RUNNING"],
+        "left: half files": [path.name for path in home.rglob("*.partial")],
+        "left: ray": [path.name for path in folder.glob("ray-*")],
+        "left: stop": [path.name for path in home.rglob("STOP")],
+        "left: logs": [(log.id, log.entries, log.reason) for log in undelivered(home)],
+        "left: files": sorted(
+            str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"
+        ),
+    }
+
+
+def _value(name: str, value: float) -> float | str:
+    return "a time" if TIMED.match(name) else value
+
+
+def _translated(text: str, names: dict[str, str]) -> str:
+    for id, name in names.items():
+        text = text.replace(id, name)
+    return text
