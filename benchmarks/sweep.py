@@ -1,12 +1,12 @@
 """What a sweep adds to its trainings, beside Ray Tune with what comes with it.
 
-    python benchmarks/sweep.py [--cases alone packed nested] [--trials 8] [--epochs 4] [--rounds 2] [--keep DIR]
+    python benchmarks/sweep.py [--cases alone packed nested] [--trials 8] [--epochs 4] [--rounds 2] [--keep D]
 
 Overhead is the time for which a training holds its slot, less the seconds in which it trains and evaluates:
 starting, drawing, reading data, building the model, reporting, logging, closing. `alone` runs one training at
 a time, `packed` two, `nested` one of two workers. The peers run the same trainings: the job and the settings
-that ours drew, one thread a process. ASHA is on everywhere with its first rung at the last epoch, so that all
-are trained to their end.
+that ours drew, one thread a process. ASHA is on everywhere, with no rung before the last epoch: all are
+trained to their end.
 
 Each sweep has a process and an empty MLflow store of its own, and is timed from before Ray, MLflow and Optuna
 are imported. `first` are the first trainings of the slots, with all that starts; `each further` is the median
@@ -17,34 +17,44 @@ end well, or where a peer's training scores otherwise than ours.
 from __future__ import annotations
 
 import argparse
-import math
 import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sweep_clock import CASES, Case, Row, Sweep, table
+from sweep_clock import HEAD, Case, Row, Sweep, differences
 from sweep_ours import run_ours
 from sweep_peer import run_peer
 
-from mlcl.config import JobConfig, Space, load_job, load_space
+from mlcl.config import JobConfig, load_job, load_space
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parents[1]
 JOB, SPACE = ROOT / "jobs" / "icd10cm_mlcl.yaml", ROOT / "tune_spaces" / "mlcl_joint.yaml"
+CASES = {
+    "alone": Case("alone", at_once=1, workers=1, target=0.5),
+    "packed": Case("packed", at_once=2, workers=1, target=0.5),
+    "nested": Case("nested", at_once=1, workers=2, target=12.0),
+}
 MOST_NESTED = 4
-"""Trainings of a nested sweep: one takes the peer half a minute."""
-OURS, PEERS = "mlcl", {"Tune, fresh actors": False, "Tune, reused actors": True}
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
-"""For all contenders: none waits for the network."""
+"""Trainings of a nested sweep: each takes the peers long."""
+OURS = "mlcl"
+PEERS = {"Tune, fresh actors": False, "Tune, reused actors": True}
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""For all contenders: none talks, or waits for the network."""
 ELSEWHERE = ("RAY_ADDRESS", "MLFLOW_TRACKING_URI")
-"""Would lead out of this machine, or out of the folder."""
+"""Would lead another cluster or store in."""
 
 
 def main() -> int:
@@ -52,15 +62,98 @@ def main() -> int:
     os.environ.update(QUIET)
     for name in ELSEWHERE:
         os.environ.pop(name, None)
-    rows: dict[tuple[str, str], Row] = {}
-    problems: list[str] = []
-    with folder(a.keep) as root:
+    print(f"{os.cpu_count()} CPUs, {a.trials} trainings of {a.epochs} epochs, {a.rounds} rounds\n\n{HEAD}")
+    rows = []
+    with nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        root = Path(folder).resolve()
         in_a_process(prepare, job_of(CASES["alone"], a.epochs), root)
-        for turn in range(a.rounds):
-            for case in (CASES[name] for name in a.cases):
-                home = root / f"{case.name}-{turn}"
-                problems += one_round(case, a.trials, a.epochs, root, home, rows)
-    print(f"{os.cpu_count()} CPUs, {a.trials} trainings of {a.epochs} epochs a sweep, {a.rounds} rounds\n")
-    print("\n".join(table(sorted(rows.values(), key=lambda row: a.cases.index(row.case.name)), OURS)))
-    print("\n".join(problems))
-    return 1 if problems else 0
+        for name in a.cases:
+            rows.append(measured(CASES[name], a, root))
+            print("\n".join(row.line(rows[-1][0]) for row in rows[-1]), flush=True)
+    wrong = [line for of_case in rows for line in differences(of_case)]
+    print("\n".join(["\nScores that differ", *wrong] if wrong else ["\nAll scores agree"]))
+    return 1 if wrong else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="NAME")
+    parser.add_argument(
+        "--trials", type=int, default=8, help=f"trainings a sweep; nested at most {MOST_NESTED}"
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="of a training, each with a validation")
+    parser.add_argument("--rounds", type=int, default=2, help="sweeps of each contender, in turns")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder where everything stays")
+    a = parser.parse_args()
+    if a.trials < 3 or a.epochs < 1 or a.rounds < 1:
+        parser.error("--trials takes 3 or more, --epochs and --rounds 1 or more")
+    if a.keep:
+        try:
+            a.keep.mkdir(parents=True)
+        except FileExistsError:
+            parser.error(f"--keep {a.keep}: exists")
+    return a
+
+
+def measured(case: Case, a: argparse.Namespace, root: Path) -> list[Row]:
+    """The case's rows, ours first."""
+    trials = min(a.trials, MOST_NESTED) if case.workers > 1 else a.trials
+    rows = [Row(case, name) for name in (OURS, *PEERS)]
+    for turn in range(a.rounds):
+        sweeps = one_round(case, trials, a.epochs, root, f"{case.name}-{turn}")
+        for row in rows:
+            row.sweeps.append(sweeps[row.contender])
+    return rows
+
+
+def one_round(case: Case, trials: int, epochs: int, root: Path, name: str) -> dict[str, Sweep]:
+    """A sweep of every contender."""
+    job = job_of(case, epochs)
+    space = load_space(SPACE, job)
+    space = replace(space, search=space.search.model_copy(update={"grace": epochs}))
+    sweeps = {}
+    sweeps[OURS], drawn = in_a_process(run_ours, case, job, space, trials, home_of(root, f"{name}-ours"))
+    for peer, reuse in PEERS.items():
+        home = home_of(root, f"{name}-{'reused' if reuse else 'fresh'}")
+        sweeps[peer] = in_a_process(run_peer, case, drawn, home, reuse)
+    return sweeps
+
+
+def job_of(case: Case, epochs: int) -> JobConfig:
+    settings = {
+        "train.epochs": epochs,
+        "train.workers": case.workers,
+        "train.threads": 1,
+        "train.device": "cpu",
+    }
+    return load_job(JOB, settings | {"evaluation.every": 1})
+
+
+def home_of(root: Path, name: str) -> Path:
+    """An empty home but for the data that all share: none has to prepare them."""
+    home = root / name
+    home.mkdir()
+    for shared in ("data", "cache"):
+        (home / shared).symlink_to(root / shared)
+    return home
+
+
+def prepare(job: JobConfig, home: Path) -> None:
+    """The data set and its token ids."""
+    from mlcl.training.material import Material
+
+    material = Material.of(job, home)
+    for split in (material.train, material.dataset.split("validation")):
+        material.rows(split)
+
+
+def in_a_process(work: Callable[..., Result], *arguments: Any) -> Result:
+    """What `work` returns or raises, in a new process: nothing is imported there or set that ours needs."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-TARGETS = {"alone": 0.5, "packed": 0.5, "nested": 12.0}
-"""The most seconds of overhead that a training of ours may have, but for the first ones, by case."""
+HEAD = (
+    "| case | contender | first s | each further s | ours / it | target | training s | sweep s |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Trainings at once, and the processes of each."""
+    """Trainings at once, the processes of each, and the most seconds that a further one of ours may add."""
 
     name: str
     at_once: int
     workers: int
+    target: float
+
+    @property
+    def cpus(self) -> float:
+        """Of a process, so that no more than `at_once` trainings fit."""
+        return (os.cpu_count() or 1) / (self.at_once * self.workers)
 
 
 @dataclass(frozen=True)
@@ -40,18 +49,17 @@ class Sweep:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """From its start to its end."""
         return self.ended - self.began
 
     def overheads(self) -> tuple[list[float], list[float]]:
         """Seconds beyond its own of each training: of the first in every slot, and of the others.
 
-        A slot is free from the sweep's start, later from the end of the training before. With those after the
-        last end, and the trainings' own, these seconds add up to all that the slots had.
+        A slot is free from the sweep's start, and from each end of a training. One at a time, these seconds,
+        the trainings' own and those after the last end add up to the sweep's.
         """
-        ends = sorted(training.ended for training in self.trainings)
-        free = [self.began] * self.at_once + ends
         begun = sorted(self.trainings, key=lambda training: training.began)
+        free = [self.began] * self.at_once + sorted(training.ended for training in begun)
         beyond = [each.ended - since - each.own for each, since in zip(begun, free, strict=False)]
         return beyond[: self.at_once], beyond[self.at_once :]
 
@@ -62,47 +70,48 @@ class Row:
 
     case: Case
     contender: str
-    sweeps: list[Sweep]
+    sweeps: list[Sweep] = field(default_factory=list)
 
     def first(self) -> float:
-        """The typical overhead of a slot's first training: with imports, and the start of Ray and MLflow."""
+        """The median overhead of a slot's first training: with imports, and the start of Ray and MLflow."""
         return statistics.median(second for sweep in self.sweeps for second in sweep.overheads()[0])
 
-    def rest(self) -> tuple[float, float]:
-        """The typical overhead of the others, and half of the distance between its quartiles."""
+    def further(self) -> tuple[float, float]:
+        """The median overhead of the others, and half of the distance between its quartiles."""
         beyond = [second for sweep in self.sweeps for second in sweep.overheads()[1]]
+        if len(beyond) == 1:
+            return beyond[0], 0.0
         low, middle, high = statistics.quantiles(beyond, n=4, method="inclusive")
         return middle, (high - low) / 2
 
-    def own(self) -> float:
-        """The typical time of a training itself."""
-        return statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
+    def line(self, ours: Row) -> str:
+        """The table's line, with the ratio of `ours` to this one."""
+        (further, spread), target = self.further(), self.case.target
+        verdict = f"{target:g}: {'met' if further <= target else 'NOT met'}"
+        own = statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
+        whole = statistics.median(sweep.seconds for sweep in self.sweeps)
+        cells = [
+            self.case.name,
+            self.contender,
+            f"{self.first():.1f}",
+            f"{further:.2f} ±{spread:.2f}",
+            "-" if self is ours else f"{ours.further()[0] / further:.2f}",
+            verdict if self is ours else "-",
+            f"{own:.2f}",
+            f"{whole:.1f}",
+        ]
+        return f"| {' | '.join(cells)} |"
 
-    def whole(self) -> float:
-        """The typical time of a sweep."""
-        return statistics.median(sweep.seconds for sweep in self.sweeps)
 
-    def met(self) -> bool:
-        """Whether the others' overhead is within the target."""
-        return self.rest()[0] <= TARGETS[self.case.name]
-
-
-def table(rows: Sequence[Row], ours: str) -> list[str]:
-    """Markdown, a line for each contender; the ratio is of `ours` to it."""
-    lines = [
-        "| case | contender | first s | each further s | ours / it | target | training s | sweep s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    of_ours = {row.case: row.rest()[0] for row in rows if row.contender == ours}
-    for row in rows:
-        rest, spread = row.rest()
-        ratio, target = "-", "-"
-        if row.contender == ours:
-            target = f"{TARGETS[row.case.name]:g}: {'met' if row.met() else 'NOT met'}"
-        elif row.case in of_ours:
-            ratio = f"{of_ours[row.case] / rest:.2f}"
-        lines.append(
-            f"| {row.case.name} | {row.contender} | {row.first():.1f} | {rest:.2f} ±{spread:.2f} | {ratio} "
-            f"| {target} | {row.own():.2f} | {row.whole():.1f} |"
-        )
-    return lines
+def differences(rows: Sequence[Row]) -> list[str]:
+    """Trainings of the same settings that score otherwise than the first row's: they were not the same."""
+    ours, *peers = rows
+    found = []
+    for peer in peers:
+        for mine, theirs in zip(ours.sweeps, peer.sweeps, strict=True):
+            pairs = zip(mine.trainings, theirs.trainings, strict=True)
+            for number, (one, other) in enumerate(pairs):
+                if one.score != other.score:
+                    at = f"{peer.case.name}, training {number}"
+                    found.append(f"{at}: {ours.contender} {one.score}, {peer.contender} {other.score}")
+    return found

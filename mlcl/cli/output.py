@@ -95,3 +95,10 @@ def _family(key: str) -> str:
 def is_interactive() -> bool:
     """Whether standard error is a terminal that can redraw."""
     return errors.is_terminal and os.environ.get("TERM") != "dumb"
+
+
+def undelivered_text(count: int, home: Path) -> str:
+    """What a command says when MLflow has not got everything."""
+    logs = "1 log is" if count == 1 else f"{count} logs are"
+    way = "the next command or `mlcl doctor --fix` delivers what is left"
+    return f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}"

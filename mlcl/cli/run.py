@@ -21,6 +21,7 @@ from mlcl.cli.output import (
     print_tree,
     results,
     say,
+    undelivered_text,
 )
 from mlcl.config import dump_job, job_hash, load_job
 
@@ -81,11 +82,7 @@ def run(
         results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
         typer.echo(f"MLflow run {report.mlflow_run_id or 'not delivered yet'}; dashboard: {way}")
     if report.undelivered:
-        logs = "1 log is" if report.undelivered == 1 else f"{report.undelivered} logs are"
-        say(
-            f"MLflow did not answer: {logs} kept in {home / 'logs'}; "
-            "the next command or `mlcl doctor --fix` delivers what is left"
-        )
+        say(undelivered_text(report.undelivered, home))
     if report.state == "STOPPED":
         say(f"stopped; the same command goes on with {report.id}")
     elif report.state == "FAILED":

@@ -24,6 +24,7 @@ from mlcl.cli.output import (
     print_tree,
     results,
     say,
+    undelivered_text,
 )
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
@@ -172,10 +173,7 @@ def _print(report: SweepReport, dashboard: str) -> None:
 def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
     """What is left to do, for standard error."""
     if report.undelivered:
-        say(
-            f"MLflow did not answer: {report.undelivered} logs are kept in {home / 'logs'}; "
-            "the next command or `mlcl doctor --fix` delivers them"
-        )
+        say(undelivered_text(report.undelivered, home))
     if report.state == "COMPLETE" and plan.most < plan.trials:
         say("every setting of the space has been tried")
     elif report.state == "COMPLETE":

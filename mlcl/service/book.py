@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,18 @@ class Book:
         free = tuple(self.ledger.head["free"])
         self.teller.start(group.key, group.label, load_job(group.job), self.teller.sweep, tags, free)
 
+    def tried(self) -> int:
+        """Different points of the space that the study knows, those of earlier trials that fit included."""
+        assert self._study is not None
+        known = {entry.study_number for entry in self.ledger.trials(self.ledger.generations[-1].number)}
+        return len(
+            {
+                frozenset(trial.params.items())
+                for trial in self._study.get_trials(deepcopy=False)
+                if trial.number in known or trial.state.is_finished()
+            }
+        )
+
     def resume(self, entry: Entry) -> Entry:
         """An interrupted search trial, before new ones are drawn: not every sampler knows what waits."""
         assert self._study is not None
@@ -194,6 +206,8 @@ class Book:
         entry = self.ledger.entries[key]
         self.ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
         tell_log(self.teller.home, self.teller.sweep, entry)
+        if entry.group is not None:
+            RunLog.attach(self.teller.home, log_id(self.teller.sweep, entry.group)).reopen()
         return entry
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
@@ -220,8 +234,10 @@ class Book:
         if broken:
             self._close(entry, State.FAILED, None, reason=f"{', '.join(broken)} is not a number")
             return entry
-        free = self.ledger.head["free"]
-        chosen = {key: metrics[f"knn_best/{key.rpartition('.')[2]}"] for key in free}
+        chosen = {
+            key.replace(".grid.", "."): _one_of(values, metrics[f"knn_best/{key.rpartition('.')[2]}"])
+            for key, values in self.space.posthoc.items()
+        }
         score = values[self.space.goals.index(self.space.prune_by)]
         self._close(entry, State.COMPLETE, score, values=values, metrics=metrics, chosen=chosen)
         return entry
@@ -266,8 +282,14 @@ class Book:
         log = RunLog.attach(self.teller.home, log_id(self.teller.sweep, key))
         if (log.state, log.reason) == (state, reason):
             return
+        log.reopen()  # an earlier reason must not stay
         seeds = [entry.metrics for entry in self.ledger.seeds_of(key)]
         if state is State.COMPLETE:
             names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
             log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
         log.finish(state, reason)
+
+
+def _one_of(values: Sequence[Any], number: float) -> Any:
+    """The value as it was given: metrics are all floats, k is not."""
+    return next((value for value in values if value == number), number)

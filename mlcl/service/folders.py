@@ -22,7 +22,7 @@ RESUMABLE = (State.RUNNING, State.STOPPED)
 class RunRecord:
     """One run or sweep: its id is the folder's name and a tag in MLflow, `log` the id of its log.
 
-    `name` and `space_hash` are a sweep's: what its user calls it, and the space it searches.
+    `name` is what the user calls a sweep.
     """
 
     id: str
@@ -34,7 +34,6 @@ class RunRecord:
     tracking_uri: str
     created: str
     name: str = ""
-    space_hash: str = ""
 
 
 def new_id() -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage
@@ -75,16 +76,17 @@ class Generations:
         """Adds the earlier trials that fit; says why the others do not."""
         kept: dict[str, int] = {}
         dropped: dict[str, str] = {}
-        for name, entries in [("", self._ledger.trials()), *((name, self._other(name)) for name in warm)]:
+        sources = {name: other_trials(self._home, name, self._ledger.head) for name in warm}
+        for name, entries in {"": self._ledger.trials(), **sources}.items():
             for entry in entries:
                 key = f"{name}/{entry.key}" if name else entry.key
                 try:
-                    kept[key] = self._add(study, entry)
+                    kept[key] = self._add(study, key, entry)
                 except Misfit as error:
                     dropped[key] = str(error)
         return kept, dropped
 
-    def _add(self, study: optuna.Study, entry: Entry) -> int:
+    def _add(self, study: optuna.Study, key: str, entry: Entry) -> int:
         if entry.state not in TAKEN:
             raise Misfit(f"is {entry.state}")
         if entry.state is State.COMPLETE and len(entry.values) != len(self._plan.space.goals):
@@ -102,21 +104,8 @@ class Generations:
             entry.state,
             values,
             entry.rungs,
-            {"settings": entry.settings, "label": entry.label, "state": entry.state},
+            {"from": key, "settings": entry.settings, "label": entry.label, "state": entry.state},
         )
-
-    def _other(self, name: str) -> list[Entry]:
-        """The trials of another sweep, which must have scored the same thing on the same data."""
-        ledger = Ledger(find_sweep(self._home, name))
-        for key in ("scores", "fingerprint"):
-            if ledger.head.get(key) != self._ledger.head[key]:
-                raise UserError(
-                    f"its {key} differ from this sweep's",
-                    key="--warm-start",
-                    found=f"{name}: {ledger.head.get(key)}",
-                    allowed=self._ledger.head[key],
-                )
-        return ledger.trials()
 
     def _enqueue_start(self, study: optuna.Study) -> None:
         """The job as written goes first, where the space holds it and no earlier trial was it."""
@@ -141,6 +130,20 @@ def find_sweep(home: Path, name: str) -> Path:
         allowed = ", ".join(known) or "none yet"
         raise UserError("no such sweep", key="--warm-start", found=name, allowed=allowed)
     return found.path
+
+
+def other_trials(home: Path, name: str, head: Mapping[str, Any]) -> list[Entry]:
+    """The trials of another sweep. Raises UserError unless it scored what `head` says on the same data."""
+    ledger = Ledger(find_sweep(home, name))
+    for key in ("scores", "fingerprint"):
+        if ledger.head.get(key) != head[key]:
+            raise UserError(
+                f"its {key} differ from this sweep's",
+                key="--warm-start",
+                found=f"{name}: {ledger.head.get(key)}",
+                allowed=head[key],
+            )
+    return ledger.trials()
 
 
 def _summary(kept: dict[str, int], dropped: dict[str, str]) -> str:

@@ -104,6 +104,7 @@ class Ledger:
         self.entries: dict[str, Entry] = {}
         self.groups: dict[str, Group] = {}
         self.group_states: dict[str, tuple[State, str]] = {}
+        """Of the groups that have ended, or were interrupted."""
         self.order: list[tuple[str, str, int]] = []
         """(event, key, epoch) of every rung and close, as they came: what a pruner is replayed from."""
         self.registered: dict[str, str] = {}
@@ -180,6 +181,7 @@ class Ledger:
     def _on_open(self, event: dict[str, Any]) -> None:
         names = ("key", "label", "job", "settings", "generation", "number", "study_number", "group")
         self.entries[event["key"]] = Entry(**{name: event[name] for name in names})
+        self.group_states.pop(event["group"], None)  # it has one seed more to wait for
 
     def _on_group(self, event: dict[str, Any]) -> None:
         self.groups[event["key"]] = Group(**{n: event[n] for n in ("key", "label", "job", "settings")})
@@ -188,6 +190,8 @@ class Ledger:
         entry = self.entries[event["key"]]
         self._stop_clock(entry, float(event["at"]))
         entry.state, entry.reason = State.RUNNING, ""
+        if entry.group is not None:
+            self.group_states.pop(entry.group, None)
         entry.began = entry.seen = float(event["at"])
         entry.cpus, entry.gpus = float(event["cpus"]), float(event["gpus"])
 

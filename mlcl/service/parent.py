@@ -55,14 +55,16 @@ class ParentRun:
         self.log.text(plan.space_text, "space.yaml" if generation == 0 else f"space-{generation}.yaml")
 
     def curve(self, ledger: Ledger) -> None:
-        """The best score after each finished search trial. Points that are there already are left out."""
+        """The best score after each finished search trial, of those that compare in the present space.
+
+        Points that are there already are left out: steps count all trials, so that a new space goes on.
+        """
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
         counted = {entry.key for entry in ledger.counted()}
-        closed = [key for event, key, _ in ledger.order if event == "close" and key in counted]
-        for step, key in enumerate(closed, start=1):
-            entry = ledger.entries[key]
-            if entry.state is State.COMPLETE and entry.score is not None:
+        closed = [ledger.entries[key] for event, key, _ in ledger.order if event == "close"]
+        for step, entry in enumerate((trial for trial in closed if trial.number is not None), start=1):
+            if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
             if best is not None:
                 self.log.metrics({"sweep/best": best}, step)
@@ -80,5 +82,5 @@ class ParentRun:
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
             self.log.tags({"mlcl.best": best.label} | ({"mlcl.best_run_id": run_id} if run_id else {}))
             self.log.text(json.dumps(settings, indent=2), "best_settings.json")
-        self.log.metrics(metrics, step=sum(trial.ended for trial in trials))
+        self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
         self.log.finish(state, reason)

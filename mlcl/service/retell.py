@@ -39,11 +39,14 @@ def tell_log(home: Path, sweep: str, entry: Entry) -> None:
 def tell_study(study: optuna.Study, entry: Entry) -> None:
     """A search trial's rungs, values, settings and state, to its study."""
     assert entry.study_number is not None
-    attrs: dict[str, Any] = {"settings": dict(entry.settings), "label": entry.label, "state": entry.state}
+    attrs: dict[str, Any] = {
+        "settings": dict(entry.settings),
+        "label": entry.label,
+        "state": entry.state,
+        "reason": entry.reason,  # also where there is none: an earlier one must not stay
+    }
     if entry.chosen:
         attrs["chosen"] = dict(entry.chosen)
-    if entry.reason:
-        attrs["reason"] = entry.reason
     values = entry.values if entry.state is State.COMPLETE else None
     tell(study, entry.study_number, entry.state, values, entry.rungs, attrs)
 
@@ -80,5 +83,7 @@ def close_killed_sweep(folder: RunFolder, _record: RunRecord) -> None:
             )
         if log_id(folder.path.name, entry.key) in started:
             tell_log(home, folder.path.name, entry)
+    for key in ledger.groups.keys() - ledger.group_states.keys():
+        ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
     if ledger.head:
         ledger.append("end", state=State.STOPPED, reason=KILLED)

@@ -15,7 +15,7 @@ from mlcl.service.book import Book, Teller
 from mlcl.service.budget import Account
 from mlcl.service.confirm import Candidate, pareto
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
-from mlcl.service.generations import Generations, find_sweep
+from mlcl.service.generations import Generations, other_trials
 from mlcl.service.halt import Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.ledger import Entry, Ledger
@@ -40,6 +40,9 @@ from mlcl.training.material import Material
 LOCK_PATIENCE = 5.0
 """Seconds that a killed command's processes may hold the sweep's folder."""
 
+RUN_PATIENCE = 5.0
+"""Seconds that the best trial's run may take to be there in MLflow, for the sweep's run to name it."""
+
 
 def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
@@ -50,7 +53,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
         watch(SweepEvent("note", text))
 
     if plan.warm_start is not None:
-        find_sweep(home, plan.warm_start)
+        other_trials(home, plan.warm_start, _head(plan, material, home))
     if plan.study is not None:
         open_storage(plan.study)
     close_orphans(home, close_killed_sweep)
@@ -117,6 +120,10 @@ def _identity(plan: SweepPlan, material: Material, home: Path) -> dict[str, tupl
     }
 
 
+def _head(plan: SweepPlan, material: Material, home: Path) -> dict[str, object]:
+    return {key: what for key, (what, _) in _identity(plan, material, home).items()}
+
+
 def _scheduler(plan: SweepPlan) -> list[object]:
     search = plan.space.search
     return [search.scheduler, search.grace, search.reduction_factor, search.startup]
@@ -159,10 +166,10 @@ class _Command:
     def _open(self, ledger: Ledger, packing: Packing, storage: BaseStorage) -> SweepSession:
         """Takes the sweep up: ledger, study, logs."""
         plan, id, source = self.plan, self.folder.path.name, provenance()
+        self._record(State.RUNNING)  # first, so that a kill leaves no folder that nobody finds
         if not ledger.head:
-            identity = {key: value for key, (value, _) in _identity(plan, self.material, self.home).items()}
-            ledger.append("sweep", id=id, name=plan.name, mode=plan.space.mode, **identity)
-        self._record(State.RUNNING)
+            head = _head(plan, self.material, self.home)
+            ledger.append("sweep", id=id, name=plan.name, mode=plan.space.mode, **head)
         ledger.append("session", trials=plan.trials, seeds=plan.seeds, confirm=plan.confirm)
         parent = ParentRun(plan, id, self.home, self.tracker.uri, self.material, source)
         self.delivery.add(parent.log.id)
@@ -198,7 +205,7 @@ class _Command:
                 fingerprint=self.material.fingerprint,
                 state=state,
                 log=name,
-                tracking_uri=self.tracker.uri,
+                tracking_uri=shown(self.tracker.uri),
                 created=record.created if record else name.split("-", 1)[1],
                 name=self.plan.name,
             )
@@ -217,13 +224,18 @@ class _Command:
         session.close_open(ended, "the sweep ended before it" if state is State.FAILED else "")
         ledger, best = session.book.ledger, session.best()
         ledger.append("end", state=state, reason=reason)
-        run_id = None if best is None else self.delivery.run_id(log_id(ledger.head["id"], best.key))
+        run_id = None if best is None else self._run_id(best)
         session.parent.conclude(ledger, best, state, reason, run_id)
         self._record(state)
         session.reporter.end(f"sweep {ledger.head['id']} {state}")
         self.undelivered = self.delivery.drain(stop=self.stop)
         if best is not None and best.key not in ledger.registered and self.undelivered == 0:
             self._register(ledger, best)
+
+    def _run_id(self, entry: Entry) -> str | None:
+        """The entry's run in MLflow: delivery may be some moments behind."""
+        patience = 0.0 if self.stop() else RUN_PATIENCE
+        return self.delivery.wait_run_id(log_id(self.folder.path.name, entry.key), patience)
 
     def _register(self, ledger: Ledger, best: Entry) -> None:
         """Registers the best trial's model. A store that refuses it does not undo the sweep."""

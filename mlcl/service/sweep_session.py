@@ -9,6 +9,7 @@ from typing import Any
 from mlcl.service.book import Book
 from mlcl.service.budget import Account
 from mlcl.service.confirm import Candidate, candidates, ranked
+from mlcl.service.draw import grid_size
 from mlcl.service.forecasts import Forecasts
 from mlcl.service.halt import Halt
 from mlcl.service.ledger import Entry
@@ -49,17 +50,22 @@ class SweepSession:
         waiting = [trial for trial in self._ledger.trials(generation) if trial.resumable]
         done = len(self._ledger.trials(generation)) - len(waiting)
         self.reporter.best = self.best()
-        total = max(self.plan.most, done + len(waiting))
+        total = done + len(waiting) + self._room()
         self.reporter.stage("search", done, total, self.packing.concurrent)
 
         def source() -> Entry | None:
             if waiting:
                 return self.book.resume(waiting.pop(0))
-            if len(self._ledger.trials(generation)) < self.plan.most:
-                return self.book.draw(base)
-            return None
+            return self.book.draw(base) if self._room() > 0 else None
 
         self._run(source, total - done, test=False)
+
+    def _room(self) -> int:
+        """Trials that may still be drawn: a grid ends where each of its points has been tried."""
+        space, generation = self.plan.space, self._ledger.generations[-1].number
+        left = self.plan.trials - len(self._ledger.trials(generation))
+        size = grid_size(space) if space.search.sampler == "brute_force" else None
+        return max(0, left if size is None else min(left, size - self.book.tried()))
 
     def confirm(self) -> list[Candidate]:
         """Baselines, the job as written and the best found, each on the same fresh seeds."""
@@ -67,6 +73,10 @@ class SweepSession:
         if self.plan.seeds == 0 or not ranked(counted, self.plan.space.mode):
             return []
         chosen = candidates(self.plan, counted)
+        known = self._ledger.groups.keys()
+        if any(candidate.key not in known for candidate in chosen) and self.halt():
+            # The search was cut short: what is best so far need not be the best found.
+            return [candidate for candidate in chosen if candidate.key in known]
         # A setting's seeds one after another would let a stop leave some settings without any.
         for candidate in chosen:
             self.book.open_group(candidate.key, candidate.label, candidate.job, candidate.settings)
@@ -95,7 +105,7 @@ class SweepSession:
             self.book.close_group(key, State.FAILED, "not every seed is complete")
 
     def _run(self, source: Callable[[], Entry | None], most: int, *, test: bool) -> None:
-        if self.halt():
+        if most < 1 or self.halt():
             return
         self._source, self._test = source, test
         run_work(self, folder=self.book.folder, packing=self.packing, most=most)
@@ -198,4 +208,4 @@ class SweepSession:
     def _left(self) -> int:
         """Search trials that have not ended yet."""
         generation = self._ledger.generations[-1].number
-        return self.plan.most - sum(trial.ended for trial in self._ledger.trials(generation))
+        return self._room() + sum(trial.resumable for trial in self._ledger.trials(generation))

@@ -2,7 +2,7 @@
 
 import pytest
 from e2e.kills import POINTS_OF_EACH, SEEDS, TARGETS, TRIALS, KilledSweep, moment
-from e2e.traces import trace
+from e2e.traces import differences, trace
 
 POINTS = range(POINTS_OF_EACH * len(TARGETS))
 QUICK = {0, 5}
@@ -20,7 +20,9 @@ def unbroken(tmp_path_factory, tiny):
 
 def test_the_unbroken_sweep_is_worth_comparing(unbroken):
     events, found = unbroken
-    states = [value for key, value in found.items() if key.startswith("ledger: trial") and key.endswith("state")]
+    states = [
+        value for key, value in found.items() if key.startswith("ledger: trial") and key.endswith("state")
+    ]
     assert len(states) == TRIALS
     assert {"COMPLETE", "PRUNED"} == set(states)
     assert sum(count for name, count in found["mlflow: runs"].items() if name.endswith("-seed1")) == 2 * SEEDS
@@ -41,4 +43,5 @@ def test_a_kill_changes_nothing(point, unbroken, tmp_path, tiny):
         sweep.start()
         sweep.kill(moment(point, events))
         sweep.complete()
-        assert trace(sweep.home, sweep.server.uri) == expected
+        found = trace(sweep.home, sweep.server.uri)
+    assert found == expected, differences(found, expected)

@@ -1,13 +1,15 @@
-"""`mlcl sweep`: what the store and the study say afterwards, and a sweep that is stopped."""
+"""`mlcl sweep`: what report, store and study say afterwards; stopped, killed, gone on with."""
 
+import json
 import os
 import signal
-import time
 
 import optuna
+import pytest
 import yaml
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from e2e.kills import until
+
+from mlcl.service.storage import open_storage
 
 SPACE = {
     "space": {
@@ -18,130 +20,223 @@ SPACE = {
     },
     "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 2},
 }
+ONE_KEY = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "none"}}
+
+
+def write_space(mlcl, tree):
+    path = mlcl.folder / "space.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path
 
 
 def study_of(folder):
-    path = folder / "study.journal"
-    return optuna.load_study(study_name=folder.name, storage=JournalStorage(JournalFileBackend(str(path))))
+    return optuna.load_study(study_name=folder.name, storage=open_storage(folder / "study.journal"))
+
+
+def by_key(mlcl):
+    return {run.data.tags.get("mlcl.key", run.data.tags["mlcl.kind"]): run for run in mlcl.runs()}
+
+
+def statuses(mlcl):
+    return {run.info.status for run in mlcl.runs()}
+
+
+def checkpoints(mlcl):
+    return list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt"))
 
 
 def test_a_sweep_end_to_end(mlcl):
-    space, baseline = mlcl.folder / "space.yaml", mlcl.folder / "baseline.yaml"
-    space.write_text(yaml.safe_dump(SPACE))
+    space, baseline = write_space(mlcl, SPACE), mlcl.folder / "baseline.yaml"
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {}
     baseline.write_text(yaml.safe_dump(tree))
-    answer = mlcl(
-        "sweep",
-        mlcl.job,
-        space,
-        "--trials",
-        5,
-        "--seeds",
-        2,
-        "--baseline",
-        baseline,
-        "--json",
-        "train.epochs=6",
-    )
+    options = ("--trials", 5, "--seeds", 2, "--baseline", baseline, "--json")
+    answer = mlcl("sweep", mlcl.job, space, *options, "train.epochs=6")
     assert answer.status == 0, answer.err
     report = answer.json
-    assert report["state"] == "COMPLETE"
+    assert (report["state"], report["name"], report["undelivered"]) == ("COMPLETE", "job-space", 0)
     assert report["score"] == "knn_best/val/accuracy"
-    assert len(report["trials"]) == 5
+    assert [trial["key"] for trial in report["trials"]] == [f"trial-{n:04d}" for n in range(5)]
+    assert {json.loads(line)["kind"] for line in answer.err.splitlines() if line.startswith("{")} >= {
+        "note", "stage", "begin", "rung", "close", "end"
+    }  # fmt: skip
 
     runs = {run.info.run_id: run for run in mlcl.runs()}
+    assert statuses(mlcl) <= {"FINISHED", "KILLED"}
     parent = runs[report["mlflow_run_id"]]
-    artifacts = {a.path for a in mlcl.client.list_artifacts(parent.info.run_id)}
+    artifacts = {item.path for item in mlcl.client.list_artifacts(parent.info.run_id)}
     assert {"job.yaml", "space.yaml", "best_settings.json"} <= artifacts
-    study = study_of(mlcl.home / "sweeps" / report["id"])
-    states = {trial.number: trial.state.name for trial in study.trials}
-    for trial in report["trials"]:
-        run = runs[trial["mlflow_run_id"]]
-        number = int(run.data.tags["mlcl.trial"])
-        assert run.data.tags["mlcl.state"] == trial["state"] == states[number]
-        assert run.info.status == {"COMPLETE": "FINISHED", "PRUNED": "KILLED"}[trial["state"]]
-        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-        assert not any(name.startswith("test/") for name in run.data.metrics)
-        weights = [v for k, v in trial["settings"].items() if k.endswith("weight")]
-        assert 0.1 <= sum(weights) <= 0.6 + 1e-9
-        assert float(run.data.params["objective.heads.topic.weight"]) in [round(w, 12) for w in weights]
-    complete = [t for t in report["trials"] if t["state"] == "COMPLETE"]
-    assert report["best"] == max(complete, key=lambda t: t["score"])["label"]
-    assert parent.data.metrics["score"] == max(t["score"] for t in complete)
+    check_trials(mlcl, report, runs)
+    check_confirmations(report, runs)
+    complete = [trial for trial in report["trials"] if trial["state"] == "COMPLETE"]
+    assert report["best"] == max(complete, key=lambda trial: trial["score"])["label"]
+    assert parent.data.metrics["score"] == max(trial["score"] for trial in complete)
+    assert mlcl.client.get_model_version_by_alias("tiny", "best").version == "1"
+    assert report["registered"] == "models:/tiny@best (version 1)"
 
+
+def check_trials(mlcl, report, runs):
+    """Report, MLflow, Optuna and the folders agree about every search trial."""
+    folder = mlcl.home / "sweeps" / report["id"]
+    states = {trial.user_attrs["label"]: trial.state.name for trial in study_of(folder).trials}
+    for trial in report["trials"]:
+        run, complete = runs[trial["mlflow_run_id"]], trial["state"] == "COMPLETE"
+        assert run.data.tags["mlcl.key"] == trial["key"]
+        assert run.data.tags["mlcl.state"] == trial["state"] == states[trial["label"]]
+        assert run.info.status == {"COMPLETE": "FINISHED", "PRUNED": "KILLED"}[trial["state"]]
+        assert run.data.tags["mlflow.parentRunId"] == report["mlflow_run_id"]
+        assert not any(name.startswith("test/") for name in run.data.metrics)
+        assert run.data.metrics["score"] == trial["score"]
+        weights = [value for key, value in trial["settings"].items() if key.endswith("weight")]
+        assert 0.1 - 1e-9 <= sum(weights) <= 0.6 + 1e-9
+        weight = float(run.data.params["objective.heads.topic.weight"])
+        assert weight == round(trial["settings"]["objective.heads.topic.weight"], 12)
+        assert ("evaluation.knn.k" in run.data.params) == complete
+        assert (folder / "trials" / trial["key"] / "result.json").exists() == complete
+
+
+def check_confirmations(report, runs):
+    """Baseline, job as written and best found were trained on the same seeds, none of them the search's."""
     groups = {group["label"]: group for group in report["confirmations"]}
-    assert list(groups)[:2] == ["baseline", "as written"]
-    search_seed = {run.data.params["train.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
+    assert next(iter(groups)) == "baseline"
+    assert any("as written" in label for label in groups)
+    assert any("best found" in label for label in groups)
+    search_seeds = {run.data.params["train.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
+    trained = []
     for group in groups.values():
+        assert group["state"] == "COMPLETE"
         seeds = [runs[seed["mlflow_run_id"]] for seed in group["seeds"]]
         assert {run.data.tags["mlflow.parentRunId"] for run in seeds} == {group["mlflow_run_id"]}
-        assert search_seed.isdisjoint(run.data.params["train.seed"] for run in seeds)
         assert all("test/accuracy" in run.data.metrics for run in seeds)
-    assert not [run for run in runs.values() if run.info.status == "RUNNING"]
-    assert mlcl.client.get_model_version_by_alias("tiny", "best")
+        trained.append({run.data.params["train.seed"] for run in seeds})
+    assert all(len(seeds) == 2 and seeds == trained[0] for seeds in trained)
+    assert search_seeds.isdisjoint(trained[0])
 
 
-def test_failing_trials_are_failed_with_their_reason(mlcl):
-    space = mlcl.folder / "space.yaml"
-    space.write_text(yaml.safe_dump({"space": {"train.lr": {"choice": [1e30, 1e31]}}}))
-    answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "--json", "train.optimizer=sgd", "train.warmup=0")
-    assert answer.status == 3
-    report = answer.json
-    assert report["state"] == "FAILED"
-    assert {t["state"] for t in report["trials"]} == {"FAILED"}
-    assert all("not finite" in t["reason"] for t in report["trials"])
-    assert {run.data.tags["mlcl.state"] for run in mlcl.runs()} == {"FAILED"}
-    study = study_of(mlcl.home / "sweeps" / report["id"])
-    assert {trial.state.name for trial in study.trials} == {"FAIL"}
-
-
-def test_a_stopped_sweep_leaves_nothing_running(mlcl):
-    space = mlcl.folder / "space.yaml"
-    space.write_text(yaml.safe_dump(SPACE))
-    process = mlcl.start("sweep", mlcl.job, space, "--trials", 50, "--json", "train.epochs=300")
-    end = time.monotonic() + 120
-    while not list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
+    command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--trials", 2, "--json", "train.epochs=150")
+    process = mlcl.start(*command)
+    until(lambda: checkpoints(mlcl))
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert '"state": "STOPPED"' in out
-    states = {run.data.tags["mlcl.state"] for run in mlcl.runs()}
-    assert "RUNNING" not in states
-    assert not [run for run in mlcl.runs() if run.info.status == "RUNNING"]
+    stopped = json.loads(out)
+    assert stopped["state"] == "STOPPED"
+    assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}
+    assert statuses(mlcl) == {"KILLED"}
+    states = {trial.state.name for trial in study_of(mlcl.home / "sweeps" / stopped["id"]).trials}
+    assert states == {"WAITING"}
+
+    again = mlcl(*command)
+    assert again.status == 0, again.err
+    assert again.json["id"] == stopped["id"]
+    assert [trial["state"] for trial in again.json["trials"]] == ["COMPLETE", "COMPLETE"]
+    assert again.json["trials"][0]["settings"] == stopped["trials"][0]["settings"]
+    runs = by_key(mlcl)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert len(mlcl.runs()) == 3
+    for key in ("trial-0000", "trial-0001"):
+        history = mlcl.client.get_metric_history(runs[key].info.run_id, "train/loss")
+        assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, 151)]
 
 
 def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
-    space = mlcl.folder / "space.yaml"
-    space.write_text(yaml.safe_dump(SPACE))
-    process = mlcl.start("sweep", mlcl.job, space, "--trials", 50, "train.epochs=300")
-    end = time.monotonic() + 120
-    while not list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    space = write_space(mlcl, ONE_KEY)
+    process = mlcl.start("sweep", mlcl.job, space, "--trials", 2, "train.epochs=2000")
+    until(lambda: checkpoints(mlcl) and len(mlcl.runs()) > 1)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate(timeout=60)
     zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
     assert zombies
-    time.sleep(3)  # Ray's own processes notice that their driver is gone
     assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
     for run in zombies:
         closed = mlcl.client.get_run(run.info.run_id)
-        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("FAILED", "FAILED")
+        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
         assert closed.data.tags["mlcl.reason"] == "its process was killed"
-    assert not [run for run in mlcl.runs() if run.info.status == "RUNNING"]
+    assert "RUNNING" not in statuses(mlcl)
+    (record,) = mlcl.home.glob("sweeps/*/run.json")
+    assert json.loads(record.read_text())["state"] == "STOPPED"
 
 
-def test_a_dry_run_of_a_sweep_says_what_it_would_do(mlcl):
-    space = mlcl.folder / "space.yaml"
-    space.write_text(yaml.safe_dump(SPACE))
-    plan = mlcl("sweep", mlcl.job, space, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json
-    assert plan["sweep"]["confirmation_runs"] == 6
-    assert plan["sweep"]["rungs_at_epochs"] == [1, 2]
-    assert plan["sweep"]["answered_after_training"] == {
-        "evaluation.knn.grid.k": 2,
-        "evaluation.knn.grid.lambda": 21,
-    }
+def test_a_dry_run_says_what_a_sweep_would_do_and_starts_nothing(mlcl):
+    options = ("--trials", 5, "--seeds", 3, "--dry-run", "--json")
+    answer = mlcl("sweep", mlcl.job, write_space(mlcl, SPACE), *options)
+    assert answer.status == 0, answer.err
+    plan = answer.json["sweep"]
+    assert (plan["trials"], plan["most_confirmation_runs"], plan["rungs_at_epochs"]) == (5, 6, [1, 2])
+    assert plan["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}
     assert not (mlcl.home / "mlflow.db").exists()
+    assert not (mlcl.home / "sweeps").exists()
+
+
+@pytest.mark.slow
+def test_failing_trials_are_failed_with_their_reason_and_too_many_end_the_sweep(mlcl):
+    tree = {"space": {"train.lr": {"log_float": [1e29, 1e31]}}, "search": {"max_failed": 1}}
+    settings = ("train.optimizer=sgd", "train.warmup=0", "train.lr=1e30")
+    options = ("--trials", 6, "--cpus", os.cpu_count(), "--json")
+    answer = mlcl("sweep", mlcl.job, write_space(mlcl, tree), *options, *settings)
+    assert answer.status == 3, answer.err
+    report = answer.json
+    assert report["state"] == "FAILED"
+    assert "max_failed is 1" in report["reason"]
+    assert [trial["state"] for trial in report["trials"]] == ["FAILED", "FAILED"]
+    assert all("not finite" in trial["reason"] for trial in report["trials"])
+    runs = by_key(mlcl)
+    assert {run.data.tags["mlcl.state"] for run in runs.values()} == {"FAILED"}
+    assert "not finite" in runs["trial-0000"].data.tags["mlcl.reason"]
+    study = study_of(mlcl.home / "sweeps" / report["id"])
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "FAIL"]
+
+
+@pytest.mark.slow
+def test_trials_of_two_workers_each(mlcl):
+    space = write_space(mlcl, ONE_KEY)
+    answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "--json", "train.workers=2", timeout=280)
+    assert answer.status == 0, answer.err
+    report = answer.json
+    assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
+    for key, run in by_key(mlcl).items():
+        if key.startswith("trial"):
+            assert run.data.params["train.workers"] == "2"
+            history = mlcl.client.get_metric_history(run.info.run_id, "train/loss")
+            assert len({point.step for point in history}) == len(history) == 4
+    assert statuses(mlcl) == {"FINISHED"}
+
+
+@pytest.mark.slow
+def test_a_used_up_budget_ends_a_sweep_and_a_larger_one_goes_on(mlcl):
+    command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--json", "train.epochs=1500")
+    answer = mlcl(*command, "--trials", 2, "--budget", "20s")
+    assert answer.status == 4, answer.err
+    report = answer.json
+    assert report["state"] == "BUDGET"
+    assert {trial["state"] for trial in report["trials"]} == {"BUDGET"}
+    assert "RUNNING" not in statuses(mlcl)
+    assert {run.data.tags["mlcl.state"] for run in mlcl.runs()} == {"BUDGET"}
+    assert mlcl(*command, "--trials", 2, "--budget", "20s").json["state"] == "BUDGET"
+    again = mlcl(*command, "--trials", 2, "--budget", "1h", timeout=280)
+    assert again.status == 0, again.err
+    assert {trial["state"] for trial in again.json["trials"]} == {"COMPLETE"}
+    assert statuses(mlcl) == {"FINISHED"}
+
+
+@pytest.mark.slow
+def test_several_goals_have_a_front(mlcl):
+    metrics = ["val/accuracy", "val/macro_f1"]
+    tree = {**ONE_KEY, "search": {"metric": metrics, "prune_by": "val/accuracy", "scheduler": "none"}}
+    answer = mlcl("sweep", mlcl.job, write_space(mlcl, tree), "--trials", 4, "--json")
+    assert answer.status == 0, answer.err
+    report = answer.json
+    assert [goal["metric"] for goal in report["goals"]] == metrics
+    points = {trial["label"]: trial["values"] for trial in report["trials"]}
+    beaten = {
+        one
+        for one, here in points.items()
+        if any(
+            there != here and all(t >= h for t, h in zip(there, here, strict=True))
+            for there in points.values()
+        )
+    }
+    assert set(report["front"]) == points.keys() - beaten
+    study = study_of(mlcl.home / "sweeps" / report["id"])
+    assert [trial.values for trial in study.trials] == list(points.values())

@@ -42,6 +42,17 @@ def trace(home: Path, uri: str) -> Trace:
     return {_translated(key, names): value for key, value in found.items()}
 
 
+def differences(found: Trace, expected: Trace) -> str:
+    """A line for each part that is not the same, for whoever reads a failure."""
+    parts = sorted(found.keys() | expected.keys())
+    absent = "nothing"
+    return "\n".join(
+        f"{part}\n    found    {found.get(part, absent)}\n    expected {expected.get(part, absent)}"
+        for part in parts
+        if found.get(part, absent) != expected.get(part, absent)
+    )
+
+
 def _ledger(ledger: Ledger) -> Trace:
     compared = ("label", "job", "settings", "number", "study_number", "group", "state", "score", "values")
     compared += ("chosen", "reason")
@@ -90,22 +101,25 @@ def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Tra
     for run in runs:
         name, id = _name(run), run.info.run_id
         found[f"mlflow: {name} status"] = run.info.status
-        found[f"mlflow: {name} params"] = run.data.params
-        found[f"mlflow: {name} tags"] = _tags(run, names)
+        found |= {f"mlflow: {name} param {key}": value for key, value in run.data.params.items()}
+        found |= {f"mlflow: {name} tag {key}": value for key, value in _tags(run, names).items()}
         found[f"mlflow: {name} artifacts"] = sorted(_artifacts(client, id))
         for metric in run.data.metrics:
             points = client.get_metric_history(id, metric)
             # By step: what was delivered late has a later time.
-            found[f"mlflow: {name} {metric}"] = sorted((p.step, _value(metric, p.value)) for p in points)
+            found[f"mlflow: {name} metric {metric}"] = sorted(
+                (p.step, _value(metric, p.value)) for p in points
+            )
     return found
 
 
 def _tags(run: Run, names: dict[str, str]) -> dict[str, str]:
+    """Without the empty ones: a reason that does not hold any more is taken back so."""
     kept = {"mlflow.parentRunId", "mlflow.runName"}
     return {
         key: _translated(value, names)
         for key, value in run.data.tags.items()
-        if key in kept or (key.startswith("mlcl.") and not FOREIGN.match(key))
+        if value and (key in kept or (key.startswith("mlcl.") and not FOREIGN.match(key)))
     }
 
 
@@ -136,8 +150,9 @@ def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
         "left: ray": [path.name for path in folder.glob("ray-*")],
         "left: stop": [path.name for path in home.rglob("STOP")],
         "left: logs": [(log.id, log.entries, log.reason) for log in undelivered(home)],
-        "left: files": sorted(
-            str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"
+        "left: files": sorted(str(path.relative_to(folder)) for path in folder.glob("*.*")),
+        "left: files of trainings": sorted(
+            str(path.relative_to(folder)) for path in folder.glob("trials/**/*") if path.is_file()
         ),
     }
 

@@ -1,0 +1,62 @@
+"""`mlcl doctor`: what crashes left behind, and what keeps commands from working."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, results, say
+
+if TYPE_CHECKING:
+    from mlcl.service.doctor import Result
+
+STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
+
+Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
+Study = Annotated[
+    str | None,
+    typer.Option("--study", envvar="MLCL_STUDY", help="Optuna storage URL of sweeps that have one."),
+]
+
+
+def doctor(fix: Fix = False, study: Study = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """Find what a crash left behind and what keeps commands from working; mend it with --fix."""
+    from mlcl.service.doctor import CHECKS, Scope, examine, healthy
+    from mlcl.tracking import tracking_uri
+
+    scope = Scope(home, tracking_uri(home), study, say)
+    with errors.status("looking"):
+        found = examine(scope, fix=fix)
+    well = healthy(found)
+    if json:
+        findings = [asdict(result) for result in found]
+        checks = [check.name for check in CHECKS]
+        print_json({"home": home, "healthy": well, "fix": fix, "checks": checks, "findings": findings})
+    else:
+        for result in found:
+            results.print(_lines(result), soft_wrap=True)
+        typer.echo(_summary(found))
+    raise typer.Exit(Exit.DONE if well else Exit.FAILED)
+
+
+def _lines(result: Result) -> Text:
+    """What and why, then what `--fix` does or a person has to do."""
+    text = Text(f"{result.status:<7}", style=STYLE[result.status])
+    text.append(f"{result.check}: {result.what}", style="default")
+    text.append(f"\n       {result.why}", style="default")
+    if result.status in ("FOUND", "LEFT"):
+        by = "--fix" if result.mendable else "by hand"
+        text.append(f"\n       {by}: {result.cure}", style="default")
+    return text
+
+
+def _summary(found: Sequence[Result]) -> str:
+    counts = {status: sum(result.status == status for result in found) for status in STYLE}
+    said = [f"{count} {status.lower()}" for status, count in counts.items() if count and status != "NOTE"]
+    mendable = sum(result.status == "FOUND" and result.mendable for result in found)
+    hint = f"; mlcl doctor --fix mends {mendable}" if mendable else ""
+    return (", ".join(said) or "healthy") + hint

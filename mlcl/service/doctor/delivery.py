@@ -1,0 +1,39 @@
+"""Logs that MLflow does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.locks import held, log_locks
+from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.left import deliver_left, waiting
+from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.log import LOG
+from mlcl.tracking.uri import shown
+
+
+def find_undelivered(scope: Scope) -> Iterator[Finding]:
+    """Of commands that were killed or ended while MLflow was away, and those that MLflow refused."""
+
+    def mend() -> None:
+        deliver_left(scope.home, scope.uri, scope.announce)
+
+    for path in sorted((scope.home / "logs").glob(f"*/{LOG}")):
+        cursor = Cursor.read(path.parent)
+        entries = waiting(path.parent, cursor)
+        if entries == 0:
+            continue
+        log, count = str(path.parent), f"{entries} entries are not delivered"
+        store = next((str(decode(line).get("uri")) for line, _ in read_lines(path)), None)
+        if held(*log_locks(scope.home, path.parent.name)):
+            yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
+        elif store != shown(scope.uri):
+            yield Finding(
+                log, f"{count}: they are for {store}", "set MLFLOW_TRACKING_URI to that store, then --fix"
+            )
+        elif cursor.undeliverable:
+            why = f"{count}: MLflow refused them ({cursor.undeliverable})"
+            yield Finding(log, why, "tried again; where MLflow refuses again, the log stays", mend)
+        else:
+            yield Finding(log, count, "delivered", mend)

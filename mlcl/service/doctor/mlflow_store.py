@@ -1,0 +1,51 @@
+"""MLflow's store, looked at without making one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlflow import MlflowClient
+from mlflow.entities import Run, RunTag
+
+from mlcl.service.doctor.finding import Scope
+from mlcl.service.doctor.network import silent, sqlite_file
+from mlcl.tracking import MLFLOW_STATUS, State
+from mlcl.tracking.sender import REASON, STATE
+
+PAGE = 1000
+"""Runs in one answer."""
+
+
+class MlflowStore:
+    """The runs of one store."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+
+    def runs(self, tag: str) -> Iterator[Run]:
+        """All that have a tag and were not deleted."""
+        experiments = [each.experiment_id for each in self._client.search_experiments()]
+        token: str | None = ""
+        while experiments and token is not None:
+            found = self._client.search_runs(
+                experiments, f"tags.`{tag}` != ''", max_results=PAGE, page_token=token or None
+            )
+            yield from found
+            token = found.token or None
+
+    def set_state(self, run_id: str, state: State, reason: str) -> None:
+        """The tags and the status, as a delivery sets them."""
+        tags = [RunTag(STATE, state.value), RunTag(REASON, reason)]
+        self._client.log_batch(run_id, tags=tags)
+        if state is State.RUNNING:
+            self._client.update_run(run_id, status=MLFLOW_STATUS[state])
+        else:
+            self._client.set_terminated(run_id, MLFLOW_STATUS[state])
+
+
+def open_store(scope: Scope) -> MlflowStore | None:
+    """The store; None where there is none yet, or it does not answer."""
+    path = sqlite_file(scope.uri)
+    if silent(scope.uri) or (path is not None and not (path.exists() and path.stat().st_size)):
+        return None
+    return MlflowStore(MlflowClient(tracking_uri=scope.uri))

@@ -1,0 +1,30 @@
+"""Records and ledgers that cannot be read. They are named only: what they said is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.locks import free_folders
+from mlcl.service.folders import RECORD
+from mlcl.service.ledger import LEDGER, Ledger
+
+
+def find_unreadable(scope: Scope) -> Iterator[Finding]:
+    """A run without its record is never gone on with; a sweep without its ledger cannot be."""
+    for folder in free_folders(scope.home):
+        if (folder.path / RECORD).exists() and folder.record is None:
+            yield Finding(
+                str(folder.path / RECORD),
+                "the record cannot be read",
+                "restore it, or move the folder away; its command then starts anew",
+            )
+        if (folder.path / LEDGER).exists():
+            try:
+                Ledger(folder.path)
+            except (ValueError, KeyError, TypeError) as error:
+                yield Finding(
+                    str(folder.path / LEDGER),
+                    f"the ledger cannot be read ({type(error).__name__}: {error})",
+                    "restore it, or give the sweep's command --fresh",
+                )

@@ -1,0 +1,128 @@
+"""Optuna studies that say something else than their sweep's ledger."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.trial import FrozenTrial
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, holding
+from mlcl.service.doctor.network import sqlite_file
+from mlcl.service.doctor.torn import JOURNAL
+from mlcl.service.ledger import Entry, Generation, Ledger
+from mlcl.service.retell import tell_study
+from mlcl.service.storage import hidden, open_storage
+
+SQLITE = b"SQLite format 3"
+
+
+def find_untold(scope: Scope) -> Iterator[Finding]:
+    """What telling again would change is tried on a copy of the study."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for folder in free_folders(scope.home):
+        ledger = _readable(folder.path)
+        if ledger is None or not ledger.generations:
+            continue
+        where = _where(scope, ledger, folder.path)
+        if where is None:
+            kept = ledger.head["study"]
+            why = f"its study is kept in {kept} and was not looked at"
+            yield Finding(str(folder.path), why, "give its URL as --study or MLCL_STUDY", note=True)
+            continue
+        if isinstance(where, Path) and not where.exists():
+            why = "the study of its sweep is gone"
+            yield Finding(str(where), why, "restore it, or give the sweep's command --fresh")
+            continue
+        with _looking(where) as storage:
+            for generation in ledger.generations:
+                yield from _compare(folder.path, ledger, generation, storage, where)
+
+
+def _readable(folder: Path) -> Ledger | None:
+    """The ledger of a sweep; None where there is none, or it is damaged, which another check says."""
+    try:
+        ledger = Ledger(folder)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return ledger if ledger.head else None
+
+
+def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
+    """Where the study is: a file's path or a server's URL; None where nobody has said it."""
+    kept = ledger.head["study"]
+    if not kept:
+        return folder / JOURNAL
+    if scope.study is None or hidden(scope.study) != kept:
+        return None
+    file = sqlite_file(scope.study)
+    return file or (scope.study if "://" in scope.study else Path(scope.study))
+
+
+@contextmanager
+def _looking(where: Path | str) -> Iterator[BaseStorage]:
+    """The storage for reading. To open a file may write to it, so a copy is opened."""
+    if isinstance(where, str):
+        yield open_storage(where)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(shutil.copy(where, scratch))
+        yield open_storage(_address(copy))
+
+
+def _address(where: Path | str) -> Path | str:
+    """What opens it: a file is a journal, or SQLite's."""
+    if isinstance(where, str):
+        return where
+    with where.open("rb") as file:
+        return f"sqlite:///{where}" if file.read(len(SQLITE)) == SQLITE else where
+
+
+def _compare(
+    folder: Path, ledger: Ledger, generation: Generation, storage: BaseStorage, where: Path | str
+) -> Iterator[Finding]:
+    name = generation.study
+    place = hidden(str(where))
+    entries = [entry for entry in ledger.trials(generation.number) if entry.study_number is not None]
+    if name not in optuna.get_all_study_names(storage):
+        if entries:
+            why = f"{place} has no such study, and the sweep has {len(entries)} trials of it"
+            yield Finding(f"study {name}", why, "restore it, or give the sweep's command --fresh")
+        return
+    copy = InMemoryStorage()
+    optuna.copy_study(from_study_name=name, from_storage=storage, to_storage=copy)
+    study = optuna.load_study(study_name=name, storage=copy)
+    for entry in entries:
+        what, before = f"{entry.label} of study {name}", _trial(study, entry)
+        try:
+            tell_study(study, entry)
+        except (RuntimeError, KeyError) as error:
+            why = f"contradicts the sweep: {error}"
+            yield Finding(what, why, "none: what a study was told for good cannot be taken back")
+            continue
+        after = _trial(study, entry)
+        if before != after and before is not None and after is not None:
+            why = f"is {before.state.name} in Optuna, and {entry.state} in the sweep"
+            if before.state is after.state:
+                why = f"Optuna has not been told all of it ({entry.state})"
+            yield Finding(what, why, "told again", partial(_tell, folder, name, where, entry.key))
+
+
+def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:
+    trials = study.get_trials()
+    number = entry.study_number
+    return trials[number] if number is not None and number < len(trials) else None
+
+
+def _tell(folder: Path, name: str, where: Path | str, key: str) -> None:
+    with holding(folder / FOLDER_LOCK) as mine:
+        if mine:
+            study = optuna.load_study(study_name=name, storage=open_storage(_address(where)))
+            tell_study(study, Ledger(folder).entries[key])

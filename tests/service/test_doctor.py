@@ -1,0 +1,199 @@
+"""The checks around a home, and that each of them is asked whatever becomes of the others."""
+
+import json
+import shutil
+import socket
+import threading
+from collections import namedtuple
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from doctored import left, look, statuses
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, examine, healthy, versions
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+    return tmp_path / "home"
+
+
+@contextmanager
+def listening():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def web(pages):
+    """A server of a few pages."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = pages.get(self.path)
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write((found or "").encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
+    def crash(_scope):
+        yield Finding("a", "b", "c")
+        raise ValueError("boom")
+
+    found = examine(Scope(home, ""), checks=[Check("bad", crash), Check("good", lambda _: [])])
+    assert [(r.check, r.what, r.status) for r in found] == [
+        ("bad", "a", "FOUND"),
+        ("bad", "the check bad", "FOUND"),
+    ]
+    assert "ValueError: boom" in found[1].why
+    assert not healthy(found)
+
+
+def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding(home):
+    def crash():
+        raise OSError("read-only")
+
+    findings = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
+    found = examine(Scope(home, ""), fix=True, checks=[Check("x", lambda _: findings)])
+    assert [r.what for r in found] == ["a", "b", "c", "the check x"]
+    assert set(statuses(found)) == {"LEFT"}
+    assert "read-only" in found[-1].why
+
+
+def test_a_shared_mend_is_applied_once(home):
+    calls = []
+
+    def mend():
+        calls.append(1)
+
+    def find(_scope):
+        return [] if calls else [Finding("a", "", "", mend), Finding("b", "", "", mend)]
+
+    assert statuses(examine(Scope(home, ""), fix=True, checks=[Check("x", find)])) == ["MENDED"] * 2
+    assert calls == [1]
+
+
+def test_names_are_unique():
+    names = [check.name for check in CHECKS]
+    assert len(names) == len(set(names))
+    assert healthy([])
+    assert {str(status) for status in Status} == {"FOUND", "MENDED", "LEFT", "NOTE"}
+
+
+def test_servers_that_do_not_answer_are_named(home, monkeypatch):
+    port = closed_port()
+    monkeypatch.setenv("RAY_ADDRESS", f"ray://127.0.0.1:{port}")
+    study = f"postgresql+psycopg://me:secret@127.0.0.1:{port}/x"
+    found = look(home, "services", uri=f"http://me:secret@127.0.0.1:{port}", study=study)
+    assert len(found) == 3
+    assert not any(result.mendable for result in found)
+    assert "secret" not in str(found)
+    assert not healthy(found)
+
+
+@pytest.mark.parametrize("ray", ["auto", "local", ""])
+def test_servers_that_answer_are_not(home, monkeypatch, ray):
+    with listening() as port, web({}) as uri:
+        monkeypatch.setenv("RAY_ADDRESS", ray or f"127.0.0.1:{port}")
+        assert look(home, "services", uri=uri, study=f"postgresql://127.0.0.1:{port}/x") == []
+
+
+@pytest.mark.parametrize(("there", "count"), [("3.1.0", 1), (None, 0), ("<html>", 0)])
+def test_a_server_of_another_version_is_named(home, monkeypatch, there, count):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with web({"/version": there} if there else {}) as uri:
+        found = look(home, "server-versions", uri=uri)
+    assert len(found) == count
+    if found:
+        assert (found[0].what, found[0].mendable) == ("MLflow server 3.1.0", False)
+
+
+def test_the_same_version_is_fine_and_ray_must_have_exactly_that(home, monkeypatch):
+    monkeypatch.setattr(versions, "_ray_version", lambda _: "2.60.9")
+    monkeypatch.setattr(versions, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
+    with listening() as port, web({"/version": "3.17.9"}) as uri:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        found = look(home, "server-versions", uri=uri)
+    assert [result.what for result in found] == ["Ray server 2.60.9"]
+
+
+def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
+    assert look(home, "versions") == []
+    lines = ["ray[tune]==2.60.*", "optuna>=5,<6", "torch>=2.15", "absent>=1", "other; extra == 'dev'"]
+    there = {"ray": "2.61.0", "optuna": "5.0.0", "torch": "2.15.0+cu130"}
+    monkeypatch.setattr(versions.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(versions.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
+    monkeypatch.setattr(versions, "_installed", there.get)
+    found = look(home, "versions", fix=True)
+    assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed"]
+    assert found[0].what.startswith("Python ")
+    assert set(statuses(found)) == {"LEFT"}
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "count"), [(2**40, 2**38, 0), (2**40, 2**35, 1), (2**33, 2**29, 1), (2**33, 2**32, 0)]
+)
+def test_a_nearly_full_disk_is_named(home, monkeypatch, total, free, count):
+    usage = namedtuple("usage", "total used free")(total, total - free, free)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    assert len(look(home, "disk")) == count
+
+
+def test_rays_note_of_a_cluster_that_is_gone_is_removed(home, tmp_path):
+    note = tmp_path / "ray" / "ray" / "ray_current_cluster"
+    note.parent.mkdir(parents=True)
+    assert look(home, "ray-file") == []
+    with listening() as port:
+        note.write_text(f"127.0.0.1:{port}")
+        assert look(home, "ray-file", fix=True) == []
+    for text in (f"127.0.0.1:{closed_port()}", "nonsense"):
+        note.write_text(text)
+        assert statuses(look(home, "ray-file")) == ["FOUND"]
+        assert note.read_text() == text
+        assert statuses(look(home, "ray-file", fix=True)) == ["MENDED"]
+        assert not note.exists()
+
+
+def test_the_command_prints_and_exits_as_it_found(home, monkeypatch):
+    usage = shutil.disk_usage("/")._replace(total=2**40, free=2**39)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    folder, _ = left(home)
+    run = CliRunner().invoke
+    asked = ["doctor", "--home", str(home)]
+    found = run(app, asked)
+    assert found.exit_code == 3
+    assert f"killed: {folder.path}" in found.stdout
+    assert "mlcl doctor --fix mends 2" in found.stdout
+    document = json.loads(run(app, [*asked, "--json"]).stdout)
+    assert (document["healthy"], document["fix"]) == (False, False)
+    assert [finding["check"] for finding in document["findings"]] == ["killed", "delivery"]
+    assert document["checks"] == [check.name for check in CHECKS]
+    mended = run(app, [*asked, "--fix"])
+    assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 mended")
+    assert run(app, asked).stdout.strip() == "healthy"
