@@ -40,6 +40,7 @@ docs: setup
 bench: setup
 	$(BIN)/python benchmarks/posthoc.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/sweep.py
 
 clean:
 	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -73,4 +73,4 @@ def _trainings(report: SweepReport, home: Path) -> tuple[Training, ...]:
 
 def own_seconds(metrics: Mapping[str, Any]) -> float:
     """For which a training trained and evaluated, by itself."""
-    return metrics["time/train_seconds"] + metrics["time/evaluation_seconds"]
+    return float(metrics["time/train_seconds"] + metrics["time/evaluation_seconds"])

@@ -18,6 +18,7 @@ from mlcl.config.job import (
 )
 from mlcl.config.load import apply_overrides, load_job, parse_override, read_yaml
 from mlcl.config.space import (
+    POSTHOC,
     Choice,
     Condition,
     Float,
@@ -28,10 +29,12 @@ from mlcl.config.space import (
     Simplex,
     Space,
     corners,
+    default_mode,
     load_space,
 )
 
 __all__ = [
+    "POSTHOC",
     "AugmentConfig",
     "Choice",
     "ClassifierConfig",
@@ -54,6 +57,7 @@ __all__ = [
     "TrainConfig",
     "apply_overrides",
     "corners",
+    "default_mode",
     "dump_job",
     "flatten",
     "job_hash",

@@ -9,6 +9,8 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 # Ctrl-C is ours: Tune's handler would end the sweep without saying that it was asked to.
 os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+# A training that is stopped early ends its workers first. Tune would give its successor up meanwhile.
+os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "120")
 # Train polls its workers at this interval; the default of 2 s would be added to short runs.
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 # Tune's own tables would land on standard output, which is for results; verbose=0 silences the old kind only.

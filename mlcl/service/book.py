@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +15,10 @@ from mlcl.service.draw import draw
 from mlcl.service.ledger import Entry, Generation, Group, Ledger
 from mlcl.service.pruning import Judge
 from mlcl.service.retell import log_id, tell_log, tell_study
-from mlcl.service.single import start_log
 from mlcl.service.study import ask, reopen
-from mlcl.tracking import Provenance, RunLog, State
+from mlcl.service.teller import Teller
+from mlcl.tracking import RunLog, State
 from mlcl.training.files import RESULT
-from mlcl.training.material import Material
-
-
-@dataclass(frozen=True)
-class Teller:
-    """Where a sweep's logs go: their home, their store, where they come from, who delivers them."""
-
-    sweep: str
-    home: Path
-    uri: str
-    material: Material
-    source: Provenance
-    deliver: Callable[[str], None]
-
-    def start(
-        self,
-        key: str,
-        label: str,
-        job: JobConfig,
-        parent: str,
-        tags: Mapping[str, str],
-        free: tuple[str, ...],
-    ) -> RunLog:
-        """The log of a nested run; the one that there is already where it was started before."""
-        log = start_log(
-            self.home,
-            self.uri,
-            job,
-            self.material,
-            id=log_id(self.sweep, key),
-            name=label,
-            owner=self.sweep,
-            source=self.source,
-            parent=parent,
-            tags=dict(tags),
-            free=free,
-        )
-        self.deliver(log.id)
-        return log
 
 
 class Book:
@@ -76,7 +36,7 @@ class Book:
         """The present study; then tells everybody what the ledger knows: a kill may have cut that short."""
         self._study, self._judge = study, judge
         for key, group in self.ledger.groups.items():
-            self._start_group(group)
+            self._start(group)
             if key in self.ledger.group_states:
                 self._tell_group(key)
         for entry in self.ledger.entries.values():
@@ -103,7 +63,7 @@ class Book:
         present = self.ledger.generations[-1].number
         for key in stopped:
             entry = counted[key]
-            if entry.state is State.RUNNING and entry.generation == present:
+            if entry.resumable and entry.generation == present:
                 self._close(entry, State.PRUNED, entry.rungs[-1][1])
 
     def draw(self, base: JobConfig) -> Entry:
@@ -127,7 +87,13 @@ class Book:
         """A nested run that holds the seeds of one confirmation; nothing where it is open already."""
         if key not in self.ledger.groups:
             self.ledger.append("group", key=key, label=label, job=dump_job(job), settings=dict(settings))
-        self._start_group(self.ledger.groups[key])
+        self._start(self.ledger.groups[key])
+
+    def tag_groups(self, labels: Mapping[str, str]) -> None:
+        """How the confirmed settings rank now: the best found may be another one than last time."""
+        for key in self.ledger.groups:
+            log = RunLog.attach(self.teller.home, log_id(self.teller.sweep, key))
+            log.tags({"mlcl.candidate": labels.get(key, "no longer")})
 
     def open_seed(self, group: str, seed: int) -> Entry:
         """One seed of a confirmation; the one that is open already where there is one."""
@@ -169,18 +135,8 @@ class Book:
         self._start(entry)
         return entry
 
-    def _start(self, entry: Entry) -> None:
-        tags = {"mlcl.kind": "trial" if entry.group is None else "confirmation", "mlcl.key": entry.key}
-        if entry.number is not None:
-            tags["mlcl.trial"] = str(entry.number)
-        parent = self.teller.sweep if entry.group is None else log_id(self.teller.sweep, entry.group)
-        free = tuple(self.ledger.head["free"])
-        self.teller.start(entry.key, entry.label, load_job(entry.job), parent, tags, free)
-
-    def _start_group(self, group: Group) -> None:
-        tags = {"mlcl.kind": "confirmation", "mlcl.key": group.key}
-        free = tuple(self.ledger.head["free"])
-        self.teller.start(group.key, group.label, load_job(group.job), self.teller.sweep, tags, free)
+    def _start(self, opened: Entry | Group) -> None:
+        self.teller.start(opened, tuple(self.ledger.head["free"]))
 
     def tried(self) -> int:
         """Different points of the space that the study knows, those of earlier trials that fit included."""
@@ -204,6 +160,8 @@ class Book:
     def begin(self, key: str, cpus: float, gpus: float) -> Entry:
         """A process begins with a training."""
         entry = self.ledger.entries[key]
+        if entry.ended:
+            raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
         self.ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
         tell_log(self.teller.home, self.teller.sweep, entry)
         if entry.group is not None:
@@ -234,10 +192,11 @@ class Book:
         if broken:
             self._close(entry, State.FAILED, None, reason=f"{', '.join(broken)} is not a number")
             return entry
-        chosen = {
-            key.replace(".grid.", "."): _one_of(values, metrics[f"knn_best/{key.rpartition('.')[2]}"])
-            for key, values in self.space.posthoc.items()
-        }
+        grid = entry.job["evaluation"]["knn"]["grid"]
+        chosen = {}
+        for key in self.ledger.head["free"]:
+            name = key.rpartition(".")[2]
+            chosen[key] = _one_of(grid[name], metrics[f"knn_best/{name}"])
         score = values[self.space.goals.index(self.space.prune_by)]
         self._close(entry, State.COMPLETE, score, values=values, metrics=metrics, chosen=chosen)
         return entry
@@ -263,13 +222,14 @@ class Book:
             chosen=dict(chosen or {}),
             reason=reason,
         )
+        # The study last: a storage that is away must not keep the others from being told.
+        tell_log(self.teller.home, self.teller.sweep, entry)
         if entry.number is not None:
             assert self._study is not None
             assert self._judge is not None
             if entry.ended:
                 self._judge.close(entry.number, state, score)
             tell_study(self._study, entry)
-        tell_log(self.teller.home, self.teller.sweep, entry)
 
     def close_group(self, key: str, state: State, reason: str = "") -> None:
         """The end of a confirmation: the mean of its seeds, and its state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,13 @@ from mlcl.tracking import State
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting that is confirmed on fresh seeds."""
+    """A setting that is confirmed on fresh seeds.
+
+    `name` says what it is and stays true, `label` also how it ranks now.
+    """
 
     key: str
+    name: str
     label: str
     job: JobConfig
     settings: Mapping[str, Any]
@@ -49,20 +53,22 @@ def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
     Settings that come to the same job are confirmed once, under both names.
     """
-    found: list[tuple[str, JobConfig, dict[str, Any]]] = [
-        (name, plan.with_grid(job), {}) for name, job in plan.baselines
-    ]
-    found.append(("as written", plan.search_job(), {}))
+    found = [Candidate("", name, name, plan.with_grid(job), {}) for name, job in plan.baselines]
+    found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     best = ranked(trials, plan.space.mode)[: plan.confirm]
     for place, trial in enumerate(best, start=1):
-        name = "best found" if place == 1 else f"no. {place} found"
-        found.append((f"{name} ({trial.label})", load_job(trial.job), dict(trial.settings)))
+        rank = "best found" if place == 1 else f"no. {place} found"
+        label = f"{rank} ({trial.label})"
+        found.append(Candidate("", trial.label, label, load_job(trial.job), dict(trial.settings)))
     merged: dict[str, Candidate] = {}
-    for label, job, settings in found:
-        key = f"confirm-{job_hash(job)[:12]}"
-        if key in merged:
-            label, settings = f"{merged[key].label} = {label}", settings or dict(merged[key].settings)
-        merged[key] = Candidate(key, label, job, settings)
+    for one in found:
+        key = f"confirm-{job_hash(one.job)[:12]}"
+        same = merged.get(key)
+        if same is None:
+            merged[key] = replace(one, key=key)
+        else:
+            settings = one.settings or same.settings
+            merged[key] = replace(same, label=f"{same.label} = {one.label}", settings=settings)
     return list(merged.values())

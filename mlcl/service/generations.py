@@ -9,12 +9,14 @@ from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage
+from optuna.trial import TrialState
 
 from mlcl.config import Space, dump_job, flatten
 from mlcl.errors import UserError
 from mlcl.service.draw import Misfit, distributions, fit
 from mlcl.service.folders import RunFolders
 from mlcl.service.ledger import Entry, Generation, Ledger
+from mlcl.service.retell import tell_study
 from mlcl.service.study import add_done, open_study
 from mlcl.service.sweep_plan import SweepPlan
 from mlcl.tracking import State
@@ -40,6 +42,7 @@ class Generations:
         head, space = self._ledger.head, self._plan.space
         warm = sorted({*self._warm_before(), *([self._plan.warm_start] if self._plan.warm_start else [])})
         found = space_hash(space, warm)
+        self._settle_earlier(found)
         if self._ledger.generations and self._ledger.generations[-1].space_hash == found:
             last = self._ledger.generations[-1]
             return last, open_study(self._storage, last.study, space)
@@ -63,6 +66,21 @@ class Generations:
             announce(_summary(kept, dropped))
         return self._ledger.generations[-1], study
 
+    def _settle_earlier(self, present: str) -> None:
+        """Tells the studies of earlier spaces: a kill may have kept them from hearing of their last trial."""
+        names = optuna.get_all_study_names(self._storage)
+        for generation in self._ledger.generations:
+            if generation.space_hash == present or generation.study not in names:
+                continue
+            study = optuna.load_study(study_name=generation.study, storage=self._storage)
+            entries = self._ledger.trials(generation.number)
+            for entry in entries:
+                tell_study(study, entry)
+            known = {entry.study_number for entry in entries}
+            for trial in study.get_trials(deepcopy=False):
+                if trial.state is TrialState.RUNNING and trial.number not in known:
+                    study.tell(trial.number, state=TrialState.FAIL)  # half drawn, and never trained
+
     def _warm_before(self) -> tuple[str, ...]:
         return self._ledger.generations[-1].warm if self._ledger.generations else ()
 
@@ -76,8 +94,13 @@ class Generations:
         """Adds the earlier trials that fit; says why the others do not."""
         kept: dict[str, int] = {}
         dropped: dict[str, str] = {}
-        sources = {name: other_trials(self._home, name, self._ledger.head) for name in warm}
-        for name, entries in {"": self._ledger.trials(), **sources}.items():
+        sources = {"": self._ledger.trials()}
+        for name in warm:
+            try:
+                sources[name] = Ledger(find_sweep(self._home, name)).trials()
+            except UserError:
+                dropped[name] = "is gone"
+        for name, entries in sources.items():
             for entry in entries:
                 key = f"{name}/{entry.key}" if name else entry.key
                 try:
@@ -132,9 +155,10 @@ def find_sweep(home: Path, name: str) -> Path:
     return found.path
 
 
-def other_trials(home: Path, name: str, head: Mapping[str, Any]) -> list[Entry]:
-    """The trials of another sweep. Raises UserError unless it scored what `head` says on the same data."""
-    ledger = Ledger(find_sweep(home, name))
+def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
+    """The id of another sweep. Raises UserError unless it scored what `head` says on the same data."""
+    path = find_sweep(home, name)
+    ledger = Ledger(path)
     for key in ("scores", "fingerprint"):
         if ledger.head.get(key) != head[key]:
             raise UserError(
@@ -143,7 +167,7 @@ def other_trials(home: Path, name: str, head: Mapping[str, Any]) -> list[Entry]:
                 found=f"{name}: {ledger.head.get(key)}",
                 allowed=head[key],
             )
-    return ledger.trials()
+    return path.name
 
 
 def _summary(kept: dict[str, int], dropped: dict[str, str]) -> str:

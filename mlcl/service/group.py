@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -74,7 +75,11 @@ def run_group(
                 failure_config=FailureConfig(max_failures=MAX_RESTARTS),
             ),
         )
-        answer = _fit(trainer, events, folder, listener, should_stop)
+        try:
+            answer = _fit(trainer, events, folder, listener, should_stop)
+        finally:
+            events.shutdown()
+            shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
     if answer["ended"] == "stopped":
         raise Stopped
     if answer["ended"] == "diverged":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mlcl.service.budget import Account
+from mlcl.service.interrupt import StopRequest
 from mlcl.tracking import State
 
 STOP_FILE = "STOP"
@@ -18,9 +19,7 @@ GRACE = 30.0
 class Halt:
     """Looks whether the person, the budget or a row of failures ends the sweep."""
 
-    def __init__(
-        self, folder: Path, stop: Callable[[], bool], account: Account, max_failed: int | None
-    ) -> None:
+    def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:
         self.cause: State | None = None
         self.reason = ""
         self._file = folder / STOP_FILE
@@ -28,6 +27,10 @@ class Halt:
         self._stop, self._account, self._max_failed = stop, account, max_failed
         self._failed = 0
         self._since = 0.0
+
+    def shielded(self) -> AbstractContextManager[None]:
+        """While inside, not even a second signal interrupts."""
+        return self._stop.shielded()
 
     @property
     def file(self) -> Path:

@@ -159,18 +159,31 @@ class Ledger:
     def _count_time(self, event: dict[str, Any]) -> None:
         """A session's clock runs from its first event to its last: what lies between sessions is nobody's."""
         at = float(event["at"])
-        if event["event"] == "session" or self._session is None:
+        if event["event"] == "session":
             self._session = (at, self.clock_seconds)
-        began, before = self._session
-        self.clock_seconds = max(self.clock_seconds, before + at - began)
+        elif event["event"] == "killed":
+            self._session = None
+        if self._session is not None:
+            began, before = self._session
+            self.clock_seconds = max(self.clock_seconds, before + at - began)
 
     def _on_sweep(self, event: dict[str, Any]) -> None:
         self.head = event
 
-    def _on_session(self, _event: dict[str, Any]) -> None:
+    def _on_session(self, event: dict[str, Any]) -> None:
         self.state = State.RUNNING
+        self._on_killed(event)
+
+    def _on_killed(self, _event: dict[str, Any]) -> None:
+        """What still ran ended when it was last heard of."""
         for entry in self.entries.values():
             self._stop_clock(entry, entry.seen)
+
+    def _on_beat(self, event: dict[str, Any]) -> None:
+        """A sign of life, so that little of what a killed command has spent is forgotten."""
+        for entry in self.entries.values():
+            if entry.began is not None:
+                entry.seen = float(event["at"])
 
     def _on_generation(self, event: dict[str, Any]) -> None:
         names = ("number", "space_hash", "space", "study", "kept", "dropped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,21 @@ class ParentRun:
             if best is not None:
                 self.log.metrics({"sweep/best": best}, step)
 
+    def point(self, ledger: Ledger, best: Entry | None) -> None:
+        """The newest point of the curve: a trial has ended."""
+        ended = sum(trial.ended for trial in ledger.trials())
+        if best is not None and best.score is not None and ended:
+            self.log.metrics({"sweep/best": best.score}, ended)
+
     def conclude(
         self, ledger: Ledger, best: Entry | None, state: State, reason: str, run_id: str | None
     ) -> None:
         """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
         trials = ledger.counted()
-        metrics: dict[str, float] = {
-            f"sweep/{kind.lower()}": sum(trial.state is kind for trial in trials) for kind in State
-        }
+        # Tags, for a later command's counts replace these.
+        counts = Counter(trial.state for trial in trials)
+        self.log.tags({f"mlcl.sweep.{kind.lower()}": str(counts[kind]) for kind in State})
+        metrics: dict[str, float] = {}
         if best is not None:
             metrics |= {**best.metrics, "score": best.score or 0.0}
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from mlcl.service.folders import RunFolder, RunRecord
 from mlcl.service.ledger import Entry, Generation, Ledger
@@ -29,6 +30,7 @@ def tell_log(home: Path, sweep: str, entry: Entry) -> None:
         return
     if (log.state, log.reason) == (entry.state, entry.reason):
         return
+    log.reopen()  # an earlier reason must not stay
     if entry.state is State.COMPLETE:
         log.params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
@@ -52,12 +54,17 @@ def tell_study(study: optuna.Study, entry: Entry) -> None:
 
 
 def study_differences(study: optuna.Study, ledger: Ledger, generation: Generation) -> list[str]:
-    """Where a study and the ledger disagree."""
+    """Where a study and the ledger disagree. Trials that were taken over ended before they were added."""
     expected = {
         entry.study_number: entry.state
         for entry in ledger.trials(generation.number)
         if entry.study_number is not None
     }
+    kept = set(generation.kept.values())
+    states = {trial.number: trial.state for trial in study.get_trials(deepcopy=False)}
+    for number in kept & states.keys():
+        pruned = states[number] is TrialState.PRUNED
+        expected[number] = State.PRUNED if pruned else State.COMPLETE
     return differences(study, expected)
 
 
@@ -67,6 +74,8 @@ def close_killed_sweep(folder: RunFolder, _record: RunRecord) -> None:
     Its study is told by that command alone: the storage may not be in reach of this one.
     """
     ledger = Ledger(folder.path)
+    if ledger.head:
+        ledger.append("killed")
     home = folder.path.parent.parent
     started = set(owned_by(home, folder.path.name))
     for entry in ledger.entries.values():

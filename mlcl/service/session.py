@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 import ray
 
@@ -51,6 +52,8 @@ def ray_session(cpus: int = 1) -> Iterator[None]:
             logging_level=logging.ERROR,
         )
     try:
-        yield
+        # Ray prints deaths of its workers to standard output, which is for results.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 from optuna.storages import BaseStorage
 
-from mlcl.config import Goal, job_hash
+from mlcl.config import job_hash
 from mlcl.errors import UserError
-from mlcl.service.book import Book, Teller
+from mlcl.service.book import Book
 from mlcl.service.budget import Account
-from mlcl.service.confirm import Candidate, pareto
-from mlcl.service.folders import RunFolder, RunFolders, RunRecord
-from mlcl.service.generations import Generations, other_trials
+from mlcl.service.confirm import Candidate
+from mlcl.service.folders import RunFolder, RunRecord
+from mlcl.service.generations import Generations, warm_sweep
 from mlcl.service.halt import Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.ledger import Entry, Ledger
 from mlcl.service.orphans import close_orphans
-from mlcl.service.outcome import Confirmed, SweepReport, Trained
+from mlcl.service.outcome import SweepReport
 from mlcl.service.packing import Packing, nodes, pack
 from mlcl.service.parent import ParentRun
 from mlcl.service.progress import Reporter
 from mlcl.service.pruning import Judge
 from mlcl.service.retell import close_killed_sweep, log_id
 from mlcl.service.session import ray_session
-from mlcl.service.storage import hidden, open_storage
+from mlcl.service.storage import open_storage
+from mlcl.service.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.sweep_plan import SweepPlan, check_plan
+from mlcl.service.sweep_report import Reading
 from mlcl.service.sweep_session import SweepSession
+from mlcl.service.teller import Teller
 from mlcl.service.watch import SweepEvent, Watcher
-from mlcl.tracking import State, provenance, shown, tracking_uri
+from mlcl.tracking import RunLog, State, provenance, shown
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.files import locked
+from mlcl.tracking.left import owned_by
+from mlcl.tracking.names import MAX_REASON
 from mlcl.tracking.store import Tracker
 from mlcl.training.files import MODEL
 from mlcl.training.material import Material
@@ -52,22 +61,49 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
     def announce(text: str) -> None:
         watch(SweepEvent("note", text))
 
+    tracker.experiment(plan.job.experiment)
+    identity = sweep_identity(plan, material, home)
     if plan.warm_start is not None:
-        other_trials(home, plan.warm_start, _head(plan, material, home))
+        # By its id from here on: a name may come to mean another sweep, with --fresh this one.
+        plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))
     if plan.study is not None:
         open_storage(plan.study)
     close_orphans(home, close_killed_sweep)
-    folder = _folder(plan, home, material)
-    with stop_on_signal(announce) as stop, folder.owned(LOCK_PATIENCE) as mine:
-        if not mine:
-            raise UserError("another command runs this sweep", key="--name", found=plan.name)
-        with ray_session(cpus=_local_cpus(plan)):
+    with stop_on_signal(announce) as stop, _named(home, plan.name):
+        folder = sweep_folder(plan, home, identity)
+        if plan.warm_start == folder.path.name:
+            raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
+        with _held(folder, plan.name), ray_session(cpus=_local_cpus(plan)):
             packing = _pack(plan)
             storage = open_storage(plan.study or folder.path / "study.journal")
             with Delivery(tracker, announce) as delivery:
                 delivery.add_left()
-                command = _Command(plan, material, tracker, folder, home, delivery, stop, watch)
+                command = _Command(plan, material, tracker, folder, home, delivery, stop, watch, identity)
                 return command.run(packing, storage)
+
+
+@contextmanager
+def _named(home: Path, name: str) -> Iterator[None]:
+    """Two commands that begin a sweep of one name at once must not make two."""
+    with locked(home / "sweeps" / f".{name}.lock", LOCK_PATIENCE) as free:
+        if not free:
+            raise UserError("another command runs this sweep", key="--name", found=name)
+        yield
+
+
+@contextmanager
+def _held(folder: RunFolder, name: str) -> Iterator[None]:
+    """Holds the folder, so that others know that its command lives. Nothing is left of one not begun."""
+    with folder.owned(LOCK_PATIENCE) as mine:
+        if not mine:
+            raise UserError("another process holds this sweep", key="--name", found=name)
+        for scratch in folder.path.glob("ray-*"):
+            shutil.rmtree(scratch, ignore_errors=True)  # of a command that was killed
+        try:
+            yield
+        finally:
+            if folder.record is None:
+                shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def _local_cpus(plan: SweepPlan) -> int:
@@ -83,50 +119,8 @@ def _pack(plan: SweepPlan) -> Packing:
         cpus=plan.cpus,
         gpus=plan.gpus,
         device=plan.job.train.device,
-        most=max(plan.most, plan.seeds),
+        most=max(plan.most, plan.seeds * (1 + plan.confirm + len(plan.baselines))),
     )
-
-
-def _folder(plan: SweepPlan, home: Path, material: Material) -> RunFolder:
-    """The folder of the sweep with the plan's name, or a new one. Raises UserError for another sweep's."""
-    folders = RunFolders(home, "sweeps")
-    folder = None if plan.fresh else folders.named(plan.name)
-    if folder is None:
-        return folders.new()
-    head = Ledger(folder.path).head
-    wanted = _identity(plan, material, home)
-    for key, (what, text) in wanted.items():
-        if head and head[key] != what:
-            raise UserError(
-                f"the sweep of this name has another {text}",
-                key="--name",
-                found=plan.name,
-                allowed="another --name, or --fresh to begin anew",
-            )
-    return folder
-
-
-def _identity(plan: SweepPlan, material: Material, home: Path) -> dict[str, tuple[object, str]]:
-    """What a sweep keeps over all of its commands, and how it is called."""
-    return {
-        "job_hash": (job_hash(plan.job), "job"),
-        "fingerprint": (material.fingerprint, "data set"),
-        "scores": (list(plan.scores), "score, for its space has other goals or free keys"),
-        "free": (list(plan.free), "set of free keys"),
-        "modes": ([goal.mode for goal in plan.space.goals], "mode"),
-        "study": (hidden(plan.study) if plan.study else "", "study storage"),
-        "uri": (shown(tracking_uri(home)), "tracking store"),
-        "scheduler": (_scheduler(plan), "scheduler"),
-    }
-
-
-def _head(plan: SweepPlan, material: Material, home: Path) -> dict[str, object]:
-    return {key: what for key, (what, _) in _identity(plan, material, home).items()}
-
-
-def _scheduler(plan: SweepPlan) -> list[object]:
-    search = plan.space.search
-    return [search.scheduler, search.grace, search.reduction_factor, search.startup]
 
 
 @dataclass
@@ -141,13 +135,18 @@ class _Command:
     delivery: Delivery
     stop: StopRequest
     watch: Watcher
+    identity: dict[str, object]
     undelivered: int = 0
 
     def run(self, packing: Packing, storage: BaseStorage) -> SweepReport:
         """Search, confirmation, report."""
         ledger = Ledger(self.folder.path)
-        with self.stop.shielded():
-            session = self._open(ledger, packing, storage)
+        try:
+            with self.stop.shielded():
+                session = self._open(ledger, packing, storage)
+        except Exception as error:
+            self._give_up(ledger, self._reason(error))
+            raise
         state, reason, confirmed = State.FAILED, "no trial is complete", list[Candidate]()
         try:
             session.search()
@@ -156,20 +155,35 @@ class _Command:
         except KeyboardInterrupt:
             state, reason = State.STOPPED, ""
         except BaseException as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = self._reason(error)
             raise
         finally:
             with self.stop.shielded():
                 self._conclude(session, state, reason)
-        return self._report(session, state, reason, confirmed)
+        reading = Reading(self.plan, self.folder.path, ledger, self.delivery.run_id)
+        spent = session.account.used_text()
+        return reading.report(state, reason, confirmed, spent=spent, undelivered=self.undelivered)
+
+    def _reason(self, error: BaseException) -> str:
+        return self.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+
+    def _give_up(self, ledger: Ledger, reason: str) -> None:
+        """The sweep could not be taken up: it is FAILED, and a later command may try again."""
+        if ledger.head:
+            ledger.append("end", state=State.FAILED, reason=reason)
+        for id in owned_by(self.home, self.folder.path.name):
+            log = RunLog.attach(self.home, id)
+            if log.state is State.RUNNING:
+                log.finish(State.FAILED if id == self.folder.path.name else State.STOPPED, reason)
+        self._record(State.FAILED)
+        self.delivery.drain(stop=self.stop)
 
     def _open(self, ledger: Ledger, packing: Packing, storage: BaseStorage) -> SweepSession:
         """Takes the sweep up: ledger, study, logs."""
         plan, id, source = self.plan, self.folder.path.name, provenance()
         self._record(State.RUNNING)  # first, so that a kill leaves no folder that nobody finds
         if not ledger.head:
-            head = _head(plan, self.material, self.home)
-            ledger.append("sweep", id=id, name=plan.name, mode=plan.space.mode, **head)
+            ledger.append("sweep", id=id, name=plan.name, **self.identity)
         ledger.append("session", trials=plan.trials, seeds=plan.seeds, confirm=plan.confirm)
         parent = ParentRun(plan, id, self.home, self.tracker.uri, self.material, source)
         self.delivery.add(parent.log.id)
@@ -213,15 +227,20 @@ class _Command:
 
     @staticmethod
     def _state(session: SweepSession, reason: str) -> tuple[State, str]:
-        if session.halt.cause is not None:
+        # An end that was asked for when everything was there changes nothing.
+        if session.halt.cause is not None and not session.finished():
             return session.halt.cause, session.halt.reason
         return (State.FAILED, reason) if session.best() is None else (State.COMPLETE, "")
 
     def _conclude(self, session: SweepSession, state: State, reason: str) -> None:
         """Every state is written down; then MLflow is waited for, and told which model is the best."""
         session.halt.clear()
-        ended = State.BUDGET if state is State.BUDGET else State.STOPPED
-        session.close_open(ended, "the sweep ended before it" if state is State.FAILED else "")
+        try:
+            session.close_open()
+        except Exception as error:
+            session.reporter.note(
+                f"not everything could be told ({self._reason(error)}); the next command does"
+            )
         ledger, best = session.book.ledger, session.best()
         ledger.append("end", state=state, reason=reason)
         run_id = None if best is None else self._run_id(best)
@@ -248,55 +267,6 @@ class _Command:
                 plan.job.experiment, run_id, MODEL, plan.score, best.score, plan.space.mode
             )
         except MlflowException as error:
-            self.watch(SweepEvent("note", f"the best model is not registered: {error}"))
+            self.watch(SweepEvent("note", f"the best model is not registered: {self._reason(error)}"))
         else:
             ledger.append("registered", key=best.key, text=text)
-
-    def _report(
-        self, session: SweepSession, state: State, reason: str, confirmed: list[Candidate]
-    ) -> SweepReport:
-        ledger, plan = session.book.ledger, self.plan
-        best, trials = session.best(), ledger.counted()
-        front = pareto(trials, plan.space.goals) if plan.space.multi else []
-        return SweepReport(
-            id=ledger.head["id"],
-            name=plan.name,
-            state=state,
-            reason=reason,
-            folder=self.folder.path,
-            goals=tuple(
-                Goal(name, goal.mode) for name, goal in zip(plan.scores, plan.space.goals, strict=True)
-            ),
-            score=plan.score,
-            mode=plan.space.mode,
-            trials=tuple(self._trained(ledger, trial) for trial in trials),
-            best=None if best is None else self._trained(ledger, best),
-            front=tuple(self._trained(ledger, trial) for trial in front),
-            confirmations=tuple(self._confirmed(ledger, candidate) for candidate in confirmed),
-            registered="" if best is None else ledger.registered.get(best.key, ""),
-            spent=session.account.used_text(),
-            undelivered=self.undelivered,
-            run_id=self.delivery.run_id(ledger.head["id"]),
-        )
-
-    def _confirmed(self, ledger: Ledger, candidate: Candidate) -> Confirmed:
-        seeds = tuple(self._trained(ledger, entry) for entry in ledger.seeds_of(candidate.key))
-        state, _ = ledger.group_states[candidate.key]
-        run_id = self.delivery.run_id(log_id(ledger.head["id"], candidate.key))
-        return Confirmed(candidate.key, candidate.label, state, candidate.settings, seeds, run_id)
-
-    def _trained(self, ledger: Ledger, entry: Entry) -> Trained:
-        return Trained(
-            key=entry.key,
-            label=entry.label,
-            state=entry.state,
-            settings=entry.settings,
-            score=entry.score,
-            values=tuple(entry.values),
-            chosen=entry.chosen,
-            metrics=entry.metrics,
-            reason=entry.reason,
-            epoch=entry.rungs[-1][0] if entry.rungs else 0,
-            seconds=entry.seconds,
-            run_id=self.delivery.run_id(log_id(ledger.head["id"], entry.key)),
-        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, Space, corners, dump_job, load_job
+from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
 from mlcl.errors import UserError
 from mlcl.service.budget import Budget, check_budget
 from mlcl.service.draw import grid_size
@@ -56,8 +56,8 @@ class SweepPlan:
 
     @property
     def free(self) -> tuple[str, ...]:
-        """The keys that are answered after training."""
-        return tuple(key.replace(".grid.", ".") for key in self.space.posthoc)
+        """The keys that are answered after training: all three where the space names one."""
+        return tuple(POSTHOC) if self.space.posthoc else ()
 
     @property
     def most(self) -> int:
@@ -92,6 +92,7 @@ def check_plan(plan: SweepPlan, home: Path) -> Material:
     search_job = plan.search_job()
     material = Material.of(search_job, home)
     info = material.dataset.info
+    _check_goals(plan)
     for goal in plan.space.goals:
         check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
     for corner in corners(plan.space):
@@ -99,6 +100,28 @@ def check_plan(plan: SweepPlan, home: Path) -> Material:
     for name, job in plan.baselines:
         _check_baseline(name, Material.of(plan.with_grid(job), home), material)
     return material
+
+
+def _check_goals(plan: SweepPlan) -> None:
+    """With free keys a trial's figures are those of the best k, lambda and temperature: in one direction."""
+    if not plan.space.posthoc:
+        return
+    for goal in plan.space.goals:
+        if goal.mode != default_mode(goal.metric):
+            raise UserError(
+                "the search over free keys takes the other direction",
+                file=plan.space.file,
+                key="search.mode",
+                found=f"{goal.metric}: {goal.mode}",
+                allowed=default_mode(goal.metric),
+            )
+    if len(set(plan.scores)) < len(plan.scores):
+        raise UserError(
+            "two metrics come to the same figure where keys are free",
+            file=plan.space.file,
+            key="search.metric",
+            found=[goal.metric for goal in plan.space.goals],
+        )
 
 
 def _may_have_gpus(plan: SweepPlan) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +20,11 @@ from mlcl.service.parent import ParentRun
 from mlcl.service.progress import Reporter
 from mlcl.service.sweep_plan import SweepPlan
 from mlcl.service.trial import ENDED, REASON, VALUES, TrialTask
-from mlcl.service.tuning import run_work
+from mlcl.service.tuning import MAX_RESTARTS, run_work
 from mlcl.tracking import State
+
+BEAT_EVERY = 60.0
+"""Seconds between signs of life in the ledger."""
 
 
 class SweepSession:
@@ -41,6 +46,10 @@ class SweepSession:
         self._running: set[str] = set()
         self._source: Callable[[], Entry | None] = lambda: None
         self._test = False
+        self._returned: list[Entry] = []
+        self._unbegun: Counter[str] = Counter()
+        self._beat = time.monotonic()
+        self._confirmed = False
         self._forecasts = Forecasts(account, packing.concurrent, reporter.note)
 
     def search(self) -> None:
@@ -64,6 +73,8 @@ class SweepSession:
         """Trials that may still be drawn: a grid ends where each of its points has been tried."""
         space, generation = self.plan.space, self._ledger.generations[-1].number
         left = self.plan.trials - len(self._ledger.trials(generation))
+        if not space.parameters:  # post-hoc keys alone: one training answers all of them
+            return max(0, min(left, 1 - self.book.tried()))
         size = grid_size(space) if space.search.sampler == "brute_force" else None
         return max(0, left if size is None else min(left, size - self.book.tried()))
 
@@ -79,7 +90,8 @@ class SweepSession:
             return [candidate for candidate in chosen if candidate.key in known]
         # A setting's seeds one after another would let a stop leave some settings without any.
         for candidate in chosen:
-            self.book.open_group(candidate.key, candidate.label, candidate.job, candidate.settings)
+            self.book.open_group(candidate.key, candidate.name, candidate.job, candidate.settings)
+        self.book.tag_groups({candidate.key: candidate.label for candidate in chosen})
         entries = [self.book.open_seed(candidate.key, seed) for seed in self._seeds() for candidate in chosen]
         waiting = [entry for entry in entries if entry.resumable]
         self.reporter.stage(
@@ -88,6 +100,7 @@ class SweepSession:
         self._run(lambda: waiting.pop(0) if waiting else None, len(waiting), test=True)
         for candidate in chosen:
             self._close_group(candidate.key)
+        self._confirmed = all(entry.ended for entry in entries)
         return chosen
 
     def _seeds(self) -> range:
@@ -105,16 +118,18 @@ class SweepSession:
             self.book.close_group(key, State.FAILED, "not every seed is complete")
 
     def _run(self, source: Callable[[], Entry | None], most: int, *, test: bool) -> None:
-        if most < 1 or self.halt():
-            return
         self._source, self._test = source, test
-        run_work(self, folder=self.book.folder, packing=self.packing, most=most)
+        while most > 0 and not self.halt():
+            run_work(
+                self, folder=self.book.folder, packing=self.packing, most=most, shield=self.halt.shielded
+            )
+            most = len(self._returned)
 
     def next(self) -> TrialTask | None:
         """The next training, unless the sweep is to end."""
         if self.halt():
             return None
-        entry = self._source()
+        entry = self._returned.pop(0) if self._returned else self._source()
         return None if entry is None else self._task(entry)
 
     def _task(self, entry: Entry) -> TrialTask:
@@ -145,18 +160,19 @@ class SweepSession:
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
         """A validation's score; whether the training is to be stopped early."""
-        early = self.book.rung(key, epoch, score)
         entry = self._ledger.entries[key]
+        again = epoch in dict(entry.rungs)
+        early = self.book.rung(key, epoch, score)
+        if again:  # a training that goes on reports everything anew
+            return early
         self.reporter.rung(entry)
         if entry.number is not None:
             self._forecasts.rung(entry, epoch, self._left())
         return early
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """A training's last report; without one it was stopped early, by the judge or by the halt."""
+        """A training's last report; without one it was stopped early."""
         ended = State(result[ENDED]) if result else State.PRUNED
-        if not result and self.halt.overdue():
-            ended = State.STOPPED
         if ended is State.STOPPED:
             self._close(key, *self._interrupted())
         elif ended is State.COMPLETE:
@@ -164,12 +180,20 @@ class SweepSession:
         else:
             self._close(key, ended, reason=result.get(REASON, ""))
 
-    def died(self, key: str) -> None:
-        """A training whose processes died once too often."""
-        self._close(key, State.FAILED, reason="its process died again and again (killed, or out of memory)")
+    def died(self, key: str, reason: str) -> None:
+        """A training that Tune gave up. One that never began met a dead process: it is handed out again."""
+        if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
+            self._close(key, State.FAILED, reason)
+            return
+        self._unbegun[key] += 1
+        self._returned.append(self._ledger.entries[key])
 
     def abort(self) -> bool:
         """Whether trainings that were asked to end did not."""
+        now = time.monotonic()
+        if now - self._beat > BEAT_EVERY:
+            self._beat = now
+            self._ledger.append("beat")
         return self.halt.overdue()
 
     def _interrupted(self) -> tuple[State, str]:
@@ -187,18 +211,29 @@ class SweepSession:
         self.halt.count(entry.state, entry.reason)
         if entry.number is not None:
             self.reporter.best = self.best()
-            self.parent.curve(self._ledger)
+            self.parent.point(self._ledger, self.reporter.best)
             self._forecasts.ended([trial for trial in self._ledger.trials() if trial.ended], self._left())
         self.reporter.close(entry)
 
-    def close_open(self, state: State, reason: str) -> None:
+    def close_open(self) -> None:
         """Closes what is still RUNNING: the command ends."""
+        failed: Exception | None = None
+        state, reason = self._interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
-                self.book.close(entry.key, state, reason=reason)
+                try:
+                    self._close(entry.key, state, reason)
+                except Exception as error:  # one that cannot be told must not keep the others from it
+                    failed = error
         for key in self._ledger.groups:
             if key not in self._ledger.group_states:
                 self.book.close_group(key, state, reason)
+        if failed is not None:
+            raise failed
+
+    def finished(self) -> bool:
+        """Whether all that was asked for is there, whatever asked for an end meanwhile."""
+        return self._left() == 0 and (self._confirmed or self.plan.seeds == 0 or self.best() is None)
 
     def best(self) -> Entry | None:
         """The best complete search trial."""

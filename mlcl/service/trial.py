@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, load_job
+from mlcl.errors import UserError
 from mlcl.service.folders import RunFolder
 from mlcl.service.scores import Scores
 from mlcl.tracking import RunLog, State, mlflow_listener
@@ -78,27 +79,40 @@ def run_trial(config: dict[str, str]) -> None:
 
 def train(task: TrialTask, report: Report) -> None:
     """One training from wherever it is to its last report."""
+    try:
+        values = _values(task, report)
+    except Stopped:
+        report({ENDED: State.STOPPED, REASON: ""})
+    except UserError as error:
+        report({ENDED: State.FAILED, REASON: error.line()})
+    except Exception as error:
+        report({ENDED: State.FAILED, REASON: f"{type(error).__name__}: {error}"[:5000]})
+    else:
+        report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
+
+
+def _values(task: TrialTask, report: Report) -> list[float]:
+    """Reports what was scored before, goes on with the training, and returns its final values."""
     scores = Scores(Path(task.folder))
     for epoch, score in scores.rungs:
         report({SCORE: score, EPOCH: epoch, ENDED: ""})
-    job = load_job(task.job)
-    if scores.values is None:
-        log = RunLog.attach(Path(task.home), task.log)
-        try:
-            metrics = _experiment(task, job, log, scores, report)
-            log.artifacts([Path(task.folder) / name for name in (RESULT, EMBEDDINGS, MODEL)])
-            log.flush()
-            scores.finish([metrics[name] for name in task.scores])
-        except Stopped:
-            report({ENDED: State.STOPPED, REASON: ""})
-            return
-        except Exception as error:
-            log.text(traceback.format_exc(), "error.txt")
-            report({ENDED: State.FAILED, REASON: f"{type(error).__name__}: {error}"[:5000]})
-            return
-        finally:
-            log.flush()
-    report({ENDED: State.COMPLETE, EPOCH: job.train.epochs, VALUES: json.dumps(scores.values), REASON: ""})
+    if scores.values is not None:
+        return scores.values
+    log = RunLog.attach(Path(task.home), task.log)
+    try:
+        metrics = _experiment(task, load_job(task.job), log, scores, report)
+        log.artifacts([Path(task.folder) / name for name in (RESULT, EMBEDDINGS, MODEL)])
+        values = [metrics[name] for name in task.scores]
+        log.flush()
+        scores.finish(values)
+    except Stopped:
+        raise
+    except Exception:
+        log.text(traceback.format_exc(), "error.txt")
+        raise
+    finally:
+        log.flush()
+    return values
 
 
 def _experiment(

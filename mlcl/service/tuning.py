@@ -9,16 +9,21 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from mlcl.service.packing import Packing
 from mlcl.service.trial import ENDED, EPOCH, SCORE, TrialTask, run_trial
+
+T = TypeVar("T")
 
 MAX_RESTARTS = 3
 """Dead processes of one training that are replaced, each time from its last checkpoint."""
@@ -39,11 +44,50 @@ class Desk(Protocol):
     def end(self, key: str, result: dict[str, Any]) -> None:
         """The last report of a training; empty where it was stopped early or its processes died."""
 
-    def died(self, key: str) -> None:
-        """A training whose processes died once too often."""
+    def died(self, key: str, reason: str) -> None:
+        """A training that Tune gave up, and why."""
 
     def abort(self) -> bool:
         """Whether to end at once, whatever runs. Asked many times a second."""
+
+
+class _Guard:
+    """Asks the desk, and keeps its first error: Tune would swallow it and train again what has ended.
+
+    Not even a second Ctrl-C comes between the desk's writes: `shield` holds it off.
+    """
+
+    def __init__(self, desk: Desk, shield: Callable[[], AbstractContextManager[None]]) -> None:
+        self.error: Exception | None = None
+        self._desk, self._shield = desk, shield
+
+    def _ask(self, question: Callable[[], T], otherwise: T) -> T:
+        if self.error is not None:
+            return otherwise
+        try:
+            with self._shield():
+                return question()
+        except Exception as error:
+            self.error = error
+            return otherwise
+
+    def next(self) -> TrialTask | None:
+        return self._ask(self._desk.next, None)
+
+    def begin(self, key: str) -> None:
+        self._ask(lambda: self._desk.begin(key), None)
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        return self._ask(lambda: self._desk.rung(key, epoch, score), False)
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        self._ask(lambda: self._desk.end(key, result), None)
+
+    def died(self, key: str, reason: str) -> None:
+        self._ask(lambda: self._desk.died(key, reason), None)
+
+    def abort(self) -> bool:
+        return self._ask(self._desk.abort, True)
 
 
 class _DriverOnly:
@@ -107,7 +151,7 @@ class _Closer(_DriverOnly, Callback):
         self._desk.end(TrialTask.of(trial.config).key, result if result.get(ENDED) else {})
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._desk.died(TrialTask.of(trial.config).key)
+        self._desk.died(TrialTask.of(trial.config).key, _why(trial.get_error()))
 
 
 class _Abort(_DriverOnly, Stopper):
@@ -121,20 +165,26 @@ class _Abort(_DriverOnly, Stopper):
         return self._desk.abort()
 
 
-def run_work(desk: Desk, *, folder: Path, packing: Packing, most: int) -> None:
-    """Runs the desk's trainings, at most `most`; returns when all have ended.
+def run_work(
+    desk: Desk,
+    *,
+    folder: Path,
+    packing: Packing,
+    most: int,
+    shield: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Runs the desk's trainings, at most `most`; returns when all have ended. Raises what the desk raised.
 
     Actors are reused, so that imports are paid once per training at a time.
     """
-    if most < 1:
-        return
+    guard = _Guard(desk, shield)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the desk tells what failed in one line
     name = f"ray-{time.time_ns()}"
     tuner = tune.Tuner(
         tune.with_resources(run_trial, _resources(packing)),
         tune_config=TuneConfig(
-            search_alg=_Feed(desk),
-            scheduler=_Scheduler(desk),
+            search_alg=_Feed(guard),
+            scheduler=_Scheduler(guard),
             num_samples=most,
             max_concurrent_trials=packing.concurrent,
             reuse_actors=True,
@@ -144,9 +194,9 @@ def run_work(desk: Desk, *, folder: Path, packing: Packing, most: int) -> None:
         run_config=RunConfig(
             name=name,
             storage_path=str(folder.resolve()),
-            stop=_Abort(desk),
+            stop=_Abort(guard),
             failure_config=FailureConfig(max_failures=MAX_RESTARTS),
-            callbacks=[_Closer(desk)],
+            callbacks=[_Closer(guard)],
             verbose=0,
         ),
     )
@@ -154,6 +204,16 @@ def run_work(desk: Desk, *, folder: Path, packing: Packing, most: int) -> None:
         tuner.fit()
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)
+    if guard.error is not None:
+        raise guard.error
+
+
+def _why(error: Exception | None) -> str:
+    """What a training that Tune gave up died of."""
+    cause = getattr(error, "cause", None) or error
+    if cause is None or isinstance(cause, RayActorError):
+        return "its process died again and again (killed, or out of memory)"
+    return f"{type(cause).__name__}: {cause}"[:5000]
 
 
 def _resources(packing: Packing) -> dict[str, float]:

@@ -85,12 +85,18 @@ class RunLog:
     @classmethod
     def attach(cls, home: Path, id: str) -> Self:
         """A log that has been started, here or in another process. Raises UserError where there is none."""
-        log = cls(home, id)
-        if not log._caught_up().start:
-            raise UserError(
-                "no such log of a run", key="--home", found=log._path, allowed="a folder that all nodes share"
-            )
+        log = cls.find(home, id)
+        if log is None:
+            found = log_folder(home, id) / LOG
+            allowed = "a folder that all nodes share"
+            raise UserError("no such log of a run", key="--home", found=found, allowed=allowed)
         return log
+
+    @classmethod
+    def find(cls, home: Path, id: str) -> Self | None:
+        """The same; None where there is none."""
+        log = cls(home, id)
+        return log if log._caught_up().start else None
 
     @property
     def uri(self) -> str:

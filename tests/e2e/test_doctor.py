@@ -1,45 +1,71 @@
-"""A run that is killed: the doctor lets it live before, and closes it everywhere after."""
+"""Commands that are killed: the doctor lets them live before, and closes them everywhere after."""
 
 import os
 import signal
-import time
 
 import pytest
+import yaml
+from doctored import look, statuses
+from e2e.kills import until
 
 
 @pytest.fixture
-def lonely(monkeypatch, tmp_path):
-    """No Ray of the machine's is looked at."""
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+def doctor(mlcl, monkeypatch):
+    """The command, on a machine without any Ray but the commands' own."""
+
+    def call(*options):
+        with monkeypatch.context() as patch:
+            patch.setenv("RAY_TMPDIR", str(mlcl.folder))
+            return mlcl("doctor", "--json", *options)
+
+    return call
 
 
-def until(condition, process):
-    end = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
-def states(answer):
+def found(answer):
     return {f["check"]: f["status"] for f in answer.json["findings"] if f["check"] != "disk"}
 
 
-def test_a_killed_run_is_found_and_closed(mlcl, lonely):
-    process = mlcl.start("run", mlcl.job, "train.epochs=100000")
-    until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")), process)
-    living = mlcl("doctor", "--fix", "--json")
-    assert set(states(living)) <= {"delivery"}, living.out
-    assert set(states(living).values()) <= {"NOTE"}
-    assert process.poll() is None
+def rest(home):
+    return [result for result in look(home.resolve()) if result.check not in ("disk", "ray-file")]
+
+
+def kill(process):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
-    found = mlcl("doctor", "--json")
-    assert (found.status, states(found)["killed"]) == (3, "FOUND"), found.err
-    mended = mlcl("doctor", "--fix", "--json")
-    assert states(mended)["killed"] == "MENDED", mended.out
-    assert set(states(mended).values()) == {"MENDED"}
-    assert states(mlcl("doctor", "--json")) == {}
+
+def test_a_killed_run_is_found_and_closed(mlcl, doctor):
+    process = mlcl.start("run", mlcl.job, "train.epochs=100000")
+    until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")))
+    living = doctor("--fix")
+    assert set(found(living)) <= {"delivery"}, living.out
+    assert set(found(living).values()) <= {"NOTE"}
+    assert process.poll() is None
+    kill(process)
+
+    assert "killed" in {result.check for result in rest(mlcl.home)}
+    mended = doctor("--fix")
+    assert found(mended)["killed"] == "MENDED", mended.out
+    assert set(found(mended).values()) == {"MENDED"}
+    assert rest(mlcl.home) == []
     (run,) = mlcl.runs()
     assert (run.info.status, run.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_is_mended_and_goes_on(mlcl, doctor):
+    space = mlcl.folder / "space.yaml"
+    space.write_text(yaml.safe_dump({"space": {"train.lr": {"log_float": [0.005, 0.05]}}}))
+    sweep = ("sweep", mlcl.job, space, "--trials", "3", "train.epochs=300")
+    process = mlcl.start(*sweep)
+    until(lambda: list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")))
+    kill(process)
+
+    assert {"killed", "leftovers"} <= {result.check for result in rest(mlcl.home)}
+    mended = doctor("--fix")
+    assert set(found(mended).values()) == {"MENDED"}, mended.out
+    assert {run.info.status for run in mlcl.runs()} == {"KILLED"}
+    assert set(statuses(rest(mlcl.home))) <= {"NOTE"}
+    after = mlcl(*sweep, "--json")
+    assert (after.status, after.json["state"]) == (0, "COMPLETE"), after.err
+    assert rest(mlcl.home) == []

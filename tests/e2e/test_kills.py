@@ -4,6 +4,7 @@ import pytest
 from e2e.kills import POINTS_OF_EACH, SEEDS, TARGETS, TRIALS, KilledSweep, moment
 from e2e.traces import differences, trace
 
+pytestmark = pytest.mark.timeout(900)
 POINTS = range(POINTS_OF_EACH * len(TARGETS))
 QUICK = {0, 5}
 """A worker's and a driver's: the others take minutes each."""
@@ -33,7 +34,6 @@ def test_the_unbroken_sweep_is_worth_comparing(unbroken):
     assert len(events) > 40
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "point", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in POINTS]
 )

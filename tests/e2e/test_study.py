@@ -18,6 +18,7 @@ from mlcl.service.study import open_study
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed"),
 ]
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "asha", "startup": 2}}

@@ -93,4 +93,3 @@ def test_with_several_goals_the_best_of_the_front(plan):
     trials = [trained(plan, n, 0.02 + n / 100, p[0], p) for n, p in enumerate(points)]
     found = [each.label for each in candidates(plan, trials)][1:]
     assert found == ["best found (trial 1)", "no. 2 found (trial 0)", "no. 3 found (trial 3)"]
-

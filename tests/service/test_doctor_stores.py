@@ -1,5 +1,6 @@
 """What the doctor finds in MLflow and Optuna."""
 
+import shutil
 import sqlite3
 
 import optuna
@@ -14,11 +15,22 @@ from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import log_folder
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """An empty store: to make its tables takes longer than a test."""
+    home = tmp_path_factory.mktemp("store")
+    Tracker(home)
+    return home / "mlflow.db"
+
+
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, store):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(store, home)
+    return home
 
 
 def deliver(home):
@@ -136,7 +148,6 @@ def test_a_killed_run_is_told_to_mlflow_in_one_go(home):
 
 @pytest.mark.parametrize("where", ["", "sqlite"])
 def test_what_a_study_was_not_told_it_is_told(home, where):
-    home.mkdir()
     url = f"sqlite:///{home}/studies.db" if where else ""
     sweep = Swept(home, url)
     sweep.trial(State.COMPLETE)
@@ -189,7 +200,6 @@ def test_a_study_that_is_gone_is_named(home):
 
 
 def test_a_study_elsewhere_is_looked_at_where_its_url_is_given(home):
-    home.mkdir()
     sweep = Swept(home, f"sqlite:///{home}/studies.db")
     sweep.trial(State.COMPLETE, told=False)
     assert statuses(look(home, "studies")) == ["NOTE"]
@@ -206,7 +216,6 @@ def test_a_living_sweeps_study_is_left_alone(home):
 
 
 def test_a_store_that_cannot_be_written_is_named(home):
-    home.mkdir()
     store = home / "mlflow.db"
     store.write_bytes(b"no database, but long enough to be looked at as one" * 10)
     (found,) = look(home, "store", fix=True)
@@ -215,7 +224,6 @@ def test_a_store_that_cannot_be_written_is_named(home):
 
 
 def test_a_busy_store_is_no_finding(home):
-    Tracker(home)
     connection = sqlite3.connect(home / "mlflow.db")
     connection.execute("BEGIN IMMEDIATE")
     assert look(home, "store") == []

@@ -85,8 +85,8 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     plan = world.plan(job, NARROW, trials=2, warm_start="before")
     report = world.run(plan)
     (generation,) = world.ledger.generations
-    assert generation.warm == ("before",)
-    assert {key.split("/")[0] for key in (*generation.kept, *generation.dropped)} == {"before"}
+    assert generation.warm == (before.id,)
+    assert {key.split("/")[0] for key in (*generation.kept, *generation.dropped)} == {before.id}
     kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
     assert {key.split("/")[1] for key in generation.kept} == {trial.key for trial in kept}
     assert len(world.study.trials) == len(kept) + 2
@@ -96,13 +96,13 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
 
 
 def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
-    world.run(world.plan(job, WIDE, trials=1, name="one"))
+    one = world.run(world.plan(job, WIDE, trials=1, name="one"))
     other = tiny_job(job.data.path, "train.seed=7")
-    world.run(world.plan(other, WIDE, trials=1, name="two"))
+    two = world.run(world.plan(other, WIDE, trials=1, name="two"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="one"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="two"))
     ledger = Ledger(RunFolders(world.home, "sweeps").named("three").path)
-    assert ledger.generations[-1].warm == ("one", "two")
+    assert ledger.generations[-1].warm == (one.id, two.id)
     assert sorted(ledger.generations[-1].kept.values()) == [0, 1, 2]
 
 

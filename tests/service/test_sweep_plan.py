@@ -11,7 +11,7 @@ from mlcl.service.sweep_plan import SweepPlan, check_plan
 
 def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):
     (tmp_path / "space.yaml").write_text(text)
-    settings = {"trials": 2, "seeds": 1, "baselines": []} | how
+    settings = {"name": "sweep", "trials": 2, "seeds": 1, "baselines": []} | how
     return SweepPlan(job, load_space(tmp_path / "space.yaml", job), text, **settings)
 
 
@@ -28,11 +28,6 @@ def test_a_choice_that_the_data_does_not_have(tiny, tmp_path):
     text = "space: {objective.heads.detail.labels: {choice: [detail, detial]}}"
     with pytest.raises(UserError, match="did you mean detail"):
         check_plan(plan_of(tmp_path, tiny_job(tiny), text), tmp_path)
-
-
-def test_several_workers_in_one_trial(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"train\.workers"):
-        check_plan(plan_of(tmp_path, tiny_job(tiny, "train.workers=2")), tmp_path)
 
 
 def test_a_baseline_on_other_data_or_targets(tiny, tmp_path):

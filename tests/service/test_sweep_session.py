@@ -94,6 +94,21 @@ def test_a_stop_is_gone_on_from_with_the_same_settings(world, job):
     assert world.everything()["study"] == whole.everything()["study"]
 
 
+def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
+    def insist(_job, epoch):
+        if len(trials(world)) == 2 and epoch == 3:
+            world.formula.before = lambda _job, _epoch: None
+            raise KeyboardInterrupt
+
+    world.formula.before = insist
+    plan = world.plan(job, PLAIN, trials=3)
+    assert world.run(plan).state is State.STOPPED
+    assert states(world) == [State.COMPLETE, State.STOPPED]
+    assert all(log["end"] is not None for log in world.everything()["logs"].values())
+    assert world.run(plan).state is State.COMPLETE
+    assert states(world) == [State.COMPLETE] * 3
+
+
 def test_the_name_is_one_sweeps(world, job, tmp_path):
     world.run(world.plan(job, SPACE))
     before = world.everything()
@@ -228,7 +243,7 @@ def test_an_exception_of_the_executor_ends_in_a_true_state(world, job, monkeypat
     told = world.everything()
     assert (told["ledger"]["state"], told["ledger"]["record"]) == ("FAILED", "FAILED")
     assert told["logs"]["SWEEP"]["end"] == ["FAILED", "RuntimeError: no cluster"]
-    assert told["logs"]["SWEEP.trial-0000"]["end"] == ["STOPPED", "the sweep ended before it"]
+    assert told["logs"]["SWEEP.trial-0000"]["end"] == ["STOPPED", ""]
     assert states(world) == [State.STOPPED]
 
 
@@ -237,7 +252,7 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
         task = desk.next()
         desk.begin(task.key)
         desk.begin(task.key)  # a second process
-        desk.died(task.key)
+        desk.died(task.key, "its process died again and again")
         desk.end(task.key, {})  # Tune says both
 
     monkeypatch.setattr("mlcl.service.sweep_session.run_work", deadly)
@@ -359,7 +374,11 @@ def test_free_keys_are_told_where_they_were_answered_and_nowhere_else(world, job
             assert not {"evaluation.knn.k", "evaluation.knn.lambda"} & params.keys()
         else:
             k = 3 if trial.metrics["val/accuracy"] > 0.5 else 1
-            chosen = {"evaluation.knn.k": k, "evaluation.knn.lambda": 0.5}
+            chosen = {
+                "evaluation.knn.k": k,
+                "evaluation.knn.lambda": 0.5,
+                "evaluation.knn.temperature": 1.0,
+            }
             assert trial.chosen == told.user_attrs["chosen"] == chosen
             assert isinstance(trial.chosen["evaluation.knn.k"], int)
             assert params["evaluation.knn.k"] == str(k)

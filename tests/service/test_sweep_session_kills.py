@@ -5,7 +5,8 @@ import random
 import pytest
 from builders import tiny_job
 from mlflow import MlflowClient
-from sweeps import World, differences
+from sweep_contents import differences
+from sweeps import World
 
 from mlcl.service.orphans import KILLED, close_orphans
 from mlcl.service.retell import close_killed_sweep, study_differences
@@ -91,6 +92,23 @@ def test_killed_again_and_again(make):
         assert kills < 100
     assert kills > 5
     assert differences(world.everything(), whole) == []
+
+
+def test_killed_with_two_trainings_at_once(make):
+    world, plan = make("unbroken")
+    world.execute(at_once=2)
+    for point in random.Random(2).sample(range(world.points(plan)), 10):
+        world, plan = make(f"killed-{point}")
+        world.execute(at_once=2)
+        assert world.killed(plan, point)
+        assert world.run(plan).state is State.COMPLETE
+        told = world.everything()
+        entries = told["ledger"]["entries"]
+        assert [entry["number"] for entry in entries.values()][:6] == list(range(6))
+        for key, entry in entries.items():
+            assert entry["state"] in ("COMPLETE", "PRUNED", "FAILED")
+            assert told["logs"][f"SWEEP.{key}"]["end"] == [entry["state"], entry["reason"]]
+        assert study_differences(world.study, world.ledger, world.ledger.generations[-1]) == []
 
 
 def test_a_killed_sweep_is_closed_by_any_command_and_goes_on_by_its_own(make, store):

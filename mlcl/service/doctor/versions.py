@@ -17,7 +17,7 @@ from mlcl.service.doctor.network import get_text, refused
 from mlcl.service.doctor.services import ray_place
 
 PACKAGE = "mlcl"
-RAY_SECONDS = 30.0
+RAY_SECONDS = 20.0
 """Seconds that a cluster may take to tell its version."""
 
 

@@ -1,0 +1,52 @@
+"""Starts the logs of a sweep's trainings, each nested where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcl.config import load_job
+from mlcl.service.ledger import Entry, Group
+from mlcl.service.retell import log_id
+from mlcl.service.single import start_log
+from mlcl.tracking import Provenance, RunLog
+from mlcl.training.material import Material
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Where a sweep's logs go: their home, their store, where they come from, who delivers them."""
+
+    sweep: str
+    home: Path
+    uri: str
+    material: Material
+    source: Provenance
+    deliver: Callable[[str], None]
+
+    def start(self, opened: Entry | Group, free: tuple[str, ...]) -> None:
+        """The log of a training, or of a confirmation that holds several, unless it has been started."""
+        id = log_id(self.sweep, opened.key)
+        if RunLog.find(self.home, id) is None:
+            group = opened.group if isinstance(opened, Entry) else None
+            start_log(
+                self.home,
+                self.uri,
+                load_job(opened.job),
+                self.material,
+                id=id,
+                name=opened.label,
+                owner=self.sweep,
+                source=self.source,
+                parent=self.sweep if group is None else log_id(self.sweep, group),
+                tags=_tags(opened),
+                free=free,
+            )
+        self.deliver(id)
+
+
+def _tags(opened: Entry | Group) -> dict[str, str]:
+    if isinstance(opened, Entry) and opened.number is not None:
+        return {"mlcl.kind": "trial", "mlcl.key": opened.key, "mlcl.trial": str(opened.number)}
+    return {"mlcl.kind": "confirmation", "mlcl.key": opened.key}

@@ -1,0 +1,104 @@
+"""A command that is killed before, in the middle of or after one of its durable writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from optuna.storages.journal import JournalFileBackend
+
+from mlcl.service import folders
+from mlcl.service.ledger import Ledger
+from mlcl.service.scores import Scores
+from mlcl.tracking import cursor, log
+from mlcl.tracking.files import replace_text
+from mlcl.tracking.lines import Appender
+
+CLIENT_WRITES = (
+    "create_experiment",
+    "create_run",
+    "log_batch",
+    "log_artifact",
+    "log_artifacts",
+    "log_text",
+    "update_run",
+    "set_terminated",
+    "create_registered_model",
+    "create_model_version",
+    "set_registered_model_alias",
+)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is written any more, whoever tries."""
+
+
+class Mortal:
+    """Counts the points of a command at which a kill can make a difference, and kills it at one of them.
+
+    Every durable write has a point before and one after it; an append also one in the middle of its line.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.at = 0, -1
+        self.dead = False
+
+    def point(self) -> None:
+        """One point."""
+        if self.dead or self.count == self.at:
+            self.dead = True
+            raise Killed
+        self.count += 1
+
+    def write(self, write: Callable, tear: Callable | None = None) -> Callable:
+        """The write with its points; `tear` does the first half of it."""
+
+        def wrapped(*args, **kwargs):
+            self.point()
+            if tear is not None:
+                if self.count == self.at:
+                    tear(*args, **kwargs)
+                self.point()
+            result = write(*args, **kwargs)
+            self.point()
+            return result
+
+        return wrapped
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Every durable write of the driver, its trainings and the delivery goes through here."""
+        patch.setattr(Ledger, "append", self.write(Ledger.append, _tear_ledger))
+        patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
+        patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
+        journal = JournalFileBackend
+        patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
+        for module in (folders, log, cursor):
+            patch.setattr(module, "replace_text", self.write(replace_text))
+        for name in CLIENT_WRITES:
+            patch.setattr(MlflowClient, name, self.write(getattr(MlflowClient, name)))
+
+
+def _tear_ledger(ledger: Ledger, event: str, **_: object) -> None:
+    ledger._cut_torn_line()
+    _begin(ledger.path, f'{{"event": "{event}", "at"')
+
+
+def _tear_log(appender: Appender, _entries: object, end: int) -> None:
+    os.ftruncate(appender._descriptor, end)
+    os.write(appender._descriptor, b'{"kind":"metrics","st')
+
+
+def _tear_scores(scores: Scores, _entry: object) -> None:
+    _begin(scores._path, '{"epoch": ')
+
+
+def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:
+    _begin(Path(backend._file_path), '{"op_code": 4, "work')
+
+
+def _begin(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)

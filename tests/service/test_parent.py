@@ -1,0 +1,62 @@
+"""The sweep's own run: what was asked, how the best grew, what came out."""
+
+import json
+
+import pytest
+from builders import tiny_job
+from sweeps import World
+
+from mlcl.tracking import State
+
+SPACE = (
+    "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {reduction_factor: 2, MODE}"
+)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+def log_of(world):
+    return world.everything()["logs"]["SWEEP"]
+
+
+@pytest.mark.parametrize(("mode", "better"), [("max", max), ("min", min)])
+def test_the_best_after_each_trial_that_ended(world, tiny, mode, better):
+    world.formula.fails = lambda _job, epoch: len(world.ledger.trials()) == 1 and epoch == 2
+    world.run(world.plan(tiny_job(tiny), SPACE.replace("MODE", f"mode: {mode}"), trials=7))
+    trials, points = world.ledger.trials(), log_of(world)["points"]
+    assert {trial.state for trial in trials} == {State.FAILED, State.COMPLETE, State.PRUNED}
+    best = None
+    for step, trial in enumerate(trials, start=1):
+        if trial.state is State.COMPLETE:
+            best = trial.score if best is None else better(best, trial.score)
+        assert points.get(f"sweep/best {step}") == best  # none before the first complete one
+
+
+def test_what_came_out(world, tiny):
+    report = world.run(world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=6))
+    log = log_of(world)
+    counts = {state: sum(trial.state is state for trial in report.trials) for state in State}
+    for state, count in counts.items():
+        assert log["tags"][f"mlcl.sweep.{state.lower()}"] == str(count)
+    assert log["points"]["score 6"] == report.best.score
+    assert log["points"]["val/accuracy 6"] == report.best.metrics["val/accuracy"]
+    assert log["tags"]["mlcl.best"] == report.best.label
+    assert log["params"] == {"sweep.score": "val/accuracy", "sweep.mode": "max"}
+    assert {"job.yaml", "space.yaml", "best_settings.json"} <= log["texts"].keys()
+    file = world.home / "logs" / report.id / "files" / log["texts"]["best_settings.json"]
+    assert json.loads(file.read_text()) == report.best.settings
+
+
+def test_a_later_command_goes_on_in_the_same_run_and_says_what_it_asks(world, tiny):
+    text = SPACE.replace("MODE", "mode: max")
+    world.run(world.plan(tiny_job(tiny), text, trials=3))
+    assert log_of(world)["tags"]["mlcl.sweep.trials"] == "3"
+    before = log_of(world)["points"]
+    world.run(world.plan(tiny_job(tiny), text, trials=5, seeds=1))
+    log = log_of(world)
+    assert (log["tags"]["mlcl.sweep.trials"], log["tags"]["mlcl.sweep.seeds"]) == ("5", "1")
+    assert before.items() <= log["points"].items()
+    assert log["end"] == ["COMPLETE", ""]

@@ -1,0 +1,139 @@
+"""What Tune asks of the desk. Tune itself runs in the end-to-end tests."""
+
+import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import RayActorError
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from mlcl.service.packing import Packing
+from mlcl.service.trial import TrialTask
+from mlcl.service.tuning import _Abort, _Closer, _Feed, _Guard, _resources, _Scheduler, run_work
+
+
+class Desk:
+    """Writes down what it is asked."""
+
+    def __init__(self, *tasks, early=False, over=False):
+        self.tasks, self.early, self.over, self.heard = list(tasks), early, over, []
+
+    def next(self):
+        return self.tasks.pop(0) if self.tasks else None
+
+    def begin(self, key):
+        self.heard.append(("begin", key))
+
+    def rung(self, key, epoch, score):
+        self.heard.append(("rung", key, epoch, score))
+        return self.early
+
+    def end(self, key, result):
+        self.heard.append(("end", key, result))
+
+    def died(self, key, reason):
+        self.heard.append(("died", key, reason))
+
+    def abort(self):
+        return self.over
+
+
+@pytest.fixture
+def task():
+    return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0)
+
+
+def trial(task, result=None):
+    return SimpleNamespace(config=task.config(), last_result=result)
+
+
+def test_trainings_are_handed_out_until_there_are_none(task):
+    feed = _Feed(Desk(task))
+    assert TrialTask.of(feed.suggest("a")) == task
+    assert feed.suggest("b") == Searcher.FINISHED
+
+
+@pytest.mark.parametrize(("early", "answer"), [(True, TrialScheduler.STOP), (False, TrialScheduler.CONTINUE)])
+def test_the_desk_says_who_stops_early(task, early, answer):
+    desk = Desk(early=early)
+    result = {"epoch": 2, "score": 0.5, "ended": ""}
+    assert _Scheduler(desk).on_trial_result(None, trial(task), result) == answer
+    assert desk.heard == [("rung", "t", 2, 0.5)]
+
+
+def test_the_last_report_is_no_rung(task):
+    desk = Desk(early=True)
+    last = {"epoch": 4, "ended": "COMPLETE"}
+    assert _Scheduler(desk).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE
+    assert desk.heard == []
+
+
+@pytest.mark.parametrize("last", [None, {"epoch": 1, "score": 0.5, "ended": ""}])
+def test_a_training_without_a_last_report_was_stopped(task, last):
+    desk = Desk()
+    _Closer(desk).on_trial_complete(trial=trial(task, last))
+    assert desk.heard == [("end", "t", {})]
+
+
+def test_begin_end_and_death_are_told(task):
+    desk, last = Desk(), {"ended": "FAILED", "reason": "why"}
+    closer = _Closer(desk)
+    closer.on_trial_start(1, [], trial=trial(task))
+    closer.on_trial_complete(1, [], trial=trial(task, last))
+    assert desk.heard == [("begin", "t"), ("end", "t", last)]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "its process died again and again (killed, or out of memory)"),
+        (RayActorError(), "its process died again and again (killed, or out of memory)"),
+        (
+            RuntimeError("another process is still training"),
+            "RuntimeError: another process is still training",
+        ),
+    ],
+)
+def test_a_training_that_was_given_up_says_why(task, error, reason):
+    desk = Desk()
+    given_up = SimpleNamespace(config=task.config(), get_error=lambda: error)
+    _Closer(desk).on_trial_error(1, [], trial=given_up)
+    assert desk.heard == [("died", "t", reason)]
+
+
+def test_the_desks_first_error_is_kept_and_ends_all(task):
+    class Broken(Desk):
+        def begin(self, key):
+            raise OSError("disk full")
+
+    desk = Broken(task)
+    guard = _Guard(desk, nullcontext)
+    guard.begin("t")
+    assert isinstance(guard.error, OSError)
+    assert guard.next() is None
+    assert guard.abort()
+    guard.end("t", {})
+    assert desk.heard == []
+
+
+def test_the_desk_ends_all_and_no_single_one(task):
+    assert _Abort(Desk(over=True)).stop_all()
+    assert not _Abort(Desk()).stop_all()
+    assert not _Abort(Desk(over=True))("t", {})
+
+
+@pytest.mark.parametrize("kind", [_Feed, _Scheduler, _Closer, _Abort])
+def test_snapshots_leave_the_desk_out(kind):
+    assert pickle.loads(pickle.dumps(kind(Desk()))).__dict__ == {}
+
+
+def test_what_a_training_takes():
+    assert _resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
+    assert _resources(Packing(1, 1, 0, 2))["cpu"] == 0
+
+
+def test_nothing_to_run_needs_no_ray(tmp_path, task):
+    run_work(Desk(task), folder=tmp_path, packing=Packing(1, 1, 0, 1), most=0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,135 @@
+"""What a sweep's ledger, study, logs and runs say, so that two sweeps can be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import optuna
+from mlflow import MlflowClient
+
+from mlcl.service.folders import RunFolder
+from mlcl.service.ledger import Ledger
+from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.log import LOG
+
+TIMES = ("began", "seen", "seconds", "cpu_seconds", "gpu_seconds")
+
+
+def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
+    """What all say about the sweep, but for times and ids that no two sweeps share."""
+    logs = {path.name: _logged(path) for path in sorted((home / "logs").iterdir())}
+    found = {"ledger": _told(folder), "study": _studied(study), "logs": logs}
+    if mlflow is not None:
+        found["mlflow"] = _stored(mlflow, folder.name)
+    text = json.dumps(found, default=str)
+    return json.loads(text.replace(folder.name, "SWEEP").replace(str(home), "HOME"))
+
+
+def _told(folder: Path) -> dict:
+    ledger = Ledger(folder)
+    timeless = dict.fromkeys(TIMES)
+    record = RunFolder(folder).record
+    assert record is not None
+    return {
+        "record": record.state,
+        "state": ledger.state,
+        "head": {key: value for key, value in ledger.head.items() if key != "at"},
+        "generations": [vars(generation) for generation in ledger.generations],
+        "entries": {key: vars(entry) | timeless for key, entry in ledger.entries.items()},
+        "groups": {key: [vars(group), ledger.group_states[key]] for key, group in ledger.groups.items()},
+        "order": ledger.order,
+        "registered": list(ledger.registered),
+    }
+
+
+def _studied(study: optuna.Study) -> list[dict]:
+    return [
+        {
+            "number": trial.number,
+            "state": trial.state.name,
+            "params": trial.params,
+            "values": trial.values,
+            "rungs": trial.intermediate_values,
+            "attrs": trial.user_attrs,
+        }
+        for trial in study.trials
+    ]
+
+
+def _stored(uri: str, owner: str) -> dict:
+    client = MlflowClient(uri)
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.`mlcl.owner` = '{owner}'")
+    names = {run.info.run_id: run.data.tags["mlcl.log"] for run in runs}
+    found: dict = {}
+    for run in runs:
+        id, tags = run.info.run_id, dict(run.data.tags)
+        for tag in ("mlflow.parentRunId", "mlcl.best_run_id"):
+            if tag in tags:
+                tags[tag] = names[tags[tag]]
+        points = [
+            (each.key, each.step, each.value)
+            for key in run.data.metrics
+            for each in client.get_metric_history(id, key)
+        ]
+        assert names[id] not in found, "a run is there twice"
+        found[names[id]] = {
+            "status": run.info.status,
+            "params": run.data.params,
+            "tags": {name: value for name, value in tags.items() if value},
+            "points": sorted(points),
+            "artifacts": sorted(_paths(client, id)),
+        }
+    return found
+
+
+def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[str]:
+    found = []
+    for each in client.list_artifacts(run_id, under):
+        found += _paths(client, run_id, each.path) if each.is_dir else [each.path]
+    return found
+
+
+def _logged(folder: Path) -> dict:
+    """What a log adds up to. Fails where a point is in it twice."""
+    found: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
+    for line, _ in read_lines(folder / LOG):
+        entry = decode(line)
+        match entry["kind"]:
+            case "start":
+                found["start"] = {key: entry[key] for key in ("experiment", "name", "owner", "parent")}
+                found["params"] |= entry["params"]
+                found["tags"] |= entry["tags"]
+                found["texts"] |= entry["texts"]
+            case "params":
+                found["params"] |= entry["values"]
+            case "tags":
+                found["tags"] |= entry["values"]
+                if "mlcl.best_run_id" in entry["values"]:
+                    found["tags"]["mlcl.best_run_id"] = "there"
+            case "metrics":
+                for name, value in entry["values"].items():
+                    point = f"{name} {entry['step']}"
+                    assert point not in found["points"], f"{folder.name} has {point} twice"
+                    found["points"][point] = value
+            case "text":
+                found["texts"][entry["name"]] = entry["file"]
+            case "artifact":
+                found["artifacts"] = sorted({*found["artifacts"], entry["path"]})
+            case "finish":
+                found["end"] = (entry["state"], entry["reason"])
+            case "reopen":
+                found["end"] = None
+    return found
+
+
+def differences(one: object, other: object, place: str = "") -> list[str]:
+    """Where two sweeps' `everything` differ, a line each."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted(one.keys() | other.keys())
+        return [line for key in keys for line in differences(one.get(key), other.get(key), f"{place}/{key}")]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [line for at, pair in pairs for line in differences(*pair, f"{place}/{at}")]
+    return [] if one == other else [f"{place}: {one} | {other}"]
