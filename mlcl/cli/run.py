@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,14 @@ from mlcl.cli.output import (
     say,
     undelivered_text,
 )
-from mlcl.config import dump_job, job_hash, load_job
+from mlcl.config import JobConfig, dump_job, job_hash, load_job
+
+if TYPE_CHECKING:
+    from mlcl.service.single import RunReport
+
+
+TOLD = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
+"""What the JSON document tells of a report, besides the job's hash and the way to the dashboard."""
 
 
 def run(
@@ -51,7 +58,6 @@ def run(
     from mlcl.cli.progress import RunProgress
     from mlcl.service.retell import close_killed_sweep
     from mlcl.service.single import run_job
-    from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
         report = run_job(
@@ -62,24 +68,20 @@ def run(
             announce=say,
             close_sweep=close_killed_sweep,
         )
+    _tell(report, checked, home, as_json=json)
+    raise typer.Exit(EXIT_OF[report.state])
+
+
+def _tell(report: RunReport, job: JobConfig, home: Path, *, as_json: bool) -> None:
+    """The result to standard output, what to do about it to standard error."""
+    from mlcl.tracking import dashboard, tracking_uri
+
     way = dashboard(tracking_uri(home))
-    if json:
-        print_json(
-            {
-                "id": report.id,
-                "state": report.state,
-                "resumed": report.resumed,
-                "reason": report.reason,
-                "folder": report.folder,
-                "mlflow_run_id": report.mlflow_run_id,
-                "undelivered": report.undelivered,
-                "job_hash": job_hash(checked),
-                "metrics": report.metrics,
-                "dashboard": way,
-            }
-        )
+    if as_json:
+        tree = {name: getattr(report, name) for name in TOLD}
+        print_json({**tree, "job_hash": job_hash(job), "dashboard": way})
     elif report.metrics:
-        results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
+        results.print(metrics_table(report.metrics, f"{job.experiment}  {report.id}"))
         typer.echo(f"MLflow run {report.mlflow_run_id or 'not delivered yet'}; dashboard: {way}")
     if report.undelivered:
         say(undelivered_text(report.undelivered, home))
@@ -87,4 +89,3 @@ def run(
         say(f"stopped; the same command goes on with {report.id}")
     elif report.state == "FAILED":
         errors.print(f"failed: {report.reason}", style="red", markup=False)
-    raise typer.Exit(EXIT_OF[report.state])

@@ -42,6 +42,9 @@ def make(tiny, tmp_path, monkeypatch):
 
 def unbroken(make, mlflow=None):
     world, plan = make("unbroken", mlflow)
+    if mlflow:  # the first in a store makes experiment and model for all
+        world.run(plan)
+        world, plan = make("unbroken-too", mlflow)
     points = world.points(plan)
     entries = world.ledger.entries.values()
     assert {entry.state for entry in entries} == {State.COMPLETE, State.PRUNED, State.FAILED}
@@ -66,7 +69,7 @@ def test_killed_at_some_points(make):
 def test_killed_at_some_points_with_mlflow(make, store):
     count, whole = unbroken(make, store)
     assert {run["status"] for run in whole["mlflow"].values()} == {"FINISHED", "KILLED", "FAILED"}
-    check(make, random.Random(1).sample(range(count), 8), whole, store)
+    check(make, random.Random(1).sample(range(count), 6), whole, store)
 
 
 @pytest.mark.slow
@@ -80,7 +83,7 @@ def test_killed_at_every_point(make):
 @pytest.mark.timeout(3600)
 def test_killed_at_many_points_with_mlflow(make, store):
     count, whole = unbroken(make, store)
-    check(make, range(0, count, 7), whole, store)
+    check(make, range(0, count, 23), whole, store)
 
 
 def test_killed_again_and_again(make):

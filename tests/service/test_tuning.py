@@ -11,7 +11,7 @@ from ray.tune.search import Searcher
 
 from mlcl.service.packing import Packing
 from mlcl.service.trial import TrialTask
-from mlcl.service.tuning import _Abort, _Closer, _Feed, _Guard, _resources, _Scheduler, run_work
+from mlcl.service.tuning import _Abort, _Closer, _Feed, _Guard, _resources, _Scheduler
 
 
 class Desk:
@@ -132,8 +132,3 @@ def test_snapshots_leave_the_desk_out(kind):
 def test_what_a_training_takes():
     assert _resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
     assert _resources(Packing(1, 1, 0, 2))["cpu"] == 0
-
-
-def test_nothing_to_run_needs_no_ray(tmp_path, task):
-    run_work(Desk(task), folder=tmp_path, packing=Packing(1, 1, 0, 1), most=0)
-    assert list(tmp_path.iterdir()) == []
