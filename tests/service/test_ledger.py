@@ -138,6 +138,26 @@ def test_a_killed_training_counts_up_to_the_last_that_was_heard_of_it(ledger, cl
     assert ledger.entries[key].resumable
 
 
+def test_closing_what_was_killed_does_not_count_the_time_until_then(ledger, clock, tmp_path):
+    generation(ledger)
+    key = opened(ledger, 0)
+    ledger.append("session")
+    ledger.append("begin", key=key, cpus=1, gpus=0)
+    clock[0] += 10
+    ledger.append("beat")
+    clock[0] += 36_000
+    ledger = Ledger(tmp_path)
+    ledger.append("killed")
+    closed(ledger, key, State.STOPPED, None)
+    ledger.append("end", state=State.STOPPED, reason="its process was killed")
+    clock[0] += 36_000
+    ledger.append("session")
+    clock[0] += 5
+    ledger.append("beat")
+    assert (ledger.spent("clock"), ledger.spent("cpu")) == (15, 10)
+    assert Ledger(tmp_path).spent("clock") == 15
+
+
 def test_a_second_process_of_a_training_is_no_second_time(ledger, clock):
     generation(ledger)
     key = opened(ledger, 0)

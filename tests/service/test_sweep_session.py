@@ -5,12 +5,13 @@ import math
 
 import pytest
 from builders import text_dataset, tiny_job
+from formula import in_process
 from optuna.trial import TrialState
 from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.budget import Account, parse_budget
-from mlcl.tracking import State
+from mlcl.tracking import RunLog, State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
 PLAIN = f"{SPACE}\nsearch: {{scheduler: none}}"
@@ -260,6 +261,70 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
     assert states(world) == [State.FAILED]
     assert "died again and again" in trials(world)[0].reason
     assert world.study.trials[0].state is TrialState.FAIL
+
+
+def test_a_training_that_never_began_is_handed_out_again(world, job, monkeypatch):
+    handed = []
+
+    def with_a_dead_process(desk, **how):
+        if not handed:
+            handed.append(desk.next().key)
+            desk.died(handed[0], "its process died")
+            return
+        in_process(desk, **how)
+
+    monkeypatch.setattr("mlcl.service.sweep_session.run_work", with_a_dead_process)
+    world.run(world.plan(job, PLAIN, trials=1))
+    assert states(world) == [State.COMPLETE]
+    assert handed == ["trial-0000"]
+
+
+def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
+    def twice(desk, **how):
+        in_process(desk, **how)
+        with pytest.raises(RuntimeError, match="trial 0 is COMPLETE"):
+            desk.begin("trial-0000")
+
+    monkeypatch.setattr("mlcl.service.sweep_session.run_work", twice)
+    world.run(world.plan(job, PLAIN, trials=1))
+    assert states(world) == [State.COMPLETE]
+
+
+def test_another_metric_to_prune_by_is_another_sweep(world, job):
+    world.run(world.plan(job, GOALS, trials=1))
+    other = GOALS.replace("scheduler: none,", "scheduler: none, prune_by: val/macro_f1,")
+    assert other != GOALS
+    with pytest.raises(UserError, match="has another metric to prune by"):
+        world.run(world.plan(job, other, trials=2))
+
+
+def test_a_study_that_is_away_at_the_end_leaves_nothing_running(world, job, monkeypatch):
+    def away(*_args, **_how):
+        raise ConnectionError("the database is away")
+
+    def then_away(desk, **how):
+        in_process(desk, **{**how, "most": 1})
+        desk.begin(desk.next().key)
+        monkeypatch.setattr("mlcl.service.retell.tell", away)
+        desk.rung("trial-0001", 1, 0.5)
+        raise ConnectionError("so Tune's loop ends")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlcl.service.sweep_session.run_work", then_away)
+        with pytest.raises(ConnectionError):
+            world.run(world.plan(job, PLAIN, trials=2))
+    assert states(world) == [State.COMPLETE, State.STOPPED]
+    sweep = world.ledger.head["id"]
+    told = [
+        RunLog.attach(world.home, id).state for id in (sweep, f"{sweep}.trial-0000", f"{sweep}.trial-0001")
+    ]
+    assert told == [State.FAILED, State.COMPLETE, State.STOPPED]
+
+
+def test_with_free_keys_the_direction_is_the_metrics_own(world, job):
+    space = FREE.replace("search: {", "search: {mode: min, ")
+    with pytest.raises(UserError, match="takes the other direction"):
+        world.run(world.plan(job, space))
 
 
 def test_several_goals_have_a_front(world, job):
