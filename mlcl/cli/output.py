@@ -19,7 +19,18 @@ from mlcl.errors import UserError
 
 PLAIN_WIDTH = 155
 """Columns of a table where the output is no terminal."""
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Progress(Console):
+    """Says nothing any more when nobody reads it, where rich would end the command and its training."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader is gone."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+errors = _Progress(stderr=True, highlight=False, soft_wrap=True)
 results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 

@@ -36,7 +36,7 @@ from mlcl.service.sweep_plan import SweepPlan, check_plan
 from mlcl.service.sweep_report import Reading
 from mlcl.service.sweep_session import SweepSession
 from mlcl.service.teller import Teller
-from mlcl.service.watch import SweepEvent, Watcher
+from mlcl.service.watch import SweepEvent, Watcher, steady
 from mlcl.tracking import RunLog, State, provenance, shown
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.files import locked
@@ -57,6 +57,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     material = check_plan(plan, home)
     tracker = Tracker(home)
+    watch = steady(watch)
 
     def announce(text: str) -> None:
         watch(SweepEvent("note", text))

@@ -63,3 +63,18 @@ class SweepEvent:
 
 Watcher = Callable[[SweepEvent], None]
 """Called in the command's thread: it must return at once."""
+
+
+def steady(watch: Watcher) -> Watcher:
+    """A watcher that falls silent when nobody reads it any more, where `watch` would end the sweep."""
+    gone = False
+
+    def tell(event: SweepEvent) -> None:
+        nonlocal gone
+        if not gone:
+            try:
+                watch(event)
+            except BrokenPipeError:
+                gone = True
+
+    return tell

@@ -5,6 +5,7 @@ import pytest
 from mlcl.service.budget import Account, parse_budget
 from mlcl.service.ledger import Entry, Ledger
 from mlcl.service.progress import Reporter
+from mlcl.service.watch import SweepEvent, steady
 from mlcl.tracking import State
 
 JOB = {"train": {"epochs": 4}}
@@ -72,3 +73,16 @@ def test_notes_and_the_end(reporter, told):
     assert (told[-1].kind, told[-1].text, told[-1].progress) == ("note", "so it is", None)
     reporter.end("over")
     assert (told[-1].kind, told[-1].text) == ("end", "over")
+
+
+def test_a_watcher_that_nobody_reads_any_more_ends_nothing():
+    heard = []
+
+    def watch(event):
+        heard.append(event.text)
+        raise BrokenPipeError
+
+    tell = steady(watch)
+    tell(SweepEvent("note", "one"))
+    tell(SweepEvent("note", "two"))
+    assert heard == ["one"]
