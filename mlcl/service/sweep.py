@@ -19,7 +19,7 @@ from mlcl.service.budget import Account
 from mlcl.service.confirm import Candidate
 from mlcl.service.folders import RunFolder, RunRecord
 from mlcl.service.generations import Generations, warm_sweep
-from mlcl.service.halt import Halt
+from mlcl.service.halt import STOP_FILE, Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.ledger import Entry, Ledger
 from mlcl.service.orphans import close_orphans
@@ -98,13 +98,21 @@ def _held(folder: RunFolder, name: str) -> Iterator[None]:
     with folder.owned(LOCK_PATIENCE) as mine:
         if not mine:
             raise UserError("another process holds this sweep", key="--name", found=name)
-        for scratch in folder.path.glob("ray-*"):
-            shutil.rmtree(scratch, ignore_errors=True)  # of a command that was killed
+        _tidy(folder.path)  # after a command that was killed
         try:
             yield
         finally:
+            _tidy(folder.path)
             if folder.record is None:
                 shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _tidy(folder: Path) -> None:
+    """Takes away what processes that were ended from outside could not: Ray's scratch, requests to stop."""
+    for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for request in folder.glob(f"trials/*/{STOP_FILE}"):
+        request.unlink(missing_ok=True)
 
 
 def _local_cpus(plan: SweepPlan) -> int:
