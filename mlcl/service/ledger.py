@@ -11,11 +11,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcl.errors import UserError
 from mlcl.tracking import State
 
 LEDGER = "ledger.jsonl"
@@ -94,7 +95,8 @@ class Generation:
 class Ledger:
     """The events of one sweep's folder, and what they add up to.
 
-    Only the process that holds the folder's lock appends; anybody may read.
+    Only the process that holds the folder's lock appends; anybody may read. Raises UserError where the file
+    is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -112,16 +114,24 @@ class Ledger:
         self.state = State.RUNNING
         self._session: tuple[float, float] | None = None
         self._lines = 0
-        for event in self._read():
-            self._apply(event)
+        for number, line in enumerate(self._lines_on_disk(), start=1):
+            try:
+                self._apply(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise UserError(
+                    "the ledger of a sweep is damaged",
+                    file=self.path,
+                    key=f"line {number}",
+                    found=f"{type(error).__name__}: {error}",
+                    allowed="a copy of the file, or the sweep anew with --fresh",
+                ) from None
 
-    def _read(self) -> Iterator[dict[str, Any]]:
+    def _lines_on_disk(self) -> list[bytes]:
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
-            return
-        for line in raw[: raw.rfind(b"\n") + 1].splitlines():
-            yield json.loads(line)
+            return []
+        return raw[: raw.rfind(b"\n") + 1].splitlines()
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event down for good, then counts it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from mlcl.errors import UserError
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.left import owned_by
@@ -30,7 +31,10 @@ def close_orphans(home: Path, close_sweep: CloseSweep | None = None) -> None:
                 present = folder.record
                 if free and present is not None and present.state is State.RUNNING:
                     if kind == "sweeps" and close_sweep is not None:
-                        close_sweep(folder, present)
+                        try:
+                            close_sweep(folder, present)
+                        except UserError:
+                            continue  # a damaged one keeps nobody else from working: the doctor names it
                     folder.set_state(_close_logs(home, present))
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from mlcl.errors import UserError
 from mlcl.service.ledger import LEDGER, Ledger
 from mlcl.tracking import State
 
@@ -89,6 +90,17 @@ def test_a_torn_line_never_happened_and_is_no_part_of_the_next(ledger, tmp_path,
     again.append("end", state=State.STOPPED, reason="")
     assert Ledger(tmp_path).state is State.STOPPED
     assert (tmp_path / LEDGER).read_bytes().count(b"\n") == 3
+
+
+DAMAGED = ('{"event": "rung"', '{"event": "rung", "at": 1, "key": "nobody"}', "[1]")
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_is_named(ledger, tmp_path, line):
+    with (tmp_path / LEDGER).open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(UserError, match=r"ledger.jsonl.*line \d+.*damaged"):
+        Ledger(tmp_path)
 
 
 def test_a_full_disk_is_an_error_and_leaves_whole_lines(ledger, tmp_path, monkeypatch):

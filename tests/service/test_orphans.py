@@ -2,6 +2,7 @@
 
 import pytest
 
+from mlcl.errors import UserError
 from mlcl.service.folders import RunFolders, RunRecord
 from mlcl.service.orphans import KILLED, close_orphans
 from mlcl.tracking import RunLog, State
@@ -73,3 +74,16 @@ def test_a_killed_sweep_is_closed_by_who_knows_its_trials(tmp_path):
     assert [log.state for log in (sweep, told, silent, other)] == [
         State.STOPPED, State.PRUNED, State.STOPPED, State.RUNNING
     ]  # fmt: skip
+
+
+def test_a_damaged_sweep_keeps_nobody_else_from_being_closed(tmp_path):
+    damaged, _ = left(tmp_path, kind="sweeps")
+    other, _ = left(tmp_path, kind="sweeps")
+
+    def close(folder, _record):
+        if folder.path == damaged.path:
+            raise UserError("the ledger of a sweep is damaged")
+
+    close_orphans(tmp_path, close)
+    assert damaged.record.state is State.RUNNING
+    assert other.record.state is State.STOPPED

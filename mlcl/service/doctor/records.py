@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders
 from mlcl.service.folders import RECORD
@@ -22,9 +23,9 @@ def find_unreadable(scope: Scope) -> Iterator[Finding]:
         if (folder.path / LEDGER).exists():
             try:
                 Ledger(folder.path)
-            except (ValueError, KeyError, TypeError) as error:
+            except UserError as error:
                 yield Finding(
                     str(folder.path / LEDGER),
-                    f"the ledger cannot be read ({type(error).__name__}: {error})",
+                    f"{error.key} of the ledger cannot be read ({error.found})",
                     "restore it, or give the sweep's command --fresh",
                 )

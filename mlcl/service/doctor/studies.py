@@ -13,6 +13,7 @@ import optuna
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial
 
+from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, holding
 from mlcl.service.doctor.network import sqlite_file
@@ -50,7 +51,7 @@ def _readable(folder: Path) -> Ledger | None:
     """The ledger of a sweep; None where there is none, or it is damaged, which another check says."""
     try:
         ledger = Ledger(folder)
-    except (ValueError, KeyError, TypeError):
+    except UserError:
         return None
     return ledger if ledger.head else None
 
