@@ -1,15 +1,8 @@
-import os
 from pathlib import Path
 
 import pytest
+import surroundings  # noqa: F401 (first: it sets what libraries read when they are imported)
 from builders import text_dataset
-
-# Before any library reads them: no telemetry, no hub, no stray configuration of the person who tests.
-for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RAY_ADDRESS", "MLCL_HOME"):
-    os.environ.pop(name, None)
-os.environ["HF_HUB_OFFLINE"] = "1"
-# The suite shares the machine with itself: Ray must not kill trials because other tests use memory.
-os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (Ray's own spelling)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from builders import tiny_job
+from patience import PATIENCE
 from ranks import finish
 
 from mlcl.config import job_hash
@@ -25,7 +26,7 @@ def start(rank, world, folder, name):
         init_method=f"file://{folder}/{name}",
         rank=rank,
         world_size=world,
-        timeout=timedelta(seconds=120),
+        timeout=timedelta(seconds=PATIENCE),
     )
 
 

@@ -7,6 +7,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+from patience import PATIENCE
 from ranks import finish
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -58,7 +59,7 @@ def work(rank, world, folder, jobs):
         init_method=f"file://{folder}/rendezvous",
         rank=rank,
         world_size=world,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=PATIENCE),
     )
     answers = [_answer(rank, job) for job in jobs]
     torch.save(

@@ -2,9 +2,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from patience import until
 
 from mlcl.data import Dataset
 from mlcl.errors import UserError
@@ -82,11 +82,8 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     try:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".digits-*.partial-*")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: list(tmp_path.glob(".digits-*.partial-*")) or process.poll() is not None)
+        assert process.poll() is None
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

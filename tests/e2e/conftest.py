@@ -11,6 +11,7 @@ import pytest
 import yaml
 from builders import job_tree
 from mlflow import MlflowClient
+from patience import PATIENCE
 
 
 @dataclass
@@ -49,9 +50,9 @@ class Cli:
             **how,
         )
 
-    def __call__(self, *arguments, timeout=240):
+    def __call__(self, *arguments):
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(timeout=PATIENCE)
         return Answer(process.returncode, out, err)
 
     @property

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,11 @@ from typing import Any, Literal, Self
 import psutil
 import yaml
 from builders import job_tree
+from patience import until
 
 Target = Literal["worker", "driver", "ray", "mlflow"]
 TARGETS: tuple[Target, ...] = ("worker", "driver", "ray", "mlflow")
 POINTS_OF_EACH = 5
-PATIENCE = 240.0
-"""Seconds that anything may take on a machine that is busy with other things."""
 SPACE = {
     "space": {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
@@ -37,15 +36,6 @@ SPACE = {
     "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 3},
 }
 TRIALS, SEEDS = 6, 1
-
-
-def until(condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.05) -> Any:
-    """What the condition says once that is true; fails after `seconds`."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(every)
-    return found
 
 
 @dataclass(frozen=True)

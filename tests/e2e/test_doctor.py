@@ -6,7 +6,7 @@ import signal
 import pytest
 import yaml
 from doctored import look, statuses
-from e2e.kills import until
+from patience import until
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import pytest
 from e2e.kills import POINTS_OF_EACH, SEEDS, TARGETS, TRIALS, KilledSweep, moment
 from e2e.traces import differences, trace
 
-pytestmark = pytest.mark.timeout(900)
 POINTS = range(POINTS_OF_EACH * len(TARGETS))
 QUICK = {0, 5}
 """A worker's and a driver's: the others take minutes each."""

@@ -6,14 +6,7 @@ import time
 
 import pytest
 import yaml
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return found
+from patience import PATIENCE, until
 
 
 def checkpoint(mlcl):
@@ -53,9 +46,9 @@ def test_the_printed_table_and_the_way_to_the_dashboard(mlcl):
 def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
     settings = ("train.epochs=60", "train.seed=5", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
-    wait_for(lambda: checkpoint(mlcl))
+    until(lambda: checkpoint(mlcl))
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert '"state": "STOPPED"' in out
     (run,) = mlcl.runs()
@@ -73,7 +66,7 @@ def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
 def test_killed_and_gone_on_with_without_a_doubled_metric(mlcl):
     settings = ("train.epochs=60", "train.checkpoint_every=7", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
-    wait_for(lambda: checkpoint(mlcl))
+    until(lambda: checkpoint(mlcl))
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -90,11 +83,11 @@ def test_killed_and_gone_on_with_without_a_doubled_metric(mlcl):
 
 def test_ctrl_c_while_the_results_are_written_down_leaves_one_state(mlcl):
     process = mlcl.start("run", mlcl.job, "--json", "train.epochs=2")
-    wait_for(lambda: next(iter(mlcl.home.glob("runs/*/result.json")), None))
+    until(lambda: next(iter(mlcl.home.glob("runs/*/result.json")), None))
     for _ in range(3):
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.05)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     (run,) = mlcl.runs()
     states = {("FINISHED", "COMPLETE"): 0, ("KILLED", "STOPPED"): 130}
     assert states[run.info.status, run.data.tags["mlcl.state"]] == process.returncode
@@ -128,14 +121,14 @@ def test_two_workers_are_one_run(mlcl):
 
 
 def test_two_workers_stop_together_and_go_on(mlcl):
-    settings = ("train.epochs=150", "train.workers=2", "--json")
+    settings = ("train.epochs=40", "train.workers=2", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
-    wait_for(lambda: checkpoint(mlcl))
+    until(lambda: checkpoint(mlcl))
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert '"state": "STOPPED"' in out
-    again = mlcl("run", mlcl.job, "train.epochs=150", "train.workers=2", "--json", timeout=280)
+    again = mlcl("run", mlcl.job, "train.epochs=40", "train.workers=2", "--json")
     assert again.status == 0, again.err
     assert again.json["resumed"]
     (run,) = mlcl.runs()

@@ -5,19 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import contextmanager
 
 from mlflow import MlflowClient
-
-
-def until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return found
+from patience import PATIENCE, until
 
 
 def free_port():
@@ -67,7 +59,7 @@ def test_a_server_that_dies_and_comes_back_has_every_point_once(mlcl, tmp_path, 
         process = mlcl.start("run", mlcl.job, "train.epochs=200")
         until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")))
         kill()
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert "1 log is kept in" in err
     assert "dashboard: open http" in out

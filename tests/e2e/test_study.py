@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from databases import PASSWORD, postgres, postgres_folder
-from e2e.kills import until
+from patience import PATIENCE, until
 
 from mlcl.config import load_job, load_space
 from mlcl.service.ledger import Ledger
@@ -18,7 +18,6 @@ from mlcl.service.study import open_study
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed"),
 ]
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "asha", "startup": 2}}
@@ -37,7 +36,7 @@ def test_a_killed_sweep_goes_on_from_postgresql(mlcl, monkeypatch):
         process = mlcl.start(*command)
         until(lambda: list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")))
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         again = mlcl(*command)
         assert again.status == 0, again.err
         report = again.json

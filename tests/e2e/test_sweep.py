@@ -7,11 +7,10 @@ import signal
 import optuna
 import pytest
 import yaml
-from e2e.kills import until
+from patience import PATIENCE, until
 
 from mlcl.service.storage import open_storage
 
-pytestmark = pytest.mark.timeout(900)
 SPACE = {
     "space": {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
@@ -119,7 +118,7 @@ def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
     process = mlcl.start(*command)
     until(lambda: checkpoints(mlcl))
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     stopped = json.loads(out)
     assert stopped["state"] == "STOPPED"
@@ -146,7 +145,7 @@ def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
     process = mlcl.start("sweep", mlcl.job, space, "--trials", 2, "train.epochs=2000")
     until(lambda: checkpoints(mlcl) and len(mlcl.runs()) > 1)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
     assert zombies
     assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
@@ -192,7 +191,7 @@ def test_failing_trials_are_failed_with_their_reason_and_too_many_end_the_sweep(
 @pytest.mark.slow
 def test_trials_of_two_workers_each(mlcl):
     space = write_space(mlcl, ONE_KEY)
-    answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "--json", "train.workers=2", timeout=280)
+    answer = mlcl("sweep", mlcl.job, space, "--trials", 2, "--json", "train.workers=2")
     assert answer.status == 0, answer.err
     report = answer.json
     assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
@@ -215,7 +214,7 @@ def test_a_used_up_budget_ends_a_sweep_and_a_larger_one_goes_on(mlcl):
     assert "RUNNING" not in statuses(mlcl)
     assert {run.data.tags["mlcl.state"] for run in mlcl.runs()} == {"BUDGET"}
     assert mlcl(*command, "--trials", 2, "--budget", "10s").json["state"] == "BUDGET"
-    again = mlcl(*command, "--trials", 2, "--budget", "1h", timeout=280)
+    again = mlcl(*command, "--trials", 2, "--budget", "1h")
     assert again.status == 0, again.err
     assert {trial["state"] for trial in again.json["trials"]} == {"COMPLETE"}
     assert statuses(mlcl) == {"FINISHED"}

@@ -1,9 +1,8 @@
 """The delivering thread: order, outages, refusals, two commands at once, what is left."""
 
-import time
-
 import pytest
 from mlflow.exceptions import MlflowException
+from patience import until
 
 from mlcl.errors import UserError
 from mlcl.tracking import Delivery, Left, RunLog, State, Tracker, deliver_left, undelivered
@@ -28,13 +27,6 @@ class Switch:
             return method(*args, **how)
 
         return request
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def tracker(logs, on=True):

@@ -1,0 +1,15 @@
+"""How long a test waits: a hang ends it, a slow or busy machine does not."""
+
+import time
+
+PATIENCE = 1200.0
+"""Seconds after which something counts as hung."""
+
+
+def until(condition, seconds=PATIENCE, every=0.05):
+    """What the condition says once that is true; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(every)
+    return found
