@@ -6,9 +6,9 @@ PATIENCE = 1200.0
 """Seconds after which something counts as hung."""
 
 
-def until(condition, seconds=PATIENCE, every=0.05):
-    """What the condition says once that is true; fails after `seconds`."""
-    end = time.monotonic() + seconds
+def until(condition, every=0.05):
+    """What the condition says once that is true; fails after PATIENCE."""
+    end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(every)
