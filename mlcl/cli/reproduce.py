@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -25,7 +26,7 @@ from mlcl.cli.output import (
 )
 from mlcl.cli.watching import watching
 from mlcl.config import parse_override
-from mlcl.config.table import find_table, load_table, table_files
+from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,8 +48,11 @@ def reproduce(
         list[str] | None,
         typer.Option(help="SOURCE=PLACE: where a source's files are, or a prepared folder."),
     ] = None,
-    cpus: Annotated[float, typer.Option(help="CPUs of a training's process.")] = 1,
-    gpus: Annotated[float | None, typer.Option(help="GPUs of a training's process.")] = None,
+    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs of a training's process.")] = 1,
+    gpus: Annotated[
+        float | None,
+        typer.Option(min=0, help="GPU share of a training's process; default: one where there are any."),
+    ] = None,
     dry_run: DryRun = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -66,7 +70,7 @@ def reproduce(
         scale=scale,
         seeds=seeds,
         only=only or (),
-        data=dict(_place(text) for text in data or ()),
+        data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
         cpus=cpus,
         gpus=gpus,
@@ -81,39 +85,46 @@ def reproduce(
     raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
 
 
-def _place(text: str) -> tuple[str, str]:
-    source, equals, place = text.partition("=")
-    if not equals or not source or not place:
-        raise UserError("not a place of data", key="--data", found=text, allowed="SOURCE=PLACE")
-    return source, place
+def _places(texts: Sequence[str]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    for text in texts:
+        source, equals, place = text.partition("=")
+        if not equals or not source or not place:
+            raise UserError("not a place of data", key="--data", found=text, allowed="SOURCE=PLACE")
+        if source in places:
+            raise UserError("a source has one place", key="--data", found=source)
+        places[source] = place
+    return places
 
 
 def _list(*, as_json: bool) -> None:
     """All tables with their cells, data and presets."""
-    found = {file.stem: load_table(file) for file in table_files()}
-    if as_json:
-        print_json(
-            {
-                name: {
-                    "title": table.title,
-                    "source": table.source,
-                    "cells": len(table.rows) * len(table.columns),
-                    "seeds": table.seeds,
-                    "scales": {scale: its.about for scale, its in table.scales.items()},
-                }
-                for name, table in found.items()
-            }
-        )
-        return
-    if not found:
+    files = table_files()
+    if not files:
         raise UserError("no tables here", key="TABLE", found=Path.cwd() / "tables", allowed="tables/*.yaml")
-    grid = Grid("table", "of", "what", "cells", "seeds", "scales")
+    found = {file.stem: _about(load_table(file), file) for file in files}
+    if as_json:
+        print_json(found)
+        return
+    grid = Grid("table", "of", "what", "cells", "seeds", "data", "scales")
     for name, table in found.items():
-        cells = str(len(table.rows) * len(table.columns))
-        grid.add_row(
-            name, escape(table.source), escape(table.title), cells, str(table.seeds), ", ".join(table.scales)
-        )
+        texts = (table["source"], table["title"], str(table["cells"]), str(table["seeds"]))
+        grid.add_row(name, *map(escape, texts), ", ".join(table["data"]), ", ".join(table["scales"]))
     results.print(grid)
+
+
+def _about(table: Table, file: Path) -> dict[str, Any]:
+    """What a table is and needs."""
+    jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
+    places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
+    return {
+        "title": table.title,
+        "source": table.source,
+        "cells": len(jobs),
+        "seeds": table.seeds,
+        "data": sorted({place.source or str(place.path) for place in places}),
+        "scales": {scale: its.about for scale, its in table.scales.items()},
+    }
 
 
 def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
@@ -123,7 +134,7 @@ def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
 
     way = dashboard(tracking_uri(home))
     if as_json:
-        print_json({**as_dict(report), "outside": report.outside, "dashboard": way})
+        print_json({**as_dict(report), "dashboard": way})
     else:
         typer.echo(markdown(report))
         typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")

@@ -145,7 +145,7 @@ class LoraConfig(Section):
 class _Pretrained(Section):
     """What every encoder on a Hugging Face model takes."""
 
-    model: str = Field(description="folder or hub name")
+    model: str = Field(description="folder, package:NAME or hub name")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="of hidden states and attention; default: the model's own"
     )
@@ -154,6 +154,12 @@ class _Pretrained(Section):
         "float32", description="of the frozen weights beside lora; trained ones are float32"
     )
     gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
+
+    @model_validator(mode="after")
+    def _frozen_weights(self) -> Self:
+        if self.weights != "float32" and self.lora is None:
+            raise ValueError("weights other than float32 go with lora: trained weights are float32")
+        return self
 
 
 class TransformerConfig(_Pretrained):
@@ -164,12 +170,6 @@ class TransformerConfig(_Pretrained):
         "cls", description="which token states become the embedding; last is for decoders"
     )
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
-
-    @model_validator(mode="after")
-    def _frozen_weights(self) -> Self:
-        if self.weights != "float32" and self.lora is None:
-            raise ValueError("weights other than float32 go with lora: trained weights are float32")
-        return self
 
 
 class PlmIcdConfig(_Pretrained):

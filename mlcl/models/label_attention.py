@@ -28,7 +28,7 @@ class LabelAttention(nn.Module):
     `label_logits` is L, `dim` is D.
     Source: Huang et al. 2022, PLM-ICD, label-aware attention, which is that of Vu et al. 2020, A Label
     Attention Model for ICD Coding from Clinical Text; the start is that of PLM-ICD's code. The maximum over
-    labels as an embedding: kNN-MLTC, appendix A.
+    labels as an embedding: kNN-MLTC, appendix A, which takes it of LDGN.
     """
 
     def __init__(self, dim: int, labels: int, pooling: Literal["max", "mean"] = "max") -> None:

@@ -39,7 +39,7 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
-from mlcl.models import label_graph, tree_distances
+from mlcl.models import label_graph, model_folder, tree_distances
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.hierarchy import parents
@@ -165,7 +165,7 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
         return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
     if isinstance(encoder, TransformerConfig | PlmIcdConfig):
-        return hugging_face_tokenizer(encoder.model)
+        return hugging_face_tokenizer(str(model_folder(encoder.model)))
     return None
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.job import JobConfig, KnnConfig
-from mlcl.config.load import apply_overrides, read_yaml, validate
-from mlcl.config.space.keys import POSTHOC
-from mlcl.config.table.schema import Change, Line, Scale, Table
+from mlcl.config.job import JobConfig, dump_job, job_hash
+from mlcl.config.load import apply_overrides, validate
+from mlcl.config.space.condition import covers
+from mlcl.config.table.schema import Line, Scale, Table, slug
+from mlcl.config.table.tree import PAPER, cell_tree, placed, source_of
 from mlcl.errors import UserError
+
+PLACES = ("data", "evaluation.transfer_to")
+"""The sections of a job that name a data set."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,10 @@ class Cell:
         """`row/column`, in lower case and without blanks, for the command line."""
         return f"{slug(self.row)}/{slug(self.column)}"
 
-
-def slug(text: str) -> str:
-    """A name for the command line and for metrics: lower case, other signs as one hyphen."""
-    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
+    def asked(self, seed: int) -> JobConfig:
+        """A seed's job with the cell's own neighbours: its figures are what a run of this would have."""
+        settings = {f"evaluation.knn.{name}": value for name, value in self.neighbours.items()}
+        return validate(JobConfig, apply_overrides(dump_job(self.jobs[seed]), settings), None)
 
 
 def cells_of(
@@ -67,29 +70,35 @@ def cells_of(
     folder; `overrides` change every job. Raises UserError for whatever is unknown, and for a job that
     is wrong, naming the cell.
     """
+    data, overrides = data or {}, overrides or {}
+    _check_overrides(table, overrides)
     preset = _scale(table, file, scale)
     rows = preset.rows or tuple(table.rows)
     columns = preset.columns or tuple(table.columns)
-    pairs = [(row, column) for row in rows for column in columns]
-    wanted = _only(pairs, only, file)
+    wanted = _only([(row, column) for row in rows for column in columns], only, file)
+    trees = {
+        (row, column): cell_tree(table, file, table.rows[row], table.columns[column], preset)
+        for row, column in wanted
+    }
+    if data:
+        # A source of another scale's cells, or of those that `only` leaves out, is no mistake.
+        known = [*trees.values(), *_whole(table, file)]
+        _check_places(data, [apply_overrides(tree, overrides) for tree, _ in known])
     number = seeds or preset.seeds or table.seeds
     cells = []
-    for row, column in wanted:
-        lines = (table.rows[row], table.columns[column])
-        tree, neighbours = _job_tree(table, file, lines, preset)
-        jobs = tuple(
-            _job(tree, table, seed, data or {}, overrides or {}, file, f"{row}, {column}")
-            for seed in range(number)
-        )
-        figures = _figures(table, row, column, lines, file)
-        _check_neighbours(jobs[0], neighbours, file, f"{row}, {column}")
-        cells.append(Cell(row, column, jobs, figures, neighbours))
+    for (row, column), (tree, neighbours) in trees.items():
+        name = f"{slug(row)}/{slug(column)}"
+        jobs = tuple(_job(tree, table, seed, data, overrides, file, name) for seed in range(number))
+        free = _free(neighbours, overrides)
+        cell = Cell(row, column, jobs, _figures(table, row, column, file), free)
+        _check(cell, file)
+        cells.append(cell)
     return cells
 
 
 def _scale(table: Table, file: Path, name: str | None) -> Scale:
     if name is None:
-        return Scale(about="the paper's setting")
+        return PAPER
     if name not in table.scales:
         raise UserError(
             "no such scale", file=file, key="--scale", found=name, allowed=list(table.scales) or "none"
@@ -113,59 +122,38 @@ def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
     row, column = (slug(part) for part in pair)
     names = (f"{row}/{column}", row, column)
-    return any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
+    return pattern in pair or any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
 
 
-def _job_tree(
-    table: Table, file: Path, lines: tuple[Line, Line], scale: Scale
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """The job of a cell before its seed, and its settings of the neighbours.
-
-    Row, column, scale: the later one has the last word.
-    """
-    name = lines[1].job or lines[0].job or table.job
-    if name is None:
-        raise UserError("neither the table nor its rows or columns name a job", file=file, key="job")
-    changes: tuple[Change, ...] = (*lines, scale)
-    names = {key: value for change in changes for key, value in change.vars.items()}
-    try:
-        path = (file.parent / name.format_map(names)).resolve()
-    except (KeyError, ValueError, IndexError) as error:
-        raise UserError("a name in braces is in no vars", file=file, key="job", found=error) from None
-    tree = apply_overrides(read_yaml(path), table.set)
-    neighbours: dict[str, float] = {}
-    for change in changes:
-        for key in change.drop:
-            _drop(tree, key, file)
-        free = {key: value for key, value in change.set.items() if key in POSTHOC}
-        neighbours |= {key.rpartition(".")[2]: value for key, value in free.items()}
-        tree = apply_overrides(tree, {key: v for key, v in change.set.items() if key not in free})
-    return tree, neighbours
+def _whole(table: Table, file: Path) -> list[tuple[dict[str, Any], dict[str, float]]]:
+    lines = [(row, column) for row in table.rows.values() for column in table.columns.values()]
+    return [cell_tree(table, file, row, column) for row, column in lines]
 
 
-def _check_neighbours(job: JobConfig, neighbours: Mapping[str, float], file: Path, cell: str) -> None:
-    if not neighbours:
-        return
-    if job.evaluation.knn is None:
-        raise UserError(
-            f"the job has no neighbours to set (cell {cell})", file=file, key="evaluation.knn", found=None
-        )
-    given = job.evaluation.knn.model_dump(by_alias=True) | dict(neighbours)
-    validate(KnnConfig, given, file)
+def _free(neighbours: Mapping[str, float], overrides: Mapping[str, Any]) -> dict[str, float]:
+    """Those of a cell's own neighbours over which the command line has not the last word."""
+    given = {name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")}
+    return {name: value for name, value in neighbours.items() if name not in given}
 
 
-def _drop(tree: dict[str, Any], dotted: str, file: Path) -> None:
-    *parents, last = dotted.split(".")
-    node: Any = tree
-    for part in parents:
-        node = node.get(part) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or last not in node:
-        raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
-    del node[last]
+def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
+    """Seeds that were all the same would be one run that counts as many."""
+    for own in ("experiment", *table.seed_keys):
+        for key in overrides:
+            if covers(key, own) or covers(own, key):
+                raise UserError(f"the table itself sets {own}", key=key, allowed="any other key, and --seeds")
+
+
+def _check_places(data: Mapping[str, str], trees: Sequence[dict[str, Any]]) -> None:
+    used = {source_of(tree, section) for tree in trees for section in PLACES}
+    known = sorted(source for source in used if source is not None)
+    for source in data:
+        if source not in known:
+            raise UserError("no cell takes this source", key="--data", found=source, allowed=known or "none")
 
 
 def _job(
-    tree: Mapping[str, Any],
+    tree: dict[str, Any],
     table: Table,
     seed: int,
     data: Mapping[str, str],
@@ -174,39 +162,47 @@ def _job(
     cell: str,
 ) -> JobConfig:
     fixed = {"experiment": table.experiment, **dict.fromkeys(table.seed_keys, seed)}
-    seeded = apply_overrides(tree, {**fixed, **overrides})
-    for section in ("data", "evaluation.transfer_to"):
-        seeded = _placed(seeded, section, data)
     try:
+        seeded = apply_overrides(tree, {**fixed, **overrides})
+        for section in PLACES:
+            seeded = placed(seeded, section, data)
         return validate(JobConfig, seeded, None)
     except UserError as error:
+        # The file has no part in what an override got wrong.
+        raise _of_cell(error, cell, None if error.key in overrides else file) from None
+
+
+def _check(cell: Cell, file: Path) -> None:
+    """Seeds that differ, and neighbours that can be asked for without a training of their own."""
+    job = cell.jobs[0]
+    if len({job_hash(job) for job in cell.jobs}) < len(cell.jobs):
+        raise UserError(f"the seeds of cell {cell.id} are one and the same job", file=file, key="seed_keys")
+    if not cell.neighbours:
+        return
+    knn, train = job.evaluation.knn, job.train
+    if knn is None:
+        raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")
+    alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
+    if train.patience is not None and alone:
         raise UserError(
-            f"{error.problem} (cell {cell})",
-            file=file,
-            key=error.key,
-            found=error.found,
-            allowed=error.allowed,
-        ) from None
+            f"the neighbours decide when this training ends (cell {cell.id})", file=file,
+            key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole",
+        )  # fmt: skip
+    try:
+        cell.asked(0)
+    except UserError as error:
+        raise _of_cell(error, cell.id, file) from None
 
 
-def _placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[str, Any]:
-    """The tree with a source's files, or the prepared folder in its place, from the command line."""
-    node: Any = tree
-    for part in section.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or node.get("source") not in data:
-        return tree
-    place = data[node["source"]]
-    if not (Path(place) / "dataset.json").is_file():
-        return apply_overrides(tree, {f"{section}.options.path": place})
-    kept = {key: value for key, value in node.items() if key not in ("source", "options", "split_seed")}
-    return apply_overrides(tree, {section: {**kept, "path": place}})
+def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
+    problem = f"{error.problem} (cell {cell})"
+    return UserError(problem, file=file, key=error.key, found=error.found, allowed=error.allowed)
 
 
-def _figures(table: Table, row: str, column: str, lines: tuple[Line, Line], file: Path) -> tuple[Figure, ...]:
+def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:
+    lines: tuple[Line, Line] = (table.rows[row], table.columns[column])
     metrics = lines[1].metrics or lines[0].metrics or table.metrics
-    given = table.paper.get(row, {}).get(column)
-    printed = given if isinstance(given, tuple) else (given,) * (len(metrics) if given is None else 1)
+    printed = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
     if len(printed) != len(metrics):
         raise UserError(
             "needs a figure for each metric",

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from mlcl.config.job import Positive, Section
+from mlcl.config.job import Name, Positive, Section
 
 Text = Annotated[str, Field(min_length=1)]
+Direction = Literal["higher", "lower"]
+
+
+def _listed(value: Any) -> Any:
+    if value is None:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_listed)]
+"""A cell's figures in print, one a metric; a number alone is one figure, and nothing is none."""
+
+
+def slug(text: str) -> str:
+    """A name for the command line and for metrics: lower case, other signs as one hyphen."""
+    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
 
 
 class Change(Section):
@@ -23,7 +41,9 @@ class Line(Change):
     """A row or a column."""
 
     job: str | None = Field(None, description="job file; default: the table's")
-    metrics: dict[Text, str] | None = Field(None, description="as the table's, for this line alone")
+    metrics: dict[Text, str] | None = Field(
+        None, min_length=1, description="as the table's, for this line alone"
+    )
 
 
 class Scale(Change):
@@ -31,8 +51,8 @@ class Scale(Change):
 
     about: Text = Field(description="how it differs from the paper's setting, printed with every result")
     seeds: int | None = Field(None, ge=1, description="default: the table's")
-    rows: tuple[str, ...] | None = Field(None, description="default: all")
-    columns: tuple[str, ...] | None = Field(None, description="default: all")
+    rows: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
+    columns: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
     tolerance: Positive | None = Field(None, description="default: none, figures are shown and not judged")
 
 
@@ -54,9 +74,7 @@ class Table(Section):
     job: str | None = Field(None, description="job file of all cells, may hold names in braces")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of every job to their values")
     metrics: dict[Text, str] = Field(min_length=1, description="how a figure is called, and the run's metric")
-    better: Literal["higher", "lower"] | dict[str, Literal["higher", "lower"]] = Field(
-        "higher", description="for all figures, or by name"
-    )
+    better: Direction | dict[str, Direction] = Field("higher", description="for all figures, or by name")
     unit: Literal["percent", "share"] = Field("percent", description="percent: metrics times 100")
     digits: int = Field(2, ge=0, le=6, description="after the point")
     tolerance: Positive = Field(description="how far a mean may be from the paper's figure, in the unit")
@@ -64,25 +82,61 @@ class Table(Section):
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
     rows: dict[Text, Line] = Field(min_length=1)
     columns: dict[Text, Line] = Field(min_length=1)
-    paper: dict[str, dict[str, float | tuple[float | None, ...] | None]] = Field(default_factory=dict)
-    scales: dict[str, Scale] = Field(default_factory=dict)
+    paper: dict[str, dict[str, Printed]] = Field(default_factory=dict)
+    scales: dict[Name, Scale] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         for row, figures in self.paper.items():
-            if row not in self.rows:
-                raise ValueError(f"paper: no row {row}")
-            for column in figures:
-                if column not in self.columns:
-                    raise ValueError(f"paper.{row}: no column {column}")
+            _in("paper", "row", [row], self.rows)
+            _in(f"paper.{row}", "column", figures, self.columns)
         for name, scale in self.scales.items():
-            for line, known in ((scale.rows, self.rows), (scale.columns, self.columns)):
-                for one in line or ():
-                    if one not in known:
-                        raise ValueError(f"scales.{name}: no line {one}")
+            _in(f"scales.{name}", "row", scale.rows or (), self.rows)
+            _in(f"scales.{name}", "column", scale.columns or (), self.columns)
+        if not isinstance(self.better, str):
+            _in("better", "figure", self.better, dict.fromkeys(self._figures()))
         return self
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        lines = (*self.rows.values(), *self.columns.values())
+        _distinct("rows", self.rows)
+        _distinct("columns", self.columns)
+        for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
+            _distinct("metrics", metrics)
+        return self
+
+    def _figures(self) -> list[str]:
+        lines = (*self.rows.values(), *self.columns.values())
+        return [
+            name for metrics in (self.metrics, *(line.metrics or {} for line in lines)) for name in metrics
+        ]
 
     def is_better_higher(self, figure: str) -> bool:
         """Whether a larger value of a figure is the better one."""
         kind = self.better if isinstance(self.better, str) else self.better.get(figure, "higher")
         return kind == "higher"
+
+
+def _in(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Every name is known and stands once."""
+    left = list(known)
+    for name in names:
+        if name not in left:
+            twice = name in known
+            raise ValueError(
+                f"{place}: {what} {name} stands twice" if twice else f"{place}: no {what} {name}"
+            )
+        left.remove(name)
+
+
+def _distinct(place: str, names: Iterable[str]) -> None:
+    """On the command line and in MLflow names have no case and no signs: what is left tells them apart."""
+    known: dict[str, str] = {}
+    for name in names:
+        short = slug(name)
+        if not short:
+            raise ValueError(f"{place}: {name} needs a letter or a digit")
+        if short in known:
+            raise ValueError(f"{place}: {name} and {known[short]} are both {short}")
+        known[short] = name

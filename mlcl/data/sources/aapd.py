@@ -4,7 +4,7 @@ The distribution of the authors of SGM: `text_train`, `text_val`, `text_test` wi
 tokens and lower case, and `label_train`, `label_val`, `label_test` with the subjects of each, separated by
 spaces (cs.IT math.IT). Some training rows name a subject twice; it counts once.
 
-The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (Table 5) has 37.8k, 6.7k and
+The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (Table 3) has 37.8k, 6.7k and
 11.3k instead and does not publish which: `split: paper` divides all rows in these shares by a seeded hash.
 """
 

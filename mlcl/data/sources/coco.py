@@ -10,7 +10,7 @@ are kept; `unlabelled=drop` leaves them out. The labels of COCO's own test image
 
 `split=official`: val is test, and a seeded share of train is held out for validation. `split=paper`: train
 is for training and val is halved by a seeded hash into validation and test, as the 82.0k / 20.2k / 20.2k of
-paper 001 (table of data sets) suggest; which half is which is not published.
+Similarity-Dissimilarity (Table 3) suggest; which half is which is not published.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COUNTS: dict[int, dict[str, float]] = {
     2014: {"train": 82_783, "val": 40_504, "classes": 80, "labels a row": 2.9},
     2017: {"train": 118_287, "val": 5_000, "classes": 80, "labels a row": 2.9},
 }
-"""Published rows of each set, classes and (paper 001) labels a row."""
+"""Published rows of each set, classes and (Similarity-Dissimilarity) labels a row."""
 
 
 class Options(DistributionOptions):

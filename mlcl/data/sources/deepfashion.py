@@ -8,7 +8,7 @@ here.
 Every list begins with the number of its rows and a line of column names. There are 50 categories (a few have
 no image), each of type 1, 2 or 3: upper-body, lower-body or full-body clothes. They give the label spaces
 `type` and `category` and the hierarchy `path`. The benchmark's own 209,222 / 40,000 / 40,000 is the split;
-paper 002, Table 1, has it as 200K train and 40K test with 50 classes.
+MLCL, Table 1, has it as 200K train and 40K test with 50 classes.
 """
 
 from __future__ import annotations

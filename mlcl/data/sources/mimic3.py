@@ -6,7 +6,7 @@ PROCEDURES_ICD. The summaries of an admission and their addenda become one text,
 The splits are the lists of admission ids of Mullenbach et al. (2018), which their project CAML publishes:
 `{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. They are not part of this package.
 
-Counts are those of Table 5 of the Similarity-Dissimilarity paper. CAML itself counts 8,922 codes: over all
+Counts are those of Table 3 of the Similarity-Dissimilarity paper. CAML itself counts 8,922 codes: over all
 three splits, and with procedure codes read as numbers, which loses their leading zeros and merges some. Read
 that way, 8,686 of them have a training row; read as text, as here, a few more are told apart. So the paper's
 8,692 are, by our reading, the codes with a training row. Of CAML's cleaning of the text see `clean_text`.

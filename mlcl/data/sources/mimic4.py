@@ -8,7 +8,7 @@ An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes get their dot
 the tables write them, as in the published sets.
 
 The splits are the lists of admission ids of Nguyen et al. (2023), which their project MIMIC-IV-ICD publishes
-with the fifty codes of `codes: 50`. They are not part of this package. Counts are those of Table 5 of the
+with the fifty codes of `codes: 50`. They are not part of this package. Counts are those of Table 3 of the
 Similarity-Dissimilarity paper; its numbers of codes are, by our reading, those with a training row.
 """
 

@@ -9,9 +9,10 @@ The lists separate folders by a backslash. `Groundtruth/TrainTestLabels` is not 
 `Labels_lake_Train.txt` is -1130179, and `AllLabels` says the same without the fault. Many images have been
 deleted at Flickr, so copies differ in which files they have: `missing=skip` leaves those out.
 
-60,301 images have no concept; paper 001 leaves them out, and so does `unlabelled=drop`, the default.
+60,301 images have no concept; Similarity-Dissimilarity leaves them out, and so does `unlabelled=drop`, the
+default.
 `split=official`: the list's 161,789 / 107,859, with a seeded share of train held out. `split=paper`: a seeded
-hash, 60/20/20 as in the 125.4k / 41.9k / 41.9k of paper 001 (table of data sets), which is not published.
+hash, 60/20/20 as in the 125.4k / 41.9k / 41.9k of Similarity-Dissimilarity (Table 3), which is not published.
 Some photos occur in two folders; the hash is of the photo's number, so that they share a split.
 """
 
@@ -44,7 +45,7 @@ COUNTS = {
     "labelled": 209_347,
     "labels a row": 2.4,
 }
-"""Published rows, rows of each list, concepts, rows with one and (paper 001) labels of these."""
+"""Published rows, rows of each list, concepts, rows with one and the labels of these."""
 TITLE = "NUS-WIDE (ImageList.zip, Groundtruth.zip, ConceptsList.zip, National University of Singapore)"
 LIST, TRAIN, TEST = (f"ImageList/{name}magelist.txt" for name in ("I", "TrainI", "TestI"))
 CONCEPTS = ("Concepts81.txt", "ConceptsList/Concepts81.txt")

@@ -7,7 +7,7 @@ The images come from Flickr and are for research under its terms, so they are no
 The class files say 1 (present), -1 (absent) or 0: every object of the class is marked difficult. The
 challenge leaves these out of its evaluation; here they are absent unless `difficult` says otherwise.
 
-Paper 001 (table of data sets) has 5.0k / 2.5k / 2.5k and does not say how. `split=paper` is our reading:
+Similarity-Dissimilarity (Table 3) has 5.0k / 2.5k / 2.5k and does not say how. `split=paper` is our reading:
 train and val together for training, test halved by a seeded hash into validation and test.
 """
 
@@ -29,7 +29,7 @@ CLASSES = (
     "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 COUNTS = {"train": 2_501, "val": 2_510, "test": 4_952, "labels a row": 1.5}
-"""Published rows of each set (VOC 2007 development kit) and labels a row (paper 001)."""
+"""Published rows of each set (VOC 2007 development kit) and labels a row (Similarity-Dissimilarity)."""
 TITLE = "PASCAL VOC 2007 (VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar, University of Oxford)"
 MAIN = "ImageSets/Main"
 SETS = {"train": "train", "val": "validation", "test": "test"}

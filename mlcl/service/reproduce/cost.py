@@ -11,7 +11,7 @@ from mlcl.config import dump_job
 from mlcl.data import EpochSampler
 from mlcl.service.budget import amount_text
 from mlcl.service.folders import RunFolder
-from mlcl.service.reproduce.plan import TablePlan, TableRun, check_table, finished
+from mlcl.service.reproduce.plan import Key, TablePlan, TableRun, check_table, finished
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.lines import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
@@ -24,9 +24,10 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """The plan of a table. Checks everything; prepares data sets where that has not been done."""
     runs = check_table(plan, home)
     done = finished(home)
-    rates = _rates(runs, done, home)
+    samples = _Samples(home)
+    rows = {run.key: _rows(run, samples(run)) for run in runs}
+    rates = _rates(runs, rows, done, home)
     missing = [run for run in runs if run.key not in done]
-    rows = {run.key: _rows(run, home) for run in missing}
     seconds = [rates.get(_kind(run), math.nan) * rows[run.key] for run in missing]
     total = math.fsum(seconds)
     return {
@@ -49,7 +50,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "done": len(runs) - len(missing),
             "missing": len(missing),
             "epochs": sum(run.job.train.epochs for run in missing),
-            "rows_to_encode": sum(rows.values()),
+            "rows_to_encode": sum(rows[run.key] for run in missing),
             "share": {"cpus": plan.cpus, "gpus": plan.gpus, "workers": runs[0].job.train.workers},
             "time_one_at_a_time": "not known before the first of each kind"
             if math.isnan(total)
@@ -64,12 +65,28 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     }
 
 
-def _rows(run: TableRun, home: Path) -> int:
+def _rows(run: TableRun, samples: int) -> int:
     """Rows that the training encodes: samples, views and epochs."""
     train = run.job.train
-    samples = len(Material.of(run.job, home, verify=False).train)
     sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
-    return train.epochs * sampler.steps_per_epoch * min(samples, train.batch_size) * train.views
+    whole = sampler.steps_per_epoch * train.batch_size
+    return train.epochs * min(samples, whole) * train.views
+
+
+class _Samples:
+    """How many samples runs train on. Opening the data takes a while, and seeds change no number."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, int] = {}
+
+    def __call__(self, run: TableRun) -> int:
+        subset = run.job.data.subset
+        size = None if subset is None else (subset.n, subset.per_class, subset.labels)
+        name = f"{run.data.fingerprint} {size} {run.job.objective.classifier.labels}"
+        if name not in self._known:
+            self._known[name] = len(Material.of(run.job, self._home, verify=False).train)
+        return self._known[name]
 
 
 def _kind(run: TableRun) -> str:
@@ -77,14 +94,16 @@ def _kind(run: TableRun) -> str:
     return f"{dump_job(run.job)['encoder']} {run.data.name}"
 
 
-def _rates(runs: list[TableRun], done: dict[tuple[str, str], RunFolder], home: Path) -> dict[str, float]:
+def _rates(
+    runs: list[TableRun], rows: dict[Key, int], done: dict[Key, RunFolder], home: Path
+) -> dict[str, float]:
     """Seconds a row by kind, the median over the finished runs of this table."""
     found: dict[str, list[float]] = {}
     for run in runs:
         if run.key in done:
             seconds = _seconds(home, done[run.key])
             if seconds is not None:
-                found.setdefault(_kind(run), []).append(seconds / max(1, _rows(run, home)))
+                found.setdefault(_kind(run), []).append(seconds / rows[run.key])
     return {kind: statistics.median(rates) for kind, rates in found.items()}
 
 

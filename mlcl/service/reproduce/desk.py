@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +13,58 @@ from mlcl.config import dump_job
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.service.halt import Halt
 from mlcl.service.packing import Packing
-from mlcl.service.reproduce.plan import TableRun
+from mlcl.service.reproduce.plan import Key, TableRun
+from mlcl.service.reproduce.progress import TableProgress
 from mlcl.service.single import start_log, usable_log
 from mlcl.service.trial import ENDED, REASON, TrialTask
 from mlcl.service.tuning import MAX_RESTARTS, run_work
-from mlcl.service.watch import Kind, Progress, Row, SweepEvent, Watcher
+from mlcl.service.watch import Watcher
 from mlcl.tracking import Provenance, RunLog, State, shown
 from mlcl.tracking.delivery import Delivery
+
+PATIENCE = 5.0
+"""Seconds that a dead process may hold its folder."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where trainings are written down and logged: in the store `uri`, below the log `parent`."""
+
+    home: Path
+    uri: str
+    parent: str
+    source: Provenance
+    delivery: Delivery
 
 
 class TableDesk:
     """Hands out the trainings that are missing, and writes down what becomes of them.
 
-    `parent` is the log of the table, under which they stand in MLflow. `failures` has the reasons of the
-    FAILED ones by training.
+    `scratch` is for Tune. `failures` has the reasons of those that did not end well, by training.
     """
 
     def __init__(
         self,
         runs: Sequence[TableRun],
         *,
-        home: Path,
+        place: Place,
         scratch: Path,
-        uri: str,
-        parent: str,
-        source: Provenance,
-        delivery: Delivery,
         packing: Packing,
         halt: Halt,
         watch: Watcher,
     ) -> None:
-        self.failures: dict[tuple[str, str], str] = {}
+        self.failures: dict[Key, str] = {}
         self._waiting = list(runs)
-        self._total = len(runs)
-        self._home, self._scratch, self._uri, self._parent = home, scratch, uri, parent
-        self._source, self._delivery, self._packing = source, delivery, packing
-        self._halt, self._watch = halt, watch
+        self._place, self._scratch = place, scratch
+        self._packing, self._halt = packing, halt
         self._open: dict[str, tuple[TableRun, RunFolder]] = {}
-        self._rows: dict[str, Row] = {}
-        self._began: dict[str, float] = {}
-        self._seconds: list[float] = []
-        self._ended = 0
+        self._held: dict[str, ExitStack] = {}
+        self._began: set[str] = set()
         self._unbegun: Counter[str] = Counter()
+        self._progress = TableProgress(len(runs), packing.concurrent, watch)
 
     def work(self) -> None:
         """Trains all that is missing, unless a stop is asked for."""
-        self._tell("stage", text=f"{self._total} trainings, up to {self._packing.concurrent} at once")
         while self._waiting and not self._halt():
             run_work(
                 self,
@@ -72,9 +79,7 @@ class TableDesk:
         if self._halt() or not self._waiting:
             return None
         run = self._waiting.pop(0)
-        job_hash, fingerprint = run.key
-        folders = RunFolders(self._home)
-        folder = folders.unfinished(job_hash, fingerprint) or folders.new()
+        folder = self._take(run)
         log = self._start(run, folder)
         key = folder.path.name
         self._open[key] = (run, folder)
@@ -82,20 +87,37 @@ class TableDesk:
             key=key,
             job=dump_job(run.job),
             folder=str(folder.path.resolve()),
-            home=str(self._home.resolve()),
+            home=str(self._place.home.resolve()),
             log=log.id,
             metric=run.job.evaluation.metric,
-            scores=run.metrics,
+            scores=(),
             test=True,
             stop_file=str(self._halt.file.resolve()),
             cpus=self._packing.cpus,
             gpus=self._packing.gpus,
         )
 
+    def _take(self, run: TableRun) -> RunFolder:
+        """A folder, held until a process begins in it: RUNNING without a holder is what a kill leaves."""
+        folders = RunFolders(self._place.home)
+        folder = folders.unfinished(*run.key) or folders.new()
+        lock = ExitStack()
+        if not lock.enter_context(folder.owned()):
+            # Another command took it up a moment ago.
+            lock.close()
+            folder = folders.new()
+            lock.enter_context(folder.owned())
+        self._held[folder.path.name] = lock
+        return folder
+
+    def _release(self, key: str) -> None:
+        if key in self._held:
+            self._held.pop(key).close()
+
     def _start(self, run: TableRun, folder: RunFolder) -> RunLog:
-        name, before = folder.path.name, folder.record
+        name, before, place = folder.path.name, folder.record, self._place
         job_hash, fingerprint = run.key
-        id = usable_log(self._home, name, self._uri)
+        id = usable_log(place.home, name, place.uri)
         folder.write(
             RunRecord(
                 id=name,
@@ -104,41 +126,35 @@ class TableDesk:
                 fingerprint=fingerprint,
                 state=State.RUNNING,
                 log=id,
-                tracking_uri=shown(self._uri),
+                tracking_uri=shown(place.uri),
                 created=before.created if before else name.split("-", 1)[1],
             )
         )
         log = start_log(
-            self._home,
-            self._uri,
+            place.home,
+            place.uri,
             run.job,
             run.data,
             id=id,
             name=name,
             owner=name,
-            source=self._source,
-            parent=self._parent,
+            source=place.source,
+            parent=place.parent,
             tags={"mlcl.kind": "cell", "mlcl.cell": run.label},
         )
         log.reopen()
-        self._delivery.add(log.id)
+        place.delivery.add(log.id)
         return log
 
     def begin(self, key: str) -> None:
         """A process begins with a training."""
-        run, _ = self._open[key]
-        self._began[key] = time.monotonic()
-        metric = run.job.evaluation.metric
-        self._rows[key] = Row(run.label, State.RUNNING, 0, run.job.train.epochs, None, 0.0, metric=metric)
-        self._tell("begin", self._rows[key])
+        self._release(key)
+        self._began.add(key)
+        self._progress.begin(key, self._open[key][0])
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
         """A validation's score; no training of a table is stopped early."""
-        run, _ = self._open[key]
-        metric, epochs = run.job.evaluation.metric, run.job.train.epochs
-        seconds = time.monotonic() - self._began.get(key, time.monotonic())
-        self._rows[key] = Row(run.label, State.RUNNING, epoch, epochs, score, seconds, metric=metric)
-        self._tell("rung", self._rows[key])
+        self._progress.rung(key, epoch, score)
         return False
 
     def end(self, key: str, result: dict[str, Any]) -> None:
@@ -148,11 +164,17 @@ class TableDesk:
 
     def died(self, key: str, reason: str) -> None:
         """A training that Tune gave up. One that never began met a dead process: it is handed out again."""
-        if key in self._began or self._unbegun[key] >= MAX_RESTARTS:
-            self._close(key, State.FAILED, reason)
+        run, folder = self._open[key]
+        self._release(key)
+        if key not in self._began and self._unbegun[key] < MAX_RESTARTS:
+            self._unbegun[key] += 1
+            self._waiting.append(run)
             return
-        self._unbegun[key] += 1
-        self._waiting.append(self._open[key][0])
+        with folder.owned(PATIENCE) as free:
+            if free:
+                self._close(key, State.FAILED, reason)
+            else:  # whoever holds it answers for its state
+                self._ended(key, State.FAILED, f"another command trains in {folder.path}")
 
     def abort(self) -> bool:
         """Whether trainings that were asked to end did not."""
@@ -166,35 +188,17 @@ class TableDesk:
     def _close(self, key: str, state: State, reason: str) -> None:
         if key not in self._open:
             return
-        run, folder = self._open.pop(key)
+        _, folder = self._open[key]
         record = folder.record
-        log = RunLog.attach(self._home, record.log if record else key)
         # The log first: after a kill in between the next command takes the state from there.
-        log.finish(state, reason)
+        RunLog.attach(self._place.home, record.log if record else key).finish(state, reason)
         folder.set_state(state)
-        began = self._began.pop(key, None)
-        seconds = 0.0 if began is None else time.monotonic() - began
+        self._ended(key, state, reason)
+
+    def _ended(self, key: str, state: State, reason: str) -> None:
+        run, _ = self._open.pop(key)
+        self._release(key)
         if state is State.FAILED:
             self.failures[run.key] = reason
-        if state is not State.STOPPED:
-            self._ended += 1
-            self._seconds.append(seconds)
         self._halt.count(state, reason)
-        epochs = run.job.train.epochs
-        row = self._rows.pop(key, Row(run.label, state, 0, epochs, None, 0.0))
-        epoch = epochs if state is State.COMPLETE else row.epoch
-        metric = run.job.evaluation.metric
-        self._tell("close", Row(run.label, state, epoch, epochs, row.score, seconds, reason, metric))
-
-    def _tell(self, kind: Kind, row: Row | None = None, text: str = "") -> None:
-        left = self._total - self._ended
-        mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
-        progress = Progress(
-            stage="table",
-            done=self._ended,
-            total=self._total,
-            metric="score",
-            running=tuple(self._rows.values()),
-            seconds_left=None if mean is None else mean * left / max(1, self._packing.concurrent),
-        )
-        self._watch(SweepEvent(kind, text, row=row, progress=progress))
+        self._progress.close(key, run, state, reason)

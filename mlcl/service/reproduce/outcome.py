@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,25 +17,30 @@ Verdict = Literal["within", "outside", "not judged", "missing"]
 class FigureReport:
     """One number of a cell in the table's unit: ours, over seeds, beside the printed one.
 
-    `values` has one number for each seed that is there. `deviation` is the sample's, None below two.
+    `values` has an entry for each seed, None where its run or the number is missing. `deviation` is the
+    sample's, None below two.
     """
 
     name: str
     metric: str
     printed: float | None
-    values: tuple[float, ...]
-    seeds: int
+    values: tuple[float | None, ...]
     tolerance: float | None
+
+    @property
+    def there(self) -> list[float]:
+        """The values that are not missing."""
+        return [value for value in self.values if value is not None]
 
     @property
     def mean(self) -> float | None:
         """Over the seeds that are there."""
-        return statistics.fmean(self.values) if self.values else None
+        return statistics.fmean(self.there) if self.there else None
 
     @property
     def deviation(self) -> float | None:
         """Between seeds."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        return statistics.stdev(self.there) if len(self.there) > 1 else None
 
     @property
     def difference(self) -> float | None:
@@ -47,18 +51,21 @@ class FigureReport:
     @property
     def verdict(self) -> Verdict:
         """Whether our mean is within the tolerance of the printed figure."""
-        if len(self.values) < self.seeds:
+        if None in self.values:
             return "missing"
         difference = self.difference
         if self.tolerance is None or difference is None:
             return "not judged"
-        # A nanth of a unit: 71.3 + 1.5 must hold 72.8, whatever binary makes of them.
+        # A billionth of a unit: 71.3 + 1.5 must hold 72.8, whatever binary makes of them.
         return "within" if abs(difference) <= self.tolerance + 1e-9 else "outside"
 
 
 @dataclass(frozen=True)
 class CellReport:
-    """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing."""
+    """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing.
+
+    `reasons` say why something is.
+    """
 
     row: str
     column: str
@@ -74,6 +81,7 @@ class TableReport:
 
     id: str
     name: str
+    command: str
     title: str
     source: str
     about: str
@@ -105,15 +113,29 @@ class TableReport:
     @property
     def outside(self) -> list[str]:
         """The figures that are out of tolerance."""
+        return self._judged("outside")
+
+    @property
+    def missing(self) -> list[str]:
+        """The figures that lack a number for one of their seeds."""
+        return self._judged("missing")
+
+    @property
+    def judged(self) -> int:
+        """How many figures were held against a printed one."""
+        return len(self._judged("within", "outside"))
+
+    def _judged(self, *verdicts: Verdict) -> list[str]:
         return [
             f"{cell.id} {figure.name}"
             for cell in self.cells
             for figure in cell.figures
-            if figure.verdict == "outside"
+            if figure.verdict in verdicts
         ]
 
 
-def scaled(values: Sequence[float], unit: str) -> tuple[float, ...]:
-    """Metrics in a table's unit, those that are numbers."""
-    factor = 100.0 if unit == "percent" else 1.0
-    return tuple(factor * value for value in values if not math.isnan(value))
+def scaled(value: float | None, unit: str) -> float | None:
+    """A metric in a table's unit; None where it is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return 100.0 * value if unit == "percent" else value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,16 +14,20 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.config.table import Cell, Table, cells_of
+from mlcl.config.table.load import FOLDER
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.evaluation import metric_names
 from mlcl.service.folders import RunFolder, RunFolders
+from mlcl.service.reproduce.metrics import check_metrics
 from mlcl.tracking import State
+from mlcl.training.context import pick_device
 from mlcl.training.files import RESULT
 from mlcl.training.material import Material, open_dataset
 
-FAMILIES = ("", "knn/", "knn_best/", "probe/", "transfer/")
-"""What a run evaluates besides its classifier, each under a prefix of its own."""
+Key = tuple[str, str]
+"""What tells a run from another: the hash of its job and the fingerprint of its data."""
+ALIKE = ("workers", "device")
+"""Keys of `train` that the trainings of a table share, for one packing holds for all of them."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,18 @@ class TablePlan:
     def name(self) -> str:
         """The file's name, with the scale."""
         return self.file.stem if self.scale is None else f"{self.file.stem}@{self.scale}"
+
+    @property
+    def command(self) -> str:
+        """What asks for the same figures again, but for the share of a process."""
+        known = self.file.parent == FOLDER and self.file.suffix == ".yaml"
+        words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
+        words += [] if self.scale is None else ["--scale", self.scale]
+        words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
+        for option, values in (("--only", self.only), ("--data", map("=".join, self.data.items()))):
+            words += [word for value in values for word in (option, value)]
+        words += [f"{key}={_text(value)}" for key, value in self.overrides.items()]
+        return shlex.join(words)
 
     @property
     def about(self) -> str:
@@ -76,13 +94,6 @@ class TablePlan:
             overrides=self.overrides,
         )
 
-    @property
-    def identity(self) -> str:
-        """Sixteen hex digits: the same table under the same preset and overrides."""
-        table = self.table.model_dump(mode="json")
-        content = json.dumps([table, self.scale, dict(self.overrides)], sort_keys=True, default=str)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
 
 @dataclass(frozen=True)
 class TableRun:
@@ -91,46 +102,68 @@ class TableRun:
     label: str
     job: JobConfig
     data: DatasetInfo
-    metrics: tuple[str, ...]
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What tells a finished run from another: the job and the data."""
+    def key(self) -> Key:
+        """What tells a finished run from another."""
         return job_hash(self.job), self.data.fingerprint
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """The trainings of all cells, each once. Raises UserError before Ray or MLflow are touched.
+    """The trainings of all cells, each once: the first seed of every cell, then the second of every cell.
 
-    The first seed of a cell is checked whole; the others differ from it in their seed alone.
+    Raises UserError before Ray or MLflow are touched. The first seed of a cell is checked whole; the others
+    differ from it in their seed alone.
     """
     infos: dict[str, DatasetInfo] = {}
-    runs: dict[tuple[str, str], TableRun] = {}
     for cell in plan.cells:
         material = _checked(cell, home, verify=_place(cell.jobs[0]) not in infos)
-        _check_metrics(plan, cell, material)
-        for seed, job in enumerate(cell.jobs):
+        infos[_place(cell.jobs[0])] = material.dataset.info
+        check_metrics(cell, material, plan.file)
+    runs: dict[Key, TableRun] = {}
+    # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
+    for seed in range(len(plan.cells[0].jobs)):
+        for cell in plan.cells:
+            job = cell.jobs[seed]
             place = _place(job)
             if place not in infos:
-                infos[place] = open_dataset(job, home, verify=False).info
-            label = f"{cell.row}, {cell.column}, seed {seed}"
-            wanted = () if cell.neighbours else tuple(figure.metric for figure in cell.figures)
-            run = TableRun(label, job, infos[place], wanted)
-            known = runs.get(run.key)
-            metrics = tuple(dict.fromkeys([*(known.metrics if known else ()), *wanted]))
-            runs[run.key] = TableRun(known.label if known else label, job, infos[place], metrics)
-    if len({job.train.workers for job in (run.job for run in runs.values())}) > 1:
-        raise UserError("all cells of a table take equally many workers", file=plan.file, key="train.workers")
+                infos[place] = open_dataset(job, home, verify=True).info
+            run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[place])
+            runs.setdefault(run.key, run)
+    _check_processes(plan, list(runs.values()))
     return list(runs.values())
 
 
-def finished(home: Path) -> dict[tuple[str, str], RunFolder]:
+def _check_processes(plan: TablePlan, runs: Sequence[TableRun]) -> None:
+    for name in ALIKE:
+        found = sorted({str(getattr(run.job.train, name)) for run in runs})
+        if len(found) > 1:
+            problem = "the trainings of a table share this key"
+            raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
+    train = runs[0].job.train
+    if not os.environ.get("RAY_ADDRESS") and train.workers == 1:
+        pick_device("cuda" if plan.gpus else train.device)
+
+
+def identity(plan: TablePlan, runs: Sequence[TableRun]) -> str:
+    """Sixteen hex digits: the same table, asked for in the same way, on the same data."""
+    cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
+    keys = sorted(run.key for run in runs)
+    content = [plan.table.model_dump(mode="json"), plan.about, plan.tolerance, cells, keys]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def finished(home: Path) -> dict[Key, RunFolder]:
     """The complete runs under `home` by job and data, the latest of equals."""
-    found: dict[tuple[str, str], RunFolder] = {}
+    found: dict[Key, RunFolder] = {}
     for folder, record in RunFolders(home).records():
         if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
             found.setdefault((record.job_hash, record.fingerprint), folder)
     return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _place(job: JobConfig) -> str:
@@ -143,37 +176,7 @@ def _checked(cell: Cell, home: Path, *, verify: bool) -> Material:
     try:
         return Material.of(cell.jobs[0], home, verify=verify)
     except UserError as error:
-        raise UserError(
-            f"{error.problem} (cell {cell.id})",
-            file=error.file,
-            key=error.key,
-            found=error.found,
-            allowed=error.allowed,
-        ) from None
-
-
-def _check_metrics(plan: TablePlan, cell: Cell, material: Material) -> None:
-    """Whether a run of this cell logs what the table wants to show."""
-    space = material.dataset.info.space(cell.jobs[0].objective.classifier.labels)
-    names = [*metric_names(material.task, space.aspects, space.n_classes), "neighbour_overlap"]
-    if material.transfer is not None:
-        other = material.transfer
-        its = other.dataset.info.space(other.config.labels)
-        names += metric_names(other.task, its.aspects, its.n_classes)
-    for figure in cell.figures:
-        head, _, name = figure.metric.rpartition("/")
-        prefix, _, split = head.rpartition("/")
-        family = f"{prefix}/" if prefix else ""
-        levels = name.startswith("accuracy_")
-        if split not in ("val", "test") or family not in FAMILIES or not (levels or name in names):
-            raise UserError(
-                f"no run of cell {cell.id} has this metric",
-                file=plan.file,
-                key="metrics",
-                found=figure.metric,
-                allowed=[f"{{{','.join(FAMILIES)}}}test/{name}" for name in dict.fromkeys(names)],
-            )
-        if family.startswith("knn") and cell.jobs[0].evaluation.knn is None:
-            raise UserError(
-                "needs evaluation.knn", file=plan.file, key="metrics", found=figure.metric, allowed=cell.id
-            )
+        problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
+        if allowed is None and error.key == "data.options.path":
+            allowed = f"--data {cell.jobs[0].data.source}=PLACE"
+        raise UserError(problem, file=error.file, key=error.key, found=error.found, allowed=allowed) from None
