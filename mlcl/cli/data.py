@@ -33,7 +33,10 @@ def sources(json: Json = False) -> None:
 
 
 def _needs(source: Any) -> str:
-    return "--from PATH" if source.needs_input else "nothing"
+    if not source.needs_input:
+        return "nothing"
+    required = source.options.model_fields["path"].is_required()
+    return "--from PATH" if required else "--from PATH, or the network"
 
 
 @app.command()

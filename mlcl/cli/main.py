@@ -13,7 +13,7 @@ import traceback
 import typer
 
 from mlcl import __version__
-from mlcl.cli import data, doctor, run, space, sweep
+from mlcl.cli import data, doctor, reproduce, run, space, sweep
 from mlcl.cli.output import Exit, errors, fail, print_json
 from mlcl.errors import UserError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(space.app, name="space")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,20 +18,19 @@ from mlcl.cli.output import (
     Overrides,
     PrintConfig,
     errors,
-    is_interactive,
     print_json,
     print_tree,
     results,
     say,
     undelivered_text,
 )
+from mlcl.cli.watching import watching
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.service.outcome import SweepReport
     from mlcl.service.sweep_plan import SweepPlan
-    from mlcl.service.watch import Watcher
 
 SHARED = ("train.", "data.", "encoder.", "evaluation.")
 """Overrides of these hold for baselines too: all share epochs, batch size and data."""
@@ -134,7 +132,7 @@ def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
     from mlcl.service.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
 
-    with _watcher(as_json) as watch:
+    with watching(as_json=as_json) as watch:
         report = run_sweep(plan, home=home, watch=watch)
     pages = dashboard(tracking_uri(home))
     if as_json:
@@ -143,15 +141,6 @@ def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
         _print(report, pages)
         _say_next(plan, report, home)
     raise typer.Exit(EXIT_OF[report.state])
-
-
-def _watcher(as_json: bool) -> AbstractContextManager[Watcher]:
-    from mlcl.cli.sweep_live import SweepTable
-    from mlcl.cli.sweep_progress import PlainLines, print_event
-
-    if as_json:
-        return nullcontext(print_event)
-    return SweepTable() if is_interactive() else nullcontext(PlainLines())
 
 
 def _print(report: SweepReport, dashboard: str) -> None:

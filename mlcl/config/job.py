@@ -60,6 +60,16 @@ class SubsetConfig(Section):
         return self
 
 
+class LabelNoiseConfig(Section):
+    """Uniform label noise on the training split; validation and test stay clean."""
+
+    rate: Fraction = Field(description="probability that a label is drawn anew, from all classes")
+    labels: str | None = Field(
+        None, description="label space that gets it; default: the classifier's. Coarser levels follow"
+    )
+    seed: int = Field(0, ge=0, description="which labels change")
+
+
 class AugmentConfig(Section):
     """How the views of an image differ. Ignored for text, whose views are dropout passes."""
 
@@ -79,6 +89,7 @@ class DataConfig(Section):
         0, ge=0, description="seed of the train/validation/test split, where the source makes one"
     )
     subset: SubsetConfig | None = Field(None, description="train on a part")
+    label_noise: LabelNoiseConfig | None = Field(None, description="train on labels some of which are wrong")
     augment: AugmentConfig = AugmentConfig()
 
     @model_validator(mode="after")
@@ -120,17 +131,72 @@ class ResNetConfig(Section):
     image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
 
 
-class TransformerConfig(Section):
+class LoraConfig(Section):
+    """Low-rank adapters in place of training the pretrained weights (Hu et al. 2022)."""
+
+    r: int = Field(16, ge=1, description="rank")
+    alpha: Positive = Field(32.0, description="scale of an adapter, over its rank")
+    dropout: float = Field(0.1, ge=0, lt=1, description="before an adapter")
+    targets: tuple[str, ...] | Literal["all"] = Field(
+        "all", description="names of the linear layers that get one; all: every linear layer"
+    )
+
+
+class _Pretrained(Section):
+    """What every encoder on a Hugging Face model takes."""
+
+    model: str = Field(description="folder, package:NAME or hub name")
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="of hidden states and attention; default: the model's own"
+    )
+    lora: LoraConfig | None = Field(None, description="train adapters alone; default: all weights")
+    weights: Literal["float32", "bf16"] = Field(
+        "float32", description="of the frozen weights beside lora; trained ones are float32"
+    )
+    gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
+
+    @model_validator(mode="after")
+    def _frozen_weights(self) -> Self:
+        if self.weights != "float32" and self.lora is None:
+            raise ValueError("weights other than float32 go with lora: trained weights are float32")
+        return self
+
+
+class TransformerConfig(_Pretrained):
     """A Hugging Face text encoder, by folder or name."""
 
     name: Literal["transformer"]
-    model: str = Field(description="folder or hub name")
-    pooling: Literal["cls", "mean"] = Field("cls", description="which token states become the embedding")
+    pooling: Literal["cls", "mean", "last"] = Field(
+        "cls", description="which token states become the embedding; last is for decoders"
+    )
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
 
 
+class PlmIcdConfig(_Pretrained):
+    """PLM-ICD (Huang et al. 2022): chunks through a pretrained encoder, then attention by label."""
+
+    name: Literal["plm_icd"]
+    max_length: int = Field(3072, ge=1, description="tokens of a text that are read")
+    chunk_length: int = Field(128, ge=8, description="tokens that are encoded together")
+    pooling: Literal["max", "mean"] = Field("max", description="over the labels' vectors, for the embedding")
+
+
+class LdgnConfig(Section):
+    """LDGN (Ma et al. 2021): label attention over a recurrent encoder, then two label graphs."""
+
+    name: Literal["ldgn"]
+    embedding_dim: int = Field(300, ge=1, description="size of a word vector")
+    width: int = Field(150, ge=1, description="of the recurrent layer, in each direction")
+    graph_layers: int = Field(2, ge=1, description="graph convolutions on each of the two graphs")
+    dropout: float = Field(0.5, ge=0, lt=1, description="of word vectors and label vectors")
+    vocabulary: int = Field(50_000, ge=2, description="most frequent training words that are kept")
+    max_length: int = Field(500, ge=1, description="words of a text that are read")
+    pooling: Literal["max", "mean"] = Field("max", description="over the labels' vectors, for the embedding")
+
+
 EncoderConfig = Annotated[
-    CnnTextConfig | CnnImageConfig | ResNetConfig | TransformerConfig, Field(discriminator="name")
+    CnnTextConfig | CnnImageConfig | ResNetConfig | TransformerConfig | PlmIcdConfig | LdgnConfig,
+    Field(discriminator="name"),
 ]
 
 
@@ -202,11 +268,14 @@ class HeadConfig(Section):
 class ClassifierConfig(Section):
     """The linear classifier on the encoder. Weight 0: two phases, a linear probe after pre-training."""
 
-    loss: Literal["cross_entropy", "bce"]
-    labels: str
+    loss: Literal["cross_entropy", "bce", "guided"] = Field(
+        description="guided: prototypes whose distances follow the class tree (Landrieu and Garnot 2021)"
+    )
+    labels: str = Field(description="label space; guided takes a hierarchy, and predicts its finest level")
     weight: NonNegative | Literal["remainder"] = Field(
         "remainder", description="remainder: 1 less the heads' weights (MLCL Eq. 3)"
     )
+    distortion: NonNegative = Field(1.0, description="of guided: weight of its regulariser")
 
 
 class ObjectiveConfig(Section):
@@ -247,7 +316,7 @@ class TrainConfig(Section):
     )
     views: int = Field(2, ge=1, le=8, description="views of each sample")
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     lr: Positive = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegative = Field(0.01, description="not applied to biases and normalisation")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
@@ -256,6 +325,12 @@ class TrainConfig(Section):
     clip_norm: Positive | None = Field(None, description="largest gradient norm")
     precision: Literal["float32", "bf16"] = Field(
         "float32", description="of the encoder; logits stay float32"
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="validations without a better evaluation.metric that end the training; "
+        "the best weights are kept. Default: train to the last epoch and keep its weights",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
     seed: int = Field(0, ge=0)
@@ -299,6 +374,25 @@ class ProbeConfig(Section):
     batch_size: int = Field(512, ge=1)
 
 
+class TransferConfig(Section):
+    """Another data set, on which a linear probe of the frozen encoder is trained and tested."""
+
+    source: str | None = Field(None, description="a source, see `mlcl data sources`")
+    path: str | None = Field(None, description="folder or URI of a prepared data set")
+    options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
+    split_seed: int = Field(0, ge=0, description="seed of the split, where the source makes one")
+    labels: str = Field(description="label space that is predicted")
+    metric: str = Field(
+        "accuracy", pattern=r"^[a-z0-9_]+$", description="what selects the probe, on validation"
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.source is None) == (self.path is None):
+            raise ValueError("give exactly one of source and path")
+        return self
+
+
 class EvaluationConfig(Section):
     """What is measured; the test split is read once, at the end."""
 
@@ -308,6 +402,9 @@ class EvaluationConfig(Section):
     knn: KnnConfig | None = None
     probe: ProbeConfig | None = Field(
         None, description="also probe a jointly trained encoder; two-phase jobs always probe"
+    )
+    transfer_to: TransferConfig | None = Field(
+        None, description="also probe the frozen encoder on another data set"
     )
     threshold: float = Field(0.5, gt=0, lt=1, description="probability from which a label is predicted")
 

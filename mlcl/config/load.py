@@ -154,7 +154,7 @@ def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | 
 
 # What pydantic adds to a location where a union was tried: not keys of the file.
 _TAGS = {
-    "cnn_text", "cnn_image", "resnet18", "resnet50", "transformer",
+    "cnn_text", "cnn_image", "resnet18", "resnet50", "transformer", "plm_icd", "ldgn",
     "<number>", "<schedule>", "<learned>", "float", "constrained-float", "literal['remainder']",
 }  # fmt: skip
 

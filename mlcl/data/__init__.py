@@ -4,7 +4,9 @@ from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.images import ImageRows, decode_all
-from mlcl.data.prepare import SOURCES, Source, prepare
+from mlcl.data.noise import add_label_noise, reached_by
+from mlcl.data.prepare import prepare
+from mlcl.data.registry import SOURCES, Source
 from mlcl.data.sampler import EpochSampler
 from mlcl.data.split import Split
 from mlcl.data.subset import subset
@@ -23,6 +25,7 @@ __all__ = [
     "Split",
     "TokenRows",
     "Tokenizer",
+    "add_label_noise",
     "augment",
     "decode_all",
     "encode",
@@ -31,6 +34,7 @@ __all__ = [
     "normalise",
     "prepare",
     "rating_classes",
+    "reached_by",
     "subset",
     "train_word_tokenizer",
 ]

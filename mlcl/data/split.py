@@ -6,8 +6,8 @@ Shapes: N rows, A aspects, H levels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,12 +117,13 @@ class Split:
     """Rows of one split: all of them, or those that `take` or a subset chose.
 
     `index` (N,) int64 points into the whole split, None for all of it in order. `warnings` says what a subset
-    could not give.
+    could not give. `changed` holds label spaces that noise has changed, for the whole split.
     """
 
     whole: SplitRows
     index: Tensor | None = None
     warnings: tuple[str, ...] = ()
+    changed: Mapping[str, Tensor | LabelRows] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.whole.rows) if self.index is None else len(self.index)
@@ -171,10 +172,27 @@ class Split:
         name and for a label that the space does not have.
         """
         self.info.space(name)
-        labels = self.whole.labels(name)
+        labels = self._whole_labels(name)
         if self.index is None:
             return labels
         return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
+
+    def _whole_labels(self, name: str) -> Tensor | LabelRows:
+        """Labels of the whole split: the stored ones, unless they or what they are made of were changed."""
+        if not self.changed:
+            return self.whole.labels(name)
+        if name in self.changed:
+            return self.changed[name]
+        space_name, _, part = name.partition(".")
+        space = self.info.label_spaces[space_name]
+        if space.kind == "hierarchy":
+            levels = [self._whole_labels(level) for level in ([part] if part else space.levels)]
+            class_NH = torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)
+            return class_NH[:, 0] if part else class_NH
+        rating_NA = self.changed.get(space_name)
+        if isinstance(rating_NA, Tensor) and space.kind == "aspects":
+            return columns.rating_classes(rating_NA[:, space.aspects.index(part)], space.scale)
+        return self.whole.labels(name)
 
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""

@@ -2,5 +2,16 @@
 
 from mlcl.models.build import build_encoder, build_projection
 from mlcl.models.classifier import Classifier as LinearClassifier
+from mlcl.models.label_graph import label_graph
+from mlcl.models.model_folder import model_folder
+from mlcl.models.prototypes import PrototypeClassifier, tree_distances
 
-__all__ = ["LinearClassifier", "build_encoder", "build_projection"]
+__all__ = [
+    "LinearClassifier",
+    "PrototypeClassifier",
+    "build_encoder",
+    "build_projection",
+    "label_graph",
+    "model_folder",
+    "tree_distances",
+]

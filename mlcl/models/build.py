@@ -2,38 +2,94 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import TypeVar
 
-from mlcl.config.job import CnnImageConfig, CnnTextConfig, EncoderConfig, ProjectionConfig, ResNetConfig
+from torch import Tensor, nn
+
+from mlcl.config.job import (
+    CnnImageConfig,
+    EncoderConfig,
+    LdgnConfig,
+    PlmIcdConfig,
+    ProjectionConfig,
+    ResNetConfig,
+    TransformerConfig,
+)
 from mlcl.errors import UserError
 from mlcl.models.cnn_image import CnnImage
 from mlcl.models.cnn_text import CnnText
+from mlcl.models.ldgn import Ldgn
+from mlcl.models.lora import Lora
+from mlcl.models.plm_icd import PlmIcd
+from mlcl.models.pretrained import load_pretrained
 from mlcl.models.projection import Projection
 from mlcl.models.resnet import ResNet
 from mlcl.models.transformer import Transformer
 
+T = TypeVar("T")
 
-def build_encoder(config: EncoderConfig, vocabulary_size: int | None = None) -> nn.Module:
+
+def build_encoder(
+    config: EncoderConfig,
+    vocabulary_size: int | None = None,
+    labels: int | None = None,
+    label_graph_LL: Tensor | None = None,
+) -> nn.Module:
     """The encoder of a job, with attribute `dim`.
 
     Text encoders take `input_ids` and `attention_mask`, image encoders `pixels`. `vocabulary_size` is needed
-    by cnn_text alone. Raises UserError for a missing vocabulary, package, folder or weight file.
+    by cnn_text and ldgn, `labels` by plm_icd and `label_graph_LL` by ldgn, which give logits of labels after
+    the embedding. Raises UserError for a missing vocabulary, package, folder or weight file.
     """
-    if isinstance(config, CnnTextConfig):
-        if vocabulary_size is None:
-            raise UserError("cnn_text needs a data set with a text vocabulary", key="encoder.name")
-        return CnnText(
-            vocabulary_size,
-            width=config.width,
-            kernel_sizes=config.kernel_sizes,
-            embedding_dim=config.embedding_dim,
-            dropout=config.dropout,
-        )
     if isinstance(config, CnnImageConfig):
         return CnnImage(width=config.width, blocks=config.blocks)
     if isinstance(config, ResNetConfig):
         return ResNet(config.name, stem=config.stem, weights=config.weights)
-    return Transformer(config.model, pooling=config.pooling)
+    if isinstance(config, TransformerConfig):
+        return Transformer(_pretrained(config), config.pooling, config.max_length)
+    if isinstance(config, PlmIcdConfig):
+        return PlmIcd(
+            _pretrained(config),
+            _needed(config, "labels", labels),
+            chunk_length=config.chunk_length,
+            pooling=config.pooling,
+        )
+    words = _needed(config, "a text vocabulary", vocabulary_size)
+    if isinstance(config, LdgnConfig):
+        return Ldgn(
+            words,
+            _needed(config, "label rows", label_graph_LL),
+            embedding_dim=config.embedding_dim,
+            width=config.width,
+            graph_layers=config.graph_layers,
+            dropout=config.dropout,
+            pooling=config.pooling,
+        )
+    return CnnText(
+        words,
+        width=config.width,
+        kernel_sizes=config.kernel_sizes,
+        embedding_dim=config.embedding_dim,
+        dropout=config.dropout,
+    )
+
+
+def _pretrained(config: TransformerConfig | PlmIcdConfig) -> nn.Module:
+    given = config.lora
+    lora = None if given is None else Lora(given.r, given.alpha, given.dropout, given.targets)
+    return load_pretrained(
+        config.model,
+        dropout=config.dropout,
+        lora=lora,
+        weights=config.weights,
+        gradient_checkpointing=config.gradient_checkpointing,
+    )
+
+
+def _needed(config: EncoderConfig, what: str, value: T | None) -> T:
+    if value is None:
+        raise UserError(f"{config.name} needs a data set with {what}", key="encoder.name")
+    return value
 
 
 def build_projection(config: ProjectionConfig, encoder_dim: int) -> Projection:

@@ -5,68 +5,48 @@ Shapes: B texts, T tokens, D the model's hidden size.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mlcl.errors import UserError
+from mlcl.models.pretrained import check_length, hidden_size, token_states
 
 
 class Transformer(nn.Module):
-    """A pretrained encoder by folder or hub name, and which of its token states make the embedding.
+    """A pretrained network, and which of its token states make the embedding.
 
-    `pooling="cls"` takes the first token's state, `"mean"` the mean over the tokens of `attention_mask`. A
-    folder is read from disk alone; a name goes through the local cache and the hub. Weights are read from
-    safetensors and the model's own code is never run, so that nothing is unpickled. Parameters are float32.
-    `dim` is D.
+    `pooling="cls"` takes the first token's state, `"mean"` the mean over the tokens of `attention_mask`,
+    `"last"` the last token's, which alone has seen the whole text in a decoder. `network` is what
+    `load_pretrained` gives. `dim` is D.
 
-    Raises UserError where transformers is missing, or the folder, the name or its safetensors are.
+    Raises UserError where the network has no positions for `max_length` tokens.
+    Source: Similarity-Dissimilarity, appendix D (RoBERTa-base; Llama-3.1-8B with LoRA); which state is the
+    embedding is not said there.
     """
 
-    def __init__(self, model: str | Path, pooling: Literal["cls", "mean"] = "cls") -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        pooling: Literal["cls", "mean", "last"] = "cls",
+        max_length: int | None = None,
+    ) -> None:
         super().__init__()
-        self.network = _load(str(model))
+        if max_length is not None:
+            check_length(network, max_length, "encoder.max_length")
+        self.network = network
         self.pooling = pooling
-        self.dim = int(self.network.config.hidden_size)
-        # A pooler is not on the way to the embedding: its parameters would never see a gradient.
-        pooler = getattr(self.network, "pooler", None)
-        if isinstance(pooler, nn.Module):
-            pooler.requires_grad_(False)
+        self.dim = hidden_size(network)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens; gives (B, D)."""
-        states = self.network(input_ids=input_ids, attention_mask=attention_mask.long())
-        h_BTD: Tensor = states.last_hidden_state
+        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens, padding on the right.
+
+        Gives (B, D), at least float32.
+        """
+        h_BTD = token_states(self.network, input_ids, attention_mask)
         if self.pooling == "cls":
             return h_BTD[:, 0]
-        mask_BT1 = attention_mask.unsqueeze(-1).to(h_BTD.dtype)
-        return (h_BTD * mask_BT1).sum(1) / mask_BT1.sum(1).clamp(min=1)
-
-
-def _load(model: str) -> Any:
-    try:
-        from transformers import AutoModel
-    except (ImportError, RuntimeError) as error:
-        raise UserError(
-            "transformer needs the package transformers: pip install 'mlcl[transformers]'",
-            key="encoder.name",
-            found=str(error),
-        ) from error
-    try:
-        return AutoModel.from_pretrained(
-            model,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=Path(model).is_dir(),
-            dtype=torch.float32,
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(
-            "cannot load this model",
-            key="encoder.model",
-            found=f"{model} ({str(error).splitlines()[0]})",
-            allowed="a folder with config.json and safetensors, or a hub name with safetensors",
-        ) from error
+        tokens_B = attention_mask.sum(1).clamp(min=1)
+        if self.pooling == "last":
+            return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), tokens_B - 1]
+        return (h_BTD * attention_mask.unsqueeze(2)).sum(1) / tokens_B.unsqueeze(1)

@@ -17,12 +17,12 @@ CloseSweep = Callable[[RunFolder, RunRecord], None]
 
 
 def close_orphans(home: Path, close_sweep: CloseSweep | None = None) -> None:
-    """Killed runs and sweeps become STOPPED, in record and logs: the same command goes on with them.
+    """Killed runs, sweeps and tables become STOPPED, in record and logs: the same command goes on with them.
 
     Needs no tracking server: the logs are delivered like all others. A living process holds its folder's
     lock, so nothing that runs is touched. Without `close_sweep` sweeps are left to who has it.
     """
-    for kind in ("runs", "sweeps"):
+    for kind in ("runs", "sweeps", "tables"):
         for folder, record in RunFolders(home, kind).records():
             if record.state is not State.RUNNING or (kind == "sweeps" and close_sweep is None):
                 continue

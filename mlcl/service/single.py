@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.data import DatasetInfo
 from mlcl.service.folders import RunFolder, RunFolders, RunRecord
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.orphans import CloseSweep, close_orphans
@@ -78,7 +79,7 @@ def start_log(
     home: Path,
     uri: str,
     job: JobConfig,
-    material: Material,
+    data: DatasetInfo,
     *,
     id: str,
     name: str,
@@ -104,8 +105,8 @@ def start_log(
         tags={
             "mlcl.id": name,
             "mlcl.job_hash": job_hash(job),
-            "mlcl.data": material.dataset.info.name,
-            "mlcl.data_fingerprint": material.fingerprint,
+            "mlcl.data": data.name,
+            "mlcl.data_fingerprint": data.fingerprint,
             "mlcl.seed": str(job.train.seed),
             **(tags or {}),
         },
@@ -113,6 +114,12 @@ def start_log(
         source=source,
         texts={"job.yaml": yaml.safe_dump(dump_job(job), sort_keys=False)},
     )
+
+
+def usable_log(home: Path, name: str, uri: str) -> str:
+    """The id of a run's log: its name; numbered where that log is for another store, or MLflow refuses it."""
+    ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(id for id in ids if is_usable(home, id, uri))
 
 
 @dataclass
@@ -175,22 +182,18 @@ class _Run:
             job_hash=job_hash(job),
             fingerprint=self.material.fingerprint,
             state=State.RUNNING,
-            log=self._log_id(name),
+            log=usable_log(self.home, name, self.uri),
             tracking_uri=shown(self.uri),
             created=before.created if before else name.split("-", 1)[1],
         )
         folder.write(record)
+        data = self.material.dataset.info
         log = start_log(
-            self.home, self.uri, job, self.material, id=record.log, name=name, owner=name, source=provenance()
+            self.home, self.uri, job, data, id=record.log, name=name, owner=name, source=provenance()
         )
         log.reopen()
         self.delivery.add(log.id)
         return log
-
-    def _log_id(self, name: str) -> str:
-        """The run's name; with a number where that log is for another store, or MLflow refuses it."""
-        ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
-        return next(id for id in ids if is_usable(self.home, id, self.uri))
 
 
 def _execute(

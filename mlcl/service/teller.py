@@ -34,7 +34,7 @@ class Teller:
                 self.home,
                 self.uri,
                 load_job(opened.job),
-                self.material,
+                self.material.dataset.info,
                 id=id,
                 name=opened.label,
                 owner=self.sweep,

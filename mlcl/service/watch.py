@@ -8,7 +8,7 @@ from typing import Literal
 
 from mlcl.tracking import State
 
-Stage = Literal["search", "confirmation"]
+Stage = Literal["search", "confirmation", "table"]
 Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 
 

@@ -1,11 +1,12 @@
 """What a trained encoder is worth: classifier or linear probe, and nearest neighbours.
 
 Selection (probe, k, lambda, tau) sees validation alone; the test split is read once, after it.
-Shapes: N training rows, M rows of another split, D embedding.
+Shapes: N training rows, M rows of another split, D embedding, O the encoder's output (D, or D + L).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,13 +25,16 @@ from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
 from mlcl.training.neighbours import Datastore, Predictor, setting_of
 from mlcl.training.objective import ContrastiveModel, Labels
+from mlcl.training.transfer import Transfer
 
 
 @dataclass
 class Assessment:
-    """The figures of a run, and what they were computed from."""
+    """The figures of a run, and what they were computed from, by split: the encoder's outputs (N, O), the
+    embeddings (N, D) in them, the classifier's or the probe's probabilities."""
 
     metrics: dict[str, float] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
     embeddings: dict[str, Tensor] = field(default_factory=dict)
     probabilities: dict[str, Tensor] = field(default_factory=dict)
 
@@ -45,20 +49,22 @@ class Assessor:
         self._validation = material.dataset.split("validation")
         self._validation_rows = material.rows(self._validation)
         self._train_rows = material.rows(material.train)
+        self._store: Datastore | None = None
+        self._settings: dict[str, Setting] = {}
         self._parents = parents(material.dataset, material.job.objective.classifier.labels)
 
     def quick(self) -> dict[str, float]:
         """Validation during training: the classifier's; in two phases the neighbours' alone."""
-        val_MD = self._embed(self._validation_rows)
+        val_MO = self._embed(self._validation_rows)
         joint = self._model.objective.classifier is not None
         metrics: dict[str, float] = {}
-        model = self._classify(val_MD) if joint else None
+        model = self._classify(val_MO) if joint else None
         if model is not None:
             metrics |= self._metrics("val", model, self._validation)
         if model is None or self._config.metric.startswith("knn/"):
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._datastore(self._embed(self._train_rows))
-            votes = store.votes(store.retrieve(val_MD, setting.k), setting)
+            votes = store.votes(store.retrieve(val_MO, setting.k), setting)
             mixed = votes if model is None else blend(votes, model, setting.lambda_)
             metrics |= self._metrics("knn/val", mixed, self._validation)
         return metrics
@@ -66,18 +72,22 @@ class Assessor:
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Assessment | None:
         """All figures, on rank 0; None on the others, which only share in the encoding."""
         tell("embedding")
-        embeddings = {
+        outputs = {
             "train": self._embed(self._train_rows),
             "validation": self._embed(self._validation_rows),
         }
-        assessment, predictors = Assessment(embeddings=embeddings), dict[str, Predictor]()
+        assessment, predictors = Assessment(outputs=outputs), dict[str, Predictor]()
         if self._context.is_main:
             predictors = self._select(assessment, tell)
         if test:
             tell("test")
             split = self._material.dataset.split("test")
-            embeddings["test"] = self._embed(self._material.rows(split))
+            outputs["test"] = self._embed(self._material.rows(split))
             self._measure(assessment, predictors, "test", split)
+            if self._material.transfer is not None:
+                tell("transfer")
+                assessment.metrics |= self._transfer(self._material.transfer)
+        assessment.embeddings = {name: self._embedding(output) for name, output in outputs.items()}
         return assessment if self._context.is_main else None
 
     def _select(self, assessment: Assessment, tell: Callable[[str], None]) -> dict[str, Predictor]:
@@ -99,8 +109,9 @@ class Assessor:
         self, assessment: Assessment, predictors: dict[str, Predictor], name: str, split: Split
     ) -> None:
         for prefix, predictor in predictors.items():
-            probabilities = predictor(assessment.embeddings[split.name])
+            probabilities = predictor(assessment.outputs[split.name])
             assessment.metrics |= self._metrics(f"{prefix}{name}", probabilities, split)
+            assessment.metrics |= self._overlap(prefix, name, assessment.outputs[split.name], split)
             if not prefix:
                 assessment.probabilities[split.name] = probabilities
 
@@ -108,10 +119,12 @@ class Assessor:
         self, config: KnnConfig, assessment: Assessment, model: Predictor
     ) -> dict[str, Predictor]:
         """The job's own (k, lambda, tau), and the best of the grid on validation, from one retrieval."""
-        store = self._datastore(assessment.embeddings["train"])
+        store = self._store = self._datastore(assessment.outputs["train"])
+        self._settings["knn/"] = setting_of(config)
         predictors = {"knn/": store.predictor(model, setting_of(config))}
         if config.grid is not None:
-            best = self._search(config, store, assessment.embeddings["validation"], model)
+            best = self._search(config, store, assessment.outputs["validation"], model)
+            self._settings["knn_best/"] = best
             predictors["knn_best/"] = store.predictor(model, best)
             assessment.metrics |= {
                 "knn_best/k": best.k,
@@ -120,14 +133,21 @@ class Assessor:
             }
         return predictors
 
-    def _search(self, config: KnnConfig, store: Datastore, val_MD: Tensor, model: Predictor) -> Setting:
+    def _overlap(self, prefix: str, name: str, output_MO: Tensor, split: Split) -> dict[str, float]:
+        """How many labels of the neighbours are the query's own (kNN-MLTC Table 6), where there are any."""
+        if self._store is None or prefix not in self._settings:
+            return {}
+        share = self._store.overlap(output_MO, self._material.targets(split), self._settings[prefix].k)
+        return {} if math.isnan(share) else {f"{prefix}{name}/neighbour_overlap": share}
+
+    def _search(self, config: KnnConfig, store: Datastore, val_MO: Tensor, model: Predictor) -> Setting:
         grid = config.grid
         assert grid is not None
         return search(
-            store.retrieve(val_MD, max(grid.k)),
+            store.retrieve(val_MO, max(grid.k)),
             store.labels,
             self._validation_targets,
-            model(val_MD),
+            model(val_MO),
             task=store.task,
             ks=grid.k,
             lambdas=grid.lambda_,
@@ -141,9 +161,9 @@ class Assessor:
     def _probe(self, assessment: Assessment) -> Predictor:
         config = self._config.probe or ProbeConfig()
         result = linear_probe(
-            assessment.embeddings["train"],
+            self._embedding(assessment.outputs["train"]),
             self._material.targets(self._material.train),
-            assessment.embeddings["validation"],
+            self._embedding(assessment.outputs["validation"]),
             self._validation_targets,
             task=self._material.task,
             n_classes=self._space.n_classes,
@@ -157,14 +177,24 @@ class Assessor:
             threshold=self._config.threshold,
             aspects=self._space.aspects,
         )
-        return lambda embedding_MD: predict(result, embedding_MD)
+        return lambda output_MO: predict(result, self._embedding(output_MO))
+
+    def _transfer(self, transfer: Transfer) -> dict[str, float]:
+        return transfer.measure(
+            lambda split: self._embedding(self._embed(self._material.unlabelled(split))),
+            self._config.probe or ProbeConfig(),
+            self._material.job.train.seed,
+            self._config.threshold,
+            self._context.is_main,
+        )
 
     @torch.no_grad()
-    def _classify(self, embedding_MD: Tensor) -> Tensor:
+    def _classify(self, output_MO: Tensor) -> Tensor:
         """The classifier's probabilities, on the CPU."""
         classifier = self._model.objective.classifier
         assert classifier is not None
-        logits: Tensor = classifier.linear(embedding_MD.to(self._context.device)).float().cpu()
+        features = self._model.objective.divide(output_MO)[1]
+        logits: Tensor = classifier.linear(features.to(self._context.device)).float().cpu()
         _check_finite(logits, "the classifier's logits")
         return logits.sigmoid() if self._material.task == "multi_label" else logits.softmax(-1)
 
@@ -176,15 +206,18 @@ class Assessor:
         values |= coarse_accuracy(probabilities, split, self._parents)
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
-    def _datastore(self, train_ND: Tensor) -> Datastore:
+    def _embedding(self, output_MO: Tensor) -> Tensor:
+        return self._model.objective.divide(output_MO)[0]
+
+    def _datastore(self, train_NO: Tensor) -> Datastore:
         targets = self._material.targets(self._material.train)
-        return Datastore(train_ND, targets, self._material.task, self._space.n_classes)
+        return Datastore(self._embedding(train_NO), targets, self._material.task, self._space.n_classes)
 
     def _embed(self, rows: Rows) -> Tensor:
         precision = self._material.job.train.precision
-        embedding = embed(self._model.encoder, rows, self._config.batch_size, precision, self._context)
-        _check_finite(embedding, "the encoder's embeddings")
-        return embedding
+        output = embed(self._model.encoder, rows, self._config.batch_size, precision, self._context)
+        _check_finite(output, "the encoder's embeddings")
+        return output
 
     @property
     def _space(self) -> LabelSpace:

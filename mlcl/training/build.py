@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.job import LearnedTemperature, TemperatureSchedule
+from mlcl.config.job import LearnedTemperature, ObjectiveConfig, TemperatureSchedule
+from mlcl.config.space import default_mode
 from mlcl.data import DatasetInfo, EpochSampler
 from mlcl.losses import (
     LOSSES,
@@ -17,28 +20,52 @@ from mlcl.losses import (
     build_loss,
 )
 from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
-from mlcl.models import LinearClassifier, build_encoder, build_projection
+from mlcl.models import LinearClassifier, PrototypeClassifier, build_encoder, build_projection
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
+from mlcl.training.embed import label_logits
 from mlcl.training.events import Listener
-from mlcl.training.loop import Loop
+from mlcl.training.loop import Loop, Patience
 from mlcl.training.memory import check_micro_batch
 from mlcl.training.objective import Classifier, ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
 
-def build_model(job: JobConfig, info: DatasetInfo, vocabulary_size: int | None) -> ContrastiveModel:
-    """Encoder, heads and classifier. Parts of weight 0 are left out."""
-    encoder = build_encoder(job.encoder, vocabulary_size)
+def build_model(
+    job: JobConfig,
+    info: DatasetInfo,
+    vocabulary_size: int | None,
+    label_graph_LL: Tensor | None = None,
+    class_distance_CC: Tensor | None = None,
+) -> ContrastiveModel:
+    """Encoder, heads and classifier. Parts of weight 0 are left out.
+
+    `label_graph_LL` is for ldgn, `class_distance_CC` for the classifier `guided`: both come from the
+    training rows.
+    """
+    labels = info.space(job.objective.classifier.labels).n_classes
+    encoder = build_encoder(job.encoder, vocabulary_size, labels, label_graph_LL)
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
+    own_logits = label_logits(encoder)
     classifier = None
-    weight = job.objective.classifier_weight
-    if weight > 0:
-        space = info.space(job.objective.classifier.labels)
-        linear = LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
-        classifier = Classifier(linear, weight)
-    return ContrastiveModel(encoder, Objective(heads, classifier))
+    if job.objective.classifier_weight > 0:
+        classifier = _classifier(job.objective, dim, info, own_logits, class_distance_CC)
+    return ContrastiveModel(encoder, Objective(heads, classifier, own_logits))
+
+
+def _classifier(
+    config: ObjectiveConfig, dim: int, info: DatasetInfo, own_logits: int, class_distance_CC: Tensor | None
+) -> Classifier:
+    if own_logits:
+        return Classifier(nn.Identity(), config.classifier_weight)
+    if config.classifier.loss == "guided":
+        assert class_distance_CC is not None
+        prototypes = PrototypeClassifier(dim, class_distance_CC, weight=config.classifier.distortion)
+        return Classifier(prototypes, config.classifier_weight, prototypes.regulariser)
+    space = info.space(config.classifier.labels)
+    linear = LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
+    return Classifier(linear, config.classifier_weight)
 
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
@@ -113,4 +140,12 @@ def build_loop(
         listener=listener,
         validate=validate,
         should_stop=should_stop,
+        patience=_patience(job),
     )
+
+
+def _patience(job: JobConfig) -> Patience | None:
+    if job.train.patience is None:
+        return None
+    metric = job.evaluation.metric
+    return Patience(job.train.patience, metric, default_mode(metric.rpartition("/")[2]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.job import ResNetConfig
-from mlcl.data import DatasetInfo, LabelSpace
+from mlcl.config.job import ObjectiveConfig, ResNetConfig
+from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
@@ -21,10 +21,13 @@ FITS = {
 TASKS: dict[tuple[str, str], Task] = {
     ("cross_entropy", "single"): "single",
     ("cross_entropy", "aspects"): "aspects",
+    ("guided", "single"): "single",
     ("bce", "multi_label"): "multi_label",
 }
 """The task that a classifier's loss and label space make."""
-TEXT_ENCODERS = ("cnn_text", "transformer")
+IMAGE_ENCODERS = ("cnn_image", "resnet18", "resnet50")
+LABEL_WISE = ("plm_icd", "ldgn")
+"""Encoders that classify each label by an attention of its own."""
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
@@ -36,6 +39,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     _check_metric(job, info, task)
     if job.data.subset is not None and job.data.subset.labels is not None:
         _space(info, job.data.subset.labels, "data.subset.labels")
+    _check_noise(job, info)
     if job.train.workers > job.train.batch_size:
         raise UserError(
             "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
@@ -58,7 +62,7 @@ def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
 
 
 def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
-    wanted = "text" if job.encoder.name in TEXT_ENCODERS else "image"
+    wanted = "image" if job.encoder.name in IMAGE_ENCODERS else "text"
     if wanted != info.modality:
         raise UserError(
             f"reads {wanted}s, the data set {info.name} holds {info.modality}s",
@@ -92,6 +96,25 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         )
 
 
+def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
+    """Labels that stay clean beside noisy ones would tell the model what the noise hides."""
+    noise = job.data.label_noise
+    if noise is None:
+        return
+    name = noise.labels or job.objective.classifier.labels
+    _space(info, name, "data.label_noise.labels")
+    noisy = reached_by(info, name)
+    used = {f"objective.heads.{head}.labels": its.labels for head, its in job.objective.heads.items()}
+    for key, labels in {"objective.classifier.labels": job.objective.classifier.labels, **used}.items():
+        if labels is not None and labels not in noisy:
+            raise UserError(
+                f"stays clean: noise on {name} does not reach it",
+                key=key,
+                found=labels,
+                allowed=sorted(noisy),
+            )
+
+
 def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
     classifier = job.objective.classifier
     kind = _space(info, classifier.labels, "objective.classifier.labels").kind
@@ -104,7 +127,29 @@ def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
             found=f"{classifier.loss} with {classifier.labels} ({kind})",
             allowed=fitting,
         )
+    if classifier.loss == "guided":
+        _check_guided(job.objective, info)
+    if task != "multi_label" and job.encoder.name in LABEL_WISE:
+        raise UserError(
+            f"{job.encoder.name} classifies the labels of a multi-label space",
+            key="objective.classifier.labels",
+            found=f"{classifier.labels} ({kind})",
+        )
     return task
+
+
+def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
+    labels = objective.classifier.labels
+    finest = [space.levels[-1] for space in info.label_spaces.values() if space.levels[:-1]]
+    if labels not in finest:
+        raise UserError(
+            "guided needs the finest level of a hierarchy",
+            key="objective.classifier.labels",
+            found=labels,
+            allowed=finest,
+        )
+    if objective.classifier_weight == 0:
+        raise UserError("guided is trained with the encoder", key="objective.classifier.weight", found=0)
 
 
 def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:

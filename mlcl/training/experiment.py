@@ -88,7 +88,13 @@ def _seeded_model(material: Material, context: Context) -> ContrastiveModel:
     """The same first weights on every rank; from then on each rank draws its own dropout and views."""
     seed = material.job.train.seed
     seed_all(seed)
-    model = build_model(material.job, material.dataset.info, material.vocabulary_size)
+    model = build_model(
+        material.job,
+        material.dataset.info,
+        material.vocabulary_size,
+        material.label_graph(),
+        material.class_distances(),
+    )
     seed_all(seed, context.rank)
     return model.to(context.device)
 

@@ -21,6 +21,7 @@ from mlcl.config import dump_job
 from mlcl.training.assess import Assessment
 from mlcl.training.material import Material
 from mlcl.training.objective import ContrastiveModel
+from mlcl.training.weights import trained_weights
 
 RESULT = "result.json"
 EMBEDDINGS = "embeddings.parquet"
@@ -37,9 +38,9 @@ def write_results(folder: Path, material: Material, model: ContrastiveModel, ass
 
 
 def write_model(folder: Path, material: Material, model: ContrastiveModel) -> None:
-    """Weights (safetensors), tokenizer, resolved job and data fingerprint, in one folder."""
+    """Trained weights (safetensors), tokenizer, resolved job and data fingerprint, in one folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
     _atomic(folder / "weights.safetensors", lambda path: save_file(tensors, path))
     job = yaml.safe_dump(dump_job(material.job), sort_keys=False)
     _atomic(folder / "job.yaml", lambda path: path.write_text(job))

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -27,6 +27,7 @@ from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.micro import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.seeding import rng_state, set_rng_state
+from mlcl.training.weights import load_trained_weights, trained_weights
 
 LOG_EVERY = 50
 """Steps of a logging window; an epoch's end closes it too."""
@@ -37,6 +38,7 @@ class Position:
     """Where the loop stands, and the open logging window.
 
     `micro_batch_size` is what was left of it where memory ran out: a resumed run does not try larger ones.
+    `best` is the best validation so far, `stale` the validations since; both are for patience alone.
     """
 
     epoch: int = 0
@@ -45,6 +47,23 @@ class Position:
     micro_batch_size: int | None = None
     window: dict[str, float] = field(default_factory=dict)
     window_steps: int = 0
+    best: float | None = None
+    stale: int = 0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Ends a training after so many `validations` without a better `metric`; the best weights are kept."""
+
+    validations: int
+    metric: str
+    mode: Literal["max", "min"]
+
+    def better(self, value: float, best: float | None) -> bool:
+        """Whether a validation beats the best so far; NaN never does."""
+        if best is None:
+            return value == value
+        return value > best if self.mode == "max" else value < best
 
 
 @dataclass
@@ -69,7 +88,9 @@ class Loop:
     listener: Listener
     validate: Callable[[], dict[str, float]]
     should_stop: Callable[[], bool]
+    patience: Patience | None = None
     position: Position = field(default_factory=Position)
+    best_weights: dict[str, Tensor] | None = None
 
     @property
     def steps(self) -> int:
@@ -94,10 +115,11 @@ class Loop:
         state = load_checkpoint(
             self.checkpoint, job_hash=self.identity["job_hash"], fingerprint=self.identity["fingerprint"]
         )
-        self.model.load_state_dict(state["model"])
+        load_trained_weights(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.position = Position(**state["position"])
+        self.best_weights = state.get("best_weights")
         # A group of another size goes on from the same weights, with fresh streams for dropout.
         if len(state["rng"]) == self.context.world_size:
             set_rng_state(state["rng"][self.context.rank])
@@ -112,28 +134,40 @@ class Loop:
         if self.context.is_main:
             state: dict[str, Any] = {
                 **self.identity,
-                "model": self.model.state_dict(),
+                "model": trained_weights(self.model),
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": self.schedule.state_dict(),
                 "position": dict(vars(self.position)),
+                "best_weights": self.best_weights,
                 "rng": rng,
             }
             save_checkpoint(self.checkpoint, state)
 
     def run(self) -> None:
-        """Trains to the last epoch. Raises Stopped after a requested stop, Diverged on a NaN."""
+        """Trains to the last epoch, or until patience ends, and leaves the weights that are to be used.
+
+        Raises Stopped after a requested stop, Diverged on a NaN.
+        """
         passes = self._passes()
         self._say_batch_norm()
-        while self.position.epoch < self.epochs:
+        while not self._ended:
             self._epoch(passes)
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
-            last = position.epoch == self.epochs
-            if last or position.epoch % self.validate_every == 0:
+            if position.epoch == self.epochs or position.epoch % self.validate_every == 0:
                 self._validate()
-            if last or position.epoch % self.checkpoint_every == 0:
+            if self._ended or position.epoch % self.checkpoint_every == 0:
                 self.save()
+        if self.best_weights is not None:
+            load_trained_weights(self.model, self.best_weights)
+
+    @property
+    def _ended(self) -> bool:
+        patience = self.patience
+        return self.position.epoch >= self.epochs or (
+            patience is not None and self.position.stale >= patience.validations
+        )
 
     def _passes(self) -> Passes:
         wrapped: nn.Module = self.model
@@ -246,6 +280,22 @@ class Loop:
         self.model.eval()
         metrics = self.validate()
         self.tell("validation", metrics)
+        if self.patience is not None:
+            self._compare(self.patience, metrics)
+
+    def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
+        """Keeps the weights of a better validation. Rank 0 decides: sums differ in the last bit elsewhere."""
+        # In two phases the classifier comes after the training: until then its neighbours speak for it.
+        value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
+        position = self.position
+        if self.context.any(self.context.is_main and patience.better(value, position.best)):
+            position.best, position.stale = value, 0
+            self.best_weights = {name: t.cpu().clone() for name, t in trained_weights(self.model).items()}
+            return
+        position.stale += 1
+        if self._ended and position.epoch < self.epochs:
+            note = f"no better {patience.metric} in {position.stale} validations: training ends"
+            self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
         """An event at the loop's position; only rank 0 is heard."""

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mlcl.config import JobConfig
+from mlcl.config.job import (
+    CnnImageConfig,
+    CnnTextConfig,
+    LdgnConfig,
+    PlmIcdConfig,
+    ResNetConfig,
+    TransformerConfig,
+)
 from mlcl.data import (
     Dataset,
     EpochSampler,
@@ -15,6 +24,7 @@ from mlcl.data import (
     Split,
     Tokenizer,
     TokenRows,
+    add_label_noise,
     decode_all,
     encode,
     hugging_face_tokenizer,
@@ -29,9 +39,12 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
+from mlcl.models import label_graph, model_folder, tree_distances
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
+from mlcl.training.hierarchy import parents
 from mlcl.training.objective import CLASSIFIER, Labels
+from mlcl.training.transfer import Transfer
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
@@ -53,6 +66,7 @@ class Material:
     tokenizer: Tokenizer | None
     train: Split
     cache: Path
+    transfer: Transfer | None = None
 
     @classmethod
     def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> Material:
@@ -71,8 +85,14 @@ class Material:
         if wanted is not None:
             space = wanted.labels or job.objective.classifier.labels
             train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=wanted.seed)
+        noise = job.data.label_noise
+        if noise is not None:
+            space = noise.labels or job.objective.classifier.labels
+            train = add_label_noise(train, space, noise.rate, noise.seed)
         _check_batches(job, len(train))
-        return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache")
+        other = job.evaluation.transfer_to
+        transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
+        return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache", transfer)
 
     @property
     def fingerprint(self) -> str:
@@ -93,6 +113,10 @@ class Material:
         labels[CLASSIFIER] = self.targets(split)
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
+    def unlabelled(self, split: Split) -> Rows:
+        """A split of any data set of this modality, encoded, without labels."""
+        return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
+
     def targets(self, split: Split) -> Labels:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
         name = self.job.objective.classifier.labels
@@ -102,12 +126,28 @@ class Material:
             return rating_classes(labels, self.dataset.info.space(name).scale)
         return labels
 
+    def label_graph(self) -> Tensor | None:
+        """How the labels of the training rows stand together, for an encoder that asks for it."""
+        targets = self.targets(self.train)
+        if self.job.encoder.name != "ldgn" or not isinstance(targets, LabelRows):
+            return None
+        return label_graph(targets)
+
+    def class_distances(self) -> Tensor | None:
+        """Distances of the classes on the data set's tree (C, C), for a classifier that asks for them."""
+        classifier = self.job.objective.classifier
+        if classifier.loss != "guided":
+            return None
+        levels = parents(self.dataset, classifier.labels)
+        leaves = torch.arange(self.dataset.info.space(classifier.labels).n_classes)
+        return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
+
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
         encoder = self.job.encoder
         if self.tokenizer is None:
-            assert encoder.name in ("cnn_image", "resnet18", "resnet50")
+            assert isinstance(encoder, CnnImageConfig | ResNetConfig)
             return decode_all(split, encoder.image_size, self.cache)
-        assert encoder.name in ("cnn_text", "transformer")
+        assert not isinstance(encoder, CnnImageConfig | ResNetConfig)
         return encode(self.tokenizer, split, encoder.max_length, self.cache)
 
 
@@ -121,11 +161,11 @@ def _check_batches(job: JobConfig, rows: int) -> None:
 
 def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
     encoder = job.encoder
-    if encoder.name == "cnn_text":
+    if isinstance(encoder, CnnTextConfig | LdgnConfig):
         # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
         return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
-    if encoder.name == "transformer":
-        return hugging_face_tokenizer(encoder.model)
+    if isinstance(encoder, TransformerConfig | PlmIcdConfig):
+        return hugging_face_tokenizer(str(model_folder(encoder.model)))
     return None
 
 

@@ -1,11 +1,12 @@
 """The objective: contrastive heads and a classifier on one embedding, added up with their weights.
 
-Shapes: R rows (samples x views), D embedding, C classes, L labels, A aspects.
+Shapes: R rows (samples x views), D embedding, O the encoder's output (D, or D + L), C classes, L labels,
+A aspects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -52,20 +53,30 @@ class Head(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A linear classifier and its cross-entropy, as a mean over all ranks' targets.
+    """A classifier and its cross-entropy, as a mean over all ranks' targets, with its regulariser if any.
 
     `cross_entropy`: targets (R,) or, per aspect, (R, A), -1 missing; logits (R, C) or (R, A, C).
     `bce`: targets LabelRows (R, L); logits (R, L).
     """
 
-    def __init__(self, linear: nn.Module, weight: float) -> None:
+    def __init__(
+        self, linear: nn.Module, weight: float, regulariser: Callable[[], Tensor] | None = None
+    ) -> None:
         super().__init__()
         self.linear = linear
         self.weight = weight
+        self.regulariser = regulariser
 
-    def forward(self, embedding_RD: Tensor, targets: Labels) -> Tensor:
-        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch."""
-        logits = self.linear(embedding_RD)
+    def forward(self, features: Tensor, targets: Labels) -> Tensor:
+        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch.
+
+        `features` are embeddings (R, D), or label logits (R, L) where `linear` is the identity.
+        """
+        value = self._cross_entropy(features, targets)
+        return value if self.regulariser is None else value + self.regulariser()
+
+    def _cross_entropy(self, features: Tensor, targets: Labels) -> Tensor:
+        logits = self.linear(features)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if isinstance(targets, LabelRows):
             total = F.binary_cross_entropy_with_logits(logits, targets.dense(logits.dtype), reduction="sum")
@@ -99,16 +110,30 @@ class Objective(nn.Module):
     w = 1. Parts of weight 0 are not built: they would be parameters without a gradient.
     """
 
-    def __init__(self, heads: Mapping[str, Head], classifier: Classifier | None) -> None:
+    def __init__(
+        self, heads: Mapping[str, Head], classifier: Classifier | None, label_logits: int = 0
+    ) -> None:
         super().__init__()
         # A suffix, because a module may not be called `type` or `keys`, and a label space may.
         self.heads = nn.ModuleDict({f"{name}_head": head for name, head in heads.items()})
         self.classifier = classifier
+        self.label_logits = label_logits
+
+    def divide(self, output_RO: Tensor) -> tuple[Tensor, Tensor]:
+        """The embedding (R, D) in an encoder's output, and what the classifier reads.
+
+        That is the embedding too, but for encoders that classify each label by an attention of its own: they
+        give `label_logits` columns of logits after the embedding.
+        """
+        if not self.label_logits:
+            return output_RO, output_RO
+        return output_RO[:, : -self.label_logits], output_RO[:, -self.label_logits :]
 
     def forward(
-        self, embedding_RD: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
+        self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> ObjectiveValue:
-        """All parts and their weighted sum."""
+        """All parts and their weighted sum, from the encoder's output."""
+        embedding_RD, features = self.divide(output_RO)
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
         for heads in self._sharing_heads():
@@ -116,7 +141,7 @@ class Objective(nn.Module):
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
             total = total + value
         if self.classifier is not None:
-            value = self.classifier(embedding_RD, labels[CLASSIFIER])
+            value = self.classifier(features, labels[CLASSIFIER])
             parts["classifier/loss"] = value
             total = total + self.classifier.weight * value
         return ObjectiveValue(total, parts)
@@ -186,6 +211,6 @@ class ContrastiveModel(nn.Module):
         self.objective = objective
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Embeddings (R, D) of rows."""
-        embedding_RD: Tensor = self.encoder(**inputs)
-        return embedding_RD
+        """The encoder's output for rows: embeddings (R, D), with label logits beside them for some."""
+        output_RO: Tensor = self.encoder(**inputs)
+        return output_RO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 
@@ -25,10 +25,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
 def build_optimizer(
     model: nn.Module, name: str, lr: float, weight_decay: float, momentum: float
 ) -> Optimizer:
-    """`adamw` or `sgd` (with Nesterov-free momentum) over `parameter_groups`."""
+    """`adamw`, `adam` (whose decay is a part of the gradient) or `sgd` (with Nesterov-free momentum) over
+    `parameter_groups`."""
     groups = parameter_groups(model, weight_decay)
     if name == "adamw":
         return AdamW(groups, lr=lr)
+    if name == "adam":
+        return Adam(groups, lr=lr)
     return SGD(groups, lr=lr, momentum=momentum)
 
 

@@ -1,96 +1,147 @@
-import json
-import socket
-
 import pytest
 import torch
+from encoder_checks import gradients, losses, outputs
+from tiny_models import KINDS, tiny_model, token_batch
+from torch import nn
 
 from mlcl.errors import UserError
+from mlcl.models.lora import Lora
+from mlcl.models.pretrained import load_pretrained
 from mlcl.models.transformer import Transformer
 
-transformers = pytest.importorskip("transformers")
+POOLINGS = ("cls", "mean", "last")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folders(tmp_path_factory):
+    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+def make(folder, pooling="mean", **options):
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=40,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
-    )
-    path = tmp_path_factory.mktemp("bert")
-    transformers.BertModel(config).save_pretrained(path)
-    return path
+    return Transformer(load_pretrained(folder, **options), pooling)
 
 
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*args, **options):
-        raise AssertionError("touched the network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-
-
-def batch():
-    ids = torch.randint(1, 40, (3, 6), generator=torch.Generator().manual_seed(0))
-    mask = torch.arange(6) < torch.tensor([[6], [2], [4]])
-    return ids, mask
+def with_adapters(encoder, size=0.3):
+    """Adapters as after some training: at the start B is 0."""
+    with torch.no_grad():
+        for name, p in encoder.named_parameters():
+            if "lora_B" in name:
+                p.normal_(std=size)
+    return encoder
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_padding_never_changes_an_output(folder, no_network, pooling):
-    encoder = Transformer(folder, pooling=pooling).eval()
-    ids, mask = batch()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_never_changes_an_output(folders, kind, pooling):
+    encoder = make(folders[kind], pooling).eval()
+    ids, mask = token_batch([6, 2, 4], 6)
     together = encoder(input_ids=ids, attention_mask=mask)
-    assert together.shape == (3, 8)
-    assert encoder.dim == 8
+    assert together.shape == (3, encoder.dim) == (3, 16)
+    torch.testing.assert_close(encoder(torch.where(mask, ids, 7), mask), together)
     alone = encoder(ids[1, None, :2], mask[1, None, :2])
     torch.testing.assert_close(alone[0], together[1])
 
 
-def test_pooling(folder):
-    ids, mask = batch()
-    cls, mean = Transformer(folder, "cls").eval(), Transformer(folder, "mean").eval()
-    states = cls.network(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-    torch.testing.assert_close(cls(ids, mask), states[:, 0])
-    torch.testing.assert_close(mean(ids, mask)[1], states[1, :2].mean(0))
+@pytest.mark.parametrize("kind", KINDS)
+def test_pooling(folders, kind):
+    encoder = make(folders[kind]).eval()
+    ids, mask = token_batch([6, 2, 4], 6)
+    states = encoder.network(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    expected = {"cls": states[:, 0], "last": torch.stack([states[0, 5], states[1, 1], states[2, 3]])}
+    expected["mean"] = torch.stack([row[:n].mean(0) for row, n in zip(states, (6, 2, 4), strict=True)])
+    for pooling in POOLINGS:
+        torch.testing.assert_close(Transformer(encoder.network, pooling)(ids, mask), expected[pooling])
 
 
-def test_every_trained_parameter_sees_a_gradient(folder):
-    encoder = Transformer(folder)
-    encoder(*batch()).square().sum().backward()
+def test_the_last_token_of_a_decoder_alone_sees_the_whole_text(folders):
+    ids, mask = token_batch([5], 5)
+    other = ids.clone()
+    other[0, 4] = ids[0, 4] % 4 + 5
+    first, last = (make(folders["llama"], pooling).eval() for pooling in ("cls", "last"))
+    assert torch.equal(first(ids, mask), first(other, mask))
+    assert not torch.allclose(last(ids, mask), last(other, mask))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", [None, Lora(r=2)], ids=["all weights", "adapters"])
+def test_every_trained_parameter_sees_a_gradient(folders, kind, lora):
+    encoder = make(folders[kind], "cls" if kind == "bert" else "last", lora=lora)
+    encoder(*token_batch([6, 2, 4], 6)).square().sum().backward()
     idle = [n for n, p in encoder.named_parameters() if p.requires_grad and p.grad is None]
     assert idle == []
 
 
-def test_parameters_are_float32_whatever_the_file(folder, tmp_path):
-    transformers.BertModel.from_pretrained(folder).half().save_pretrained(tmp_path)
-    assert {p.dtype for p in Transformer(tmp_path).parameters()} == {torch.float32}
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_the_embedding_is_float32(folders, precision):
+    encoder = make(folders["llama"], lora=Lora(r=2), weights=precision).eval()
+    ids, mask = token_batch([6, 2], 6)
+    found = encoder(ids, mask)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        under_autocast = encoder(ids, mask)
+    assert found.dtype == under_autocast.dtype == torch.float32
+    torch.testing.assert_close(under_autocast, found, rtol=0.1, atol=0.1)
 
 
-def test_pickled_weights_are_refused(folder, tmp_path, no_network):
-    model = transformers.BertModel.from_pretrained(folder)
-    model.config.save_pretrained(tmp_path)
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(UserError, match=r"encoder.model.*safetensors"):
-        Transformer(tmp_path)
+def test_more_tokens_than_the_network_has_positions_for(folders):
+    for kind in ("bert", "roberta"):
+        network = load_pretrained(folders[kind])
+        Transformer(network, max_length=32)(*token_batch([32], 32))
+        with pytest.raises(UserError, match="more tokens") as caught:
+            Transformer(network, max_length=33)
+        assert (caught.value.key, caught.value.allowed) == ("encoder.max_length", 32)
+    Transformer(load_pretrained(folders["llama"]), max_length=10_000)  # rotary: no such end
 
 
-def test_a_folder_without_a_model(tmp_path, no_network):
-    with pytest.raises(UserError, match=r"encoder.model"):
-        Transformer(tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bert", {}),
+        ("roberta", {"dropout": 0.0}),
+        ("llama", {"lora": Lora(r=4, dropout=0.0)}),
+        ("llama", {"lora": Lora(r=4), "weights": "bf16", "gradient_checkpointing": True}),
+    ],
+)
+def test_a_few_steps_reduce_the_loss(folders, kind, options):
+    encoder = make(folders[kind], "last" if kind == "llama" else "cls", **options).train()
+    curve = losses(encoder, steps=12, lr=0.02)
+    assert sum(curve[-3:]) < 0.97 * sum(curve[:3])
 
 
-def test_a_model_of_unknown_kind(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-kind"}))
-    with pytest.raises(UserError, match=r"encoder.model"):
-        Transformer(tmp_path)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", [None, Lora(r=2, dropout=0.0)], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+def test_micro_batches_give_the_whole_batch_s_gradient(folders, kind, lora, checkpointing):
+    encoder = make(folders[kind], dropout=0.0, lora=lora, gradient_checkpointing=checkpointing)
+    encoder = with_adapters(encoder).double().train()
+    value, expected = gradients(encoder, 6)
+    found_value, found = gradients(encoder, 2)
+    torch.testing.assert_close(found_value, value, rtol=1e-12, atol=0)
+    assert max(gradient.abs().max() for gradient in expected.values()) > 1e-3
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def test_a_name_that_is_no_model():
-    with pytest.raises(UserError, match=r"encoder.model.*no/such/model"):
-        Transformer("no/such/model")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+def test_dropout_of_the_second_pass_repeats_the_first(folders, kind, checkpointing):
+    options = {"dropout": 0.4, "lora": Lora(r=2, dropout=0.4), "gradient_checkpointing": checkpointing}
+    encoder = with_adapters(make(folders[kind], **options)).train()
+    first, second = outputs(encoder, 2)
+    assert torch.equal(first, second)
+    assert not torch.equal(first[:6], first[6:])  # the two views of a text
+
+
+def test_a_network_of_one_s_own_will_do():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(20, 3)
+            self.config = type("Config", (), {"hidden_size": 3})
+
+        def forward(self, input_ids, attention_mask):
+            return type("Output", (), {"last_hidden_state": self.embedding(input_ids)})
+
+    network = Network()
+    ids, mask = token_batch([2, 1], 2)
+    torch.testing.assert_close(Transformer(network, "last")(ids, mask)[1], network.embedding(ids[1, 0]))

@@ -112,7 +112,7 @@ def test_a_log_of_a_job_leaves_free_keys_open(job, tmp_path):
         tmp_path,
         "sqlite:///x.db",
         job,
-        Material.of(job, tmp_path),
+        Material.of(job, tmp_path).dataset.info,
         id="trial",
         name="trial 0",
         owner="sweep",

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 import torch
-from builders import tiny_job
+from builders import text_dataset, tiny_job
 from safetensors.torch import load_file
 
 from mlcl.data import Dataset
@@ -259,3 +259,87 @@ def test_a_subset_is_what_is_trained_on(tiny, tmp_path):
     run(job, tmp_path, tmp_path / "run", test=False)
     table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
     assert table["split"].to_pylist().count("train") == 12
+
+
+def impatient(data, *overrides, **train):
+    """Learns nothing from its second epoch on, so that only the first can be the best."""
+    return tiny_job(data, "evaluation.metric=val/accuracy", *overrides, patience=2, epochs=12, **train)
+
+
+def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
+    events = []
+    outcome = run(
+        impatient(tiny, lr=0.02, schedule="constant", warmup=0.0), tmp_path, tmp_path / "run", events
+    )
+    scores = [event.metrics["val/accuracy"] for event in events if event.kind == "validation"]
+    best = scores.index(max(scores))
+    assert len(scores) == best + 3 < 12
+    assert outcome.metrics["val/accuracy"] == max(scores)
+    assert "training ends at epoch" in next(e.note for e in events if "no better" in e.note)
+    # As many epochs at a constant rate give the same weights.
+    short = tiny_job(tiny, lr=0.02, schedule="constant", warmup=0.0, epochs=best + 1)
+    run(short, tmp_path, tmp_path / "short", test=False)
+    assert same(weights(tmp_path / "run"), weights(tmp_path / "short"))
+
+
+@pytest.mark.parametrize("stop_at", [4, 10, 13])
+def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at):
+    job = impatient(tiny, lr=0.02, checkpoint_every=3)
+    whole = run(job, tmp_path, tmp_path / "whole")
+    steps = []
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "parts", should_stop=lambda: steps.append(1) or len(steps) == stop_at)
+    resumed = run(job, tmp_path, tmp_path / "parts")
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert without_times(resumed.metrics) == without_times(whole.metrics)
+
+
+def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):
+    noise = ("data.label_noise.rate=1.0", "data.label_noise.seed=3")
+    material = Material.of(tiny_job(tiny, *noise), tmp_path)
+    clean = Material.of(tiny_job(tiny), tmp_path)
+    assert not torch.equal(material.targets(material.train), clean.targets(clean.train))
+    assert torch.equal(
+        material.rows(material.train).labels["topic"], material.rows(material.train).labels["detail"] // 2
+    )
+    for split in ("validation", "test"):
+        assert torch.equal(
+            material.targets(material.dataset.split(split)), clean.targets(clean.dataset.split(split))
+        )
+    outcome = run(tiny_job(tiny, *noise, epochs=8), tmp_path, tmp_path / "run")
+    assert outcome.metrics["test/accuracy"] < 0.7
+
+
+def test_the_guided_baseline_learns(tiny, tmp_path):
+    events = []
+    job = tiny_job(tiny, "objective.heads={}", "objective.classifier.loss=guided", epochs=12, lr=0.05)
+    outcome = run(job, tmp_path, tmp_path / "run", events)
+    assert outcome.metrics["test/accuracy"] > 0.8
+    logged = [event.metrics["train/classifier/loss"] for event in events if "train/loss" in event.metrics]
+    assert logged[-1] < 0.7 * logged[0]
+
+
+def test_an_encoder_is_probed_on_another_data_set(tiny, tmp_path):
+    other = text_dataset(tmp_path / "other", seed=7)
+    transfer = (f"evaluation.transfer_to.path={other}", "evaluation.transfer_to.labels=detail")
+    outcome = run(tiny_job(tiny, *transfer, epochs=12), tmp_path, tmp_path / "run")
+    assert outcome.metrics["transfer/test/accuracy"] > 0.8
+    assert outcome.metrics["transfer/val/accuracy"] > 0.8
+    searched = run(tiny_job(tiny, *transfer, epochs=1), tmp_path, tmp_path / "search", test=False)
+    assert not any(name.startswith("transfer/") for name in searched.metrics)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["evaluation.transfer_to.labels=nowhere"], "no such label space"),
+        (["evaluation.transfer_to.labels=path"], "cannot be predicted"),
+        (
+            ["evaluation.transfer_to.labels=tags", "evaluation.transfer_to.metric=accuracy"],
+            "no such metric for this task",
+        ),
+    ],
+)
+def test_a_transfer_that_cannot_be_is_refused_before_the_start(tiny, tmp_path, settings, problem):
+    with pytest.raises(UserError, match=problem):
+        Material.of(tiny_job(tiny, f"evaluation.transfer_to.path={tiny}", *settings), tmp_path)

@@ -20,7 +20,7 @@ def find_killed(scope: Scope) -> Iterator[Finding]:
     for folder in free_folders(scope.home):
         record = folder.record
         if record is not None and record.state is State.RUNNING:
-            kind = f"sweep {record.name}" if folder.path.parent.name == "sweeps" else "run"
+            kind = f"{folder.path.parent.name.removesuffix('s')} {record.name}".strip()
             yield Finding(
                 str(folder.path),
                 f"the {kind} is RUNNING, but no process has it: it was killed",

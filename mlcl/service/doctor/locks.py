@@ -13,7 +13,7 @@ from mlcl.tracking.files import locked
 from mlcl.tracking.lines import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
 
-KINDS = ("runs", "sweeps")
+KINDS = ("runs", "sweeps", "tables")
 FOLDER_LOCK = ".lock"
 """Held by the process whose run, sweep or training a folder is."""
 

@@ -1,0 +1,148 @@
+"""`mlcl reproduce`: a paper's table, our figures beside the printed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from mlcl.cli.output import (
+    DEFAULT_HOME,
+    EXIT_OF,
+    DryRun,
+    Exit,
+    Home,
+    Json,
+    errors,
+    print_json,
+    print_tree,
+    results,
+    say,
+    undelivered_text,
+)
+from mlcl.cli.watching import watching
+from mlcl.config import parse_override
+from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
+from mlcl.errors import UserError
+
+if TYPE_CHECKING:
+    from mlcl.service.reproduce import TableReport
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="A table by name, or a file.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key.path=value, for the jobs of all cells.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the tables, and what they need.")] = False,
+    scale: Annotated[str | None, typer.Option(help="A smaller preset of the table.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Cells, as ROW/COLUMN, ROW or COLUMN; * stands for anything.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of a cell; default: the table's.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="SOURCE=PLACE: where a source's files are, or a prepared folder."),
+    ] = None,
+    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs of a training's process.")] = 1,
+    gpus: Annotated[
+        float | None,
+        typer.Option(min=0, help="GPU share of a training's process; default: one where there are any."),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Run what is missing of a paper's table and print our figures beside the printed ones."""
+    if list_ or name is None:
+        _list(as_json=json)
+        return
+    file = find_table(name)
+    from mlcl.service.reproduce import TablePlan, plan_table, run_table
+
+    plan = TablePlan(
+        load_table(file),
+        file,
+        scale=scale,
+        seeds=seeds,
+        only=only or (),
+        data=_places(data or ()),
+        overrides=dict(parse_override(text) for text in overrides or ()),
+        cpus=cpus,
+        gpus=gpus,
+    )
+    if dry_run:
+        print_tree(plan_table(plan, home), as_json=json)
+        return
+    with watching(as_json=json) as watch:
+        report = run_table(plan, home=home, watch=watch)
+    _tell(report, home, as_json=json)
+    failed = report.state == "COMPLETE" and report.outside
+    raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
+
+
+def _places(texts: Sequence[str]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    for text in texts:
+        source, equals, place = text.partition("=")
+        if not equals or not source or not place:
+            raise UserError("not a place of data", key="--data", found=text, allowed="SOURCE=PLACE")
+        if source in places:
+            raise UserError("a source has one place", key="--data", found=source)
+        places[source] = place
+    return places
+
+
+def _list(*, as_json: bool) -> None:
+    """All tables with their cells, data and presets."""
+    files = table_files()
+    if not files:
+        raise UserError("no tables here", key="TABLE", found=Path.cwd() / "tables", allowed="tables/*.yaml")
+    found = {file.stem: _about(load_table(file), file) for file in files}
+    if as_json:
+        print_json(found)
+        return
+    grid = Grid("table", "of", "what", "cells", "seeds", "data", "scales")
+    for name, table in found.items():
+        texts = (table["source"], table["title"], str(table["cells"]), str(table["seeds"]))
+        grid.add_row(name, *map(escape, texts), ", ".join(table["data"]), ", ".join(table["scales"]))
+    results.print(grid)
+
+
+def _about(table: Table, file: Path) -> dict[str, Any]:
+    """What a table is and needs."""
+    jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
+    places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
+    return {
+        "title": table.title,
+        "source": table.source,
+        "cells": len(jobs),
+        "seeds": table.seeds,
+        "data": sorted({place.source or str(place.path) for place in places}),
+        "scales": {scale: its.about for scale, its in table.scales.items()},
+    }
+
+
+def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
+    """The table to standard output, what to do about it to standard error."""
+    from mlcl.service.reproduce.render import as_dict, markdown
+    from mlcl.tracking import dashboard, tracking_uri
+
+    way = dashboard(tracking_uri(home))
+    if as_json:
+        print_json({**as_dict(report), "dashboard": way})
+    else:
+        typer.echo(markdown(report))
+        typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")
+    if report.undelivered:
+        say(undelivered_text(report.undelivered, home))
+    if report.state == "STOPPED":
+        say("stopped; the same command goes on")
+    elif report.state == "FAILED":
+        errors.print(f"failed: {report.reason}", style="red", markup=False)
+    elif report.outside:
+        errors.print(f"out of tolerance: {', '.join(report.outside)}", style="red", markup=False)

@@ -1,0 +1,142 @@
+"""The table file: rows and columns of jobs, their metrics, and the figures that a paper prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mlcl.config.job import Name, Positive, Section
+
+Text = Annotated[str, Field(min_length=1)]
+Direction = Literal["higher", "lower"]
+
+
+def _listed(value: Any) -> Any:
+    if value is None:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_listed)]
+"""A cell's figures in print, one a metric; a number alone is one figure, and nothing is none."""
+
+
+def slug(text: str) -> str:
+    """A name for the command line and for metrics: lower case, other signs as one hyphen."""
+    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
+
+
+class Change(Section):
+    """What a row, a column or a scale changes in the jobs of its cells."""
+
+    vars: dict[str, str] = Field(default_factory=dict, description="names that stand in braces in `job`")
+    set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of the job to their values")
+    drop: tuple[str, ...] = Field((), description="dotted keys of the job that are left out")
+
+
+class Line(Change):
+    """A row or a column."""
+
+    job: str | None = Field(None, description="job file; default: the table's")
+    metrics: dict[Text, str] | None = Field(
+        None, min_length=1, description="as the table's, for this line alone"
+    )
+
+
+class Scale(Change):
+    """A smaller preset of the same table; its figures are no reproduction, and it says why."""
+
+    about: Text = Field(description="how it differs from the paper's setting, printed with every result")
+    seeds: int | None = Field(None, ge=1, description="default: the table's")
+    rows: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
+    columns: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
+    tolerance: Positive | None = Field(None, description="default: none, figures are shown and not judged")
+
+
+class Table(Section):
+    """A table or figure of a paper.
+
+    Every pair of a row and a column is a cell: a job, trained once a seed, and one figure for each of its
+    metrics. `paper` has, by row and column, a figure for each metric, in the order of `metrics`; what is left
+    out is not printed there (or is a point of a plot).
+    """
+
+    title: Text
+    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = Field(
+        description="in MLflow, of all its runs; tables of one experiment share their runs"
+    )
+    source: Text = Field(description="paper and number of the table")
+    about: str = Field("", description="what is known to differ from the paper, printed with every result")
+    kind: Literal["table", "curve"] = "table"
+    job: str | None = Field(None, description="job file of all cells, may hold names in braces")
+    set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of every job to their values")
+    metrics: dict[Text, str] = Field(min_length=1, description="how a figure is called, and the run's metric")
+    better: Direction | dict[str, Direction] = Field("higher", description="for all figures, or by name")
+    unit: Literal["percent", "share"] = Field("percent", description="percent: metrics times 100")
+    digits: int = Field(2, ge=0, le=6, description="after the point")
+    tolerance: Positive = Field(description="how far a mean may be from the paper's figure, in the unit")
+    seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
+    seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
+    rows: dict[Text, Line] = Field(min_length=1)
+    columns: dict[Text, Line] = Field(min_length=1)
+    paper: dict[str, dict[str, Printed]] = Field(default_factory=dict)
+    scales: dict[Name, Scale] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for row, figures in self.paper.items():
+            _in("paper", "row", [row], self.rows)
+            _in(f"paper.{row}", "column", figures, self.columns)
+        for name, scale in self.scales.items():
+            _in(f"scales.{name}", "row", scale.rows or (), self.rows)
+            _in(f"scales.{name}", "column", scale.columns or (), self.columns)
+        if not isinstance(self.better, str):
+            _in("better", "figure", self.better, dict.fromkeys(self._figures()))
+        return self
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        lines = (*self.rows.values(), *self.columns.values())
+        _distinct("rows", self.rows)
+        _distinct("columns", self.columns)
+        for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
+            _distinct("metrics", metrics)
+        return self
+
+    def _figures(self) -> list[str]:
+        lines = (*self.rows.values(), *self.columns.values())
+        return [
+            name for metrics in (self.metrics, *(line.metrics or {} for line in lines)) for name in metrics
+        ]
+
+    def is_better_higher(self, figure: str) -> bool:
+        """Whether a larger value of a figure is the better one."""
+        kind = self.better if isinstance(self.better, str) else self.better.get(figure, "higher")
+        return kind == "higher"
+
+
+def _in(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Every name is known and stands once."""
+    left = list(known)
+    for name in names:
+        if name not in left:
+            twice = name in known
+            raise ValueError(
+                f"{place}: {what} {name} stands twice" if twice else f"{place}: no {what} {name}"
+            )
+        left.remove(name)
+
+
+def _distinct(place: str, names: Iterable[str]) -> None:
+    """On the command line and in MLflow names have no case and no signs: what is left tells them apart."""
+    known: dict[str, str] = {}
+    for name in names:
+        short = slug(name)
+        if not short:
+            raise ValueError(f"{place}: {name} needs a letter or a digit")
+        if short in known:
+            raise ValueError(f"{place}: {name} and {known[short]} are both {short}")
+        known[short] = name

@@ -1,0 +1,95 @@
+"""Uniform label noise: some labels of a split drawn anew.
+
+Shapes: N rows of the whole split, A aspects, C classes, E stored entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.split import Split
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+
+def reached_by(info: DatasetInfo, name: str) -> set[str]:
+    """The label spaces, with their parts, that noise on `name` changes: its own, and coarser levels.
+
+    Raises UserError for a hierarchy, for a part of a space and for a level that has finer ones.
+    """
+    space = info.space(name)
+    coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
+    if name not in info.label_spaces or space.kind == "hierarchy" or name in coarse:
+        whole = {other for other, its in info.label_spaces.items() if its.kind != "hierarchy"}
+        raise UserError(
+            "noise goes to a whole label space; of a hierarchy to the finest level",
+            key="data.label_noise.labels",
+            found=name,
+            allowed=sorted(whole - coarse),
+        )
+    found = {name, *(f"{name}.{aspect}" for aspect in space.aspects)}
+    for path, hierarchy in info.label_spaces.items():
+        if name in hierarchy.levels:
+            found |= {path, *hierarchy.levels, *(f"{path}.{level}" for level in hierarchy.levels)}
+    return found
+
+
+def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
+    """`part` with each label, with probability `rate`, drawn anew and uniformly from all C classes.
+
+    So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
+    the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is
+    replaced, so that it keeps its number of labels, less repeats: the paper has no such data, this is our
+    extension. Coarser levels of a hierarchy become those of the drawn class. The noise of a row depends on
+    the seed and the whole split alone: every subset has the same.
+    Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
+    """
+    reached_by(part.info, name)
+    space, labels = part.info.space(name), part.whole.labels(name)
+    rng = np.random.default_rng([seed, 0x401])
+    if isinstance(labels, LabelRows):
+        return replace(part, changed={**part.changed, name: _noisy_rows(labels, rate, rng)})
+    noisy = _noisy(labels, space, rate, rng)
+    changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
+    for hierarchy in part.info.label_spaces.values():
+        if name in hierarchy.levels:
+            for level in hierarchy.levels[:-1]:
+                changed[level] = _parents(part, name, level)[noisy]
+    return replace(part, changed=changed)
+
+
+def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
+    """Classes (N,) or ratings (N, A), some of them drawn anew."""
+    values = torch.tensor(space.scale or range(space.n_classes), dtype=labels.dtype)
+    hit = torch.from_numpy(rng.random(labels.shape) < rate)
+    drawn = values[torch.from_numpy(rng.integers(len(values), size=labels.shape))]
+    missing = 0 if space.kind == "aspects" else -1
+    return torch.where(hit & (labels != missing), drawn, labels)
+
+
+def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
+    """Label rows with some entries drawn anew; repeats within a row become one."""
+    hit_E = rng.random(len(labels.columns)) < rate
+    drawn_E = rng.integers(labels.width, size=len(labels.columns))
+    column_E = np.where(hit_E, drawn_E, labels.columns.numpy())
+    key_E = torch.from_numpy(np.unique(labels.row_index().numpy() * labels.width + column_E))
+    counts = torch.bincount(key_E // labels.width, minlength=len(labels))
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return LabelRows(offsets, key_E % labels.width, labels.width)
+
+
+def _parents(part: Split, fine: str, coarse: str) -> Tensor:
+    """The class of level `coarse` above each class of `fine`, -1 where no row tells; the last entry, which
+    the missing class -1 points to, is -1 too."""
+    fine_N, coarse_N = part.whole.labels(fine), part.whole.labels(coarse)
+    assert isinstance(fine_N, Tensor)
+    assert isinstance(coarse_N, Tensor)
+    known_N = fine_N >= 0
+    parent = torch.full((part.info.space(fine).n_classes + 1,), -1)
+    parent[fine_N[known_N]] = coarse_N[known_N]
+    return parent

@@ -1,0 +1,90 @@
+"""AAPD: abstracts of computer science papers from arXiv with their subjects (Yang et al. 2018), for research.
+
+The distribution of the authors of SGM: `text_train`, `text_val`, `text_test` with an abstract a line, in
+tokens and lower case, and `label_train`, `label_val`, `label_test` with the subjects of each, separated by
+spaces (cs.IT math.IT). Some training rows name a subject twice; it counts once.
+
+The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (Table 3) has 37.8k, 6.7k and
+11.3k instead and does not publish which: `split: paper` divides all rows in these shares by a seeded hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlcl.data.assign import assign, train_every_class
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.multi_label import count, indices, space_of
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+TITLE = "AAPD (Yang et al. 2018, from the authors of SGM)"
+PARTS = {"train": "train", "val": "validation", "test": "test"}
+"""How the files name the published splits."""
+FILES = [f"{kind}_{part}" for part in PARTS for kind in ("text", "label")]
+COUNTS = {"train": 53_840, "validation": 1_000, "test": 1_000, "classes": 54, "labels a row": 2.41}
+PAPER_SHARES = (37.8 / 55.8, 6.7 / 55.8, 11.3 / 55.8)
+
+
+class Options(DistributionOptions):
+    """How the rows are split."""
+
+    split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        return files.state()
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set with the multi-label space `subjects`. Raises UserError with file and line."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
+        rows = {part: len(names) for part, names in parts.items()}
+        names = list(chain.from_iterable(parts.values()))
+        ids = [f"{part}-{row}" for part in PARTS for row in range(rows[part])]
+        splits = [split for part, split in PARTS.items() for _ in range(rows[part])]
+        if options.check_counts:
+            compare_counts(options.path, COUNTS, count(splits, names))
+        space = space_of(sorted(set(chain.from_iterable(names))))
+        subjects = indices(names, space)
+        if options.split == "paper":
+            splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]
+            train_every_class(splits, [subjects], ids, split_seed)
+        columns: dict[str, list[Any]] = {"id": ids, "split": splits, "subjects": subjects}
+        return write_dataset(
+            folder,
+            name="aapd",
+            modality="text",
+            label_spaces={"subjects": space},
+            batches=in_batches(columns, "text", _texts(files, rows)),
+            source="AAPD (Yang et al. 2018)",
+            licence="not stated; cite Yang et al. 2018",
+        )
+
+
+def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:
+    for part, expected in rows.items():
+        found = 0
+        for text in _lines(files, f"text_{part}"):
+            yield text
+            found += 1
+        if found != expected:
+            file = files.file(f"text_{part}")
+            raise UserError(f"not as many lines as label_{part}", file=file, found=found, allowed=expected)
+
+
+def _lines(files: Distribution, name: str) -> Iterator[str]:
+    """The lines of a file. Raises UserError for an empty one."""
+    for number, line in files.lines(name):
+        if not line.strip():
+            raise UserError(f"line {number} is empty", file=files.file(name))
+        yield line.strip()

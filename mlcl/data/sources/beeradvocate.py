@@ -1,0 +1,104 @@
+"""BeerAdvocate beer reviews with ratings of five aspects (McAuley, Leskovec and Jurafsky 2012), for research.
+
+SNAP at Stanford distributed them as `beeradvocate.txt.gz`: lines of `beer/name: ...`, `review/aroma: 4.5`,
+`review/text: ...`, a blank line between reviews; McAuley's page at UCSD has `beeradvocate.json.gz`, a Python
+dictionary a line, which is read as a literal and never run. Either is read, packed or not, in a folder.
+Ratings are 1 to 5 in halves, and a few are 0 for missing. Tabs in a text stand for the line breaks it had.
+A field may go on over further lines, and not every byte is UTF-8.
+
+MLCL maps whole stars to sentiments and leaves open where the halves go. Here they are rounded down: 4 and
+more is positive, 3 and 3.5 neutral, less negative.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.distribution import Distribution, compare_counts
+from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, western, write_reviews
+from mlcl.errors import UserError
+
+TITLE = "BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)"
+FILES = tuple(
+    f"{name}.{ending}"
+    for name in ("beeradvocate", "Beeradvocate")
+    for ending in ("txt.gz", "txt", "json.gz", "json")
+)
+REVIEWS = ReviewSet(
+    name="beeradvocate",
+    aspects=("appearance", "aroma", "palate", "taste", "overall"),
+    scale=(1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5),
+    neutral=(3, 3.5),
+    source="BeerAdvocate reviews (McAuley, Leskovec and Jurafsky 2012)",
+    licence="for research; cite McAuley, Leskovec and Jurafsky 2012",
+)
+COUNTS = {"reviews": 1_586_614}
+"""Reviews in the file; the paper and SNAP's page say 1,586,259."""
+
+
+class Options(ReviewOptions):
+    """Which reviews are taken."""
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the file from another."""
+    with Distribution(options.path, TITLE, [FILES]) as files:
+        return files.state()
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
+
+    Raises UserError with file and line.
+    """
+    with Distribution(options.path, TITLE, [FILES]) as files:
+        return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, files, options))
+
+
+def _reviews(files: Distribution, options: Options) -> Iterator[Review]:
+    name = files.first(*FILES) or ""
+    file = files.file(name)
+    fields = _literals if ".json" in name else _blocks
+    found = 0
+    for line, values in fields(files, name):
+        found += 1
+        ratings = [REVIEWS.rating(values.get(f"review/{a}"), f"line {line}", file) for a in REVIEWS.aspects]
+        yield Review(f"line-{line}", str(values.get("review/text") or "").strip(), tuple(ratings))
+    if options.check_counts:
+        compare_counts(options.path, COUNTS, {"reviews": found})
+
+
+def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The reviews of the text file, and the line that each begins on."""
+    with files.open(name) as lines:
+        first, key, values = 0, "", dict[str, str]()
+        for number, line in enumerate(lines, 1):
+            text = western(line).rstrip("\r\n")
+            start, colon, value = text.partition(":")
+            if start == "beer/name":
+                if values:
+                    yield first, values
+                first, values = number, {}
+            if colon and start.startswith(("beer/", "review/")) and " " not in start:
+                key, values[start] = start, value.strip(" ")
+            elif values:
+                values[key] += f"\n{text}"
+        if values:
+            yield first, values
+
+
+def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    with files.open(name) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                values = ast.literal_eval(western(line))
+                if not isinstance(values, dict):
+                    raise ValueError("not a dictionary")
+            except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+                raise UserError(f"no review at line {number}", file=files.file(name), found=error) from None
+            yield number, values

@@ -1,0 +1,156 @@
+"""What the sources `cifar10` and `cifar100` share: the binary version's records, as lossless PNG images.
+
+A record is one byte a label space, then 3,072 bytes of pixels: 32 x 32 red, then green, then blue. Alex
+Krizhevsky (University of Toronto) distributes the archives with no licence and asks to be cited: Learning
+Multiple Layers of Features from Tiny Images, 2009. The Python version consists of pickles, which are not
+opened. Without `path` the archive is downloaded and compared with a known SHA-256.
+
+There is no validation split: a seeded share of train is held out. The papers train on all 50,000 rows.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field
+
+from mlcl.data.download import fetch
+from mlcl.data.files import scratch_beside
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+URLS = ("https://cave.cs.toronto.edu/kriz/", "https://www.cs.toronto.edu/~kriz/")
+LICENCE = "none stated; cite Krizhevsky 2009"
+
+
+class CifarOptions(BaseModel):
+    """Where the files are, and how much of train is held out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path | None = Field(None, description="the folder or archive; default: download it")
+    check_counts: bool = Field(True, description="compare with the published counts")
+    validation: float = Field(0.1, gt=0, lt=1, description="share of train that is held out")
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """One of the two sets: its archive, the published counts, the files of each split, and its label spaces.
+
+    `spaces` gives, in the order of a record's label bytes, the file that names the classes of a label space.
+    """
+
+    name: str
+    title: str
+    archive: str
+    sha256: str
+    counts: dict[str, int]
+    splits: dict[str, tuple[str, ...]]
+    spaces: dict[str, str]
+    levels: tuple[str, ...] = ()
+
+    def state(self, options: CifarOptions) -> list[Any]:
+        """What tells this state of the files from another."""
+        if options.path is None:
+            return [self.sha256]
+        with self._open(options.path) as files:
+            return files.state()
+
+    def write(self, folder: Path, options: CifarOptions, split_seed: int) -> DatasetInfo:
+        """Write the data set. Raises UserError with the file for missing files and wrong records."""
+        with self._found(folder, options.path) as path, self._open(path) as files:
+            spaces = {name: _classes(files, file) for name, file in self.spaces.items()}
+            hierarchy = {"path": LabelSpace(kind="hierarchy", levels=self.levels)} if self.levels else {}
+            return write_dataset(
+                folder,
+                name=self.name,
+                modality="image",
+                label_spaces={**spaces, **hierarchy},
+                batches=self._batches(files, spaces, options, split_seed),
+                source=f"{self.title}, Alex Krizhevsky, University of Toronto",
+                licence=LICENCE,
+            )
+
+    @contextmanager
+    def _found(self, folder: Path, path: Path | None) -> Iterator[Path]:
+        if path is not None:
+            yield path
+            return
+        with scratch_beside(folder) as scratch:
+            yield fetch([url + self.archive for url in URLS], self.sha256, scratch / self.archive)
+
+    def _open(self, path: Path) -> Distribution:
+        title = f"{self.title}, binary version ({self.archive}; the Python version is pickles: not opened),"
+        files = [file for files in self.splits.values() for file in files]
+        return Distribution(path, title, [*files, *self.spaces.values()])
+
+    def _batches(
+        self, files: Distribution, spaces: dict[str, LabelSpace], options: CifarOptions, seed: int
+    ) -> Iterator[dict[str, list[Any]]]:
+        found = {"train": 0, "test": 0, **{name: len(space.classes) for name, space in spaces.items()}}
+        for split, names in self.splits.items():
+            for name in names:
+                for records in _records(files, name, spaces):
+                    batch = _batch(records, split, found[split], list(spaces))
+                    if split == "train":
+                        batch["split"] = [hold_out(i, seed, options.validation) for i in batch["id"]]
+                    found[split] += len(records)
+                    yield batch
+        if options.check_counts:
+            compare_counts(files.path, self.counts, found)
+
+
+def _classes(files: Distribution, file: str) -> LabelSpace:
+    names = tuple(line.strip() for _, line in files.lines(file) if line.strip())
+    return LabelSpace(kind="single", classes=names)
+
+
+def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> Iterator[NDArray[np.uint8]]:
+    """Some records at a time, (rows, label bytes + PIXELS)."""
+    size, first = len(spaces) + PIXELS, 0
+    with files.open(name) as file:
+        while data := file.read(size * ROWS_AT_ONCE):
+            if len(data) % size:
+                problem = f"record {first + len(data) // size} is cut off"
+                raise UserError(problem, file=files.file(name), found=len(data) % size, allowed=size)
+            records = np.frombuffer(data, np.uint8).reshape(-1, size)
+            for column, (space_name, space) in enumerate(spaces.items()):
+                _check_labels(records[:, column], space, f"{files.file(name)}", space_name, first)
+            yield records
+            first += len(records)
+
+
+def _check_labels(labels: NDArray[np.uint8], space: LabelSpace, file: str, key: str, first: int) -> None:
+    wrong = np.flatnonzero(labels >= space.n_classes)
+    if len(wrong):
+        row = int(wrong[0])
+        problem = f"unknown class at record {first + row}"
+        raise UserError(problem, file=file, key=key, found=labels[row], allowed=f"0 to {space.n_classes - 1}")
+
+
+def _batch(records: NDArray[np.uint8], split: str, first: int, spaces: list[str]) -> dict[str, list[Any]]:
+    return {
+        "id": [f"{split}-{first + row:05d}" for row in range(len(records))],
+        "split": [split] * len(records),
+        "image": [_png(record[len(spaces) :]) for record in records],
+        **{name: records[:, column].tolist() for column, name in enumerate(spaces)},
+    }
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    planes = pixels.reshape(3, SIDE, SIDE).transpose(1, 2, 0)
+    with io.BytesIO() as file:
+        Image.fromarray(np.ascontiguousarray(planes)).save(file, "PNG")
+        return file.getvalue()

@@ -1,0 +1,209 @@
+"""What `mimic3` and `mimic4` share: notes as rows, ICD codes as labels, splits by lists of admissions.
+
+A row is an admission that has a split and a note. `codes: 50` leaves out rows without any of the fifty codes,
+as published.
+
+The label space `codes` has the codes with a training row: those the papers count, by our reading. A
+validation or test row loses its other codes, unless `allow_untrained` keeps them. `chapters` has the chapters
+of the same codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from mlcl.data.assign import assign
+from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.notes import NoteStore, clean_text
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+FRACTIONS = (0.9, 1 / 30, 1 / 15)
+"""Shares of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` takes over."""
+LIST_SPLITS = dict(zip(("train", "dev", "test"), SPLITS, strict=True))
+"""How the names of the lists call the splits."""
+LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
+
+
+class ClinicalOptions(DistributionOptions):
+    """What is taken from the tables."""
+
+    codes: Annotated[Literal["full", "50"], BeforeValidator(str)] = Field(
+        "full", description="full: all codes; 50: the fifty most frequent"
+    )
+    splits: Literal["seeded"] | Path | None = Field(
+        None, description="folder of the lists of admission ids; seeded: by a hash of the patient"
+    )
+    clean: bool = Field(True, description="lower case, words with a letter only, no punctuation")
+    allow_untrained: bool = Field(False, description="keep codes that no training row has")
+
+
+class CodeTable(NamedTuple):
+    """A table of codes: its file's possible names, how to write its codes, and their chapters."""
+
+    names: tuple[str, ...]
+    write: Callable[[str], str]
+    chapter: Callable[[str], str]
+
+
+@dataclass
+class Codes:
+    """The codes and the patient of each admission, and the chapter of each code."""
+
+    of: dict[str, list[str]] = field(default_factory=dict)
+    patient: dict[str, str] = field(default_factory=dict)
+    chapter: dict[str, str] = field(default_factory=dict)
+
+    def add(self, patient: str, admission: str, code: str, table: CodeTable) -> None:
+        """Add one row of a table. MIMIC-III has some without a code, which are left out."""
+        if admission and code.strip():
+            # Millions of rows repeat a few thousand codes.
+            code = sys.intern(table.write(code.strip()))
+            self.of.setdefault(admission, []).append(code)
+            self.patient[admission] = patient
+            if code not in self.chapter:
+                self.chapter[code] = table.chapter(code)
+
+    def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
+        """The codes that most of these admissions have; of equally many, the first ones as text."""
+        seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
+        return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
+
+
+@dataclass(frozen=True)
+class Admissions:
+    """The split and the codes of each admission, and what `codes: 50` keeps where that is given."""
+
+    splits: Mapping[str, str]
+    codes: Codes
+    top: frozenset[str] | None = None
+
+
+def list_names(options: ClinicalOptions, folder: str) -> dict[str, tuple[str, ...]]:
+    """Split to the names of its list: in `folder` of what the project publishes, or just there."""
+    names = {split: f"{prefix}_{options.codes}_hadm_ids.csv" for prefix, split in LIST_SPLITS.items()}
+    return {split: (f"{folder}/{name}", name) for split, name in names.items()}
+
+
+def open_lists(options: ClinicalOptions, title: str, names: Sequence[tuple[str, ...]]) -> Distribution:
+    """The published lists, which the user has. Raises UserError that says what they are and who has them."""
+    if isinstance(options.splits, Path):
+        return Distribution(options.splits, title, names)
+    raise UserError(
+        f"the splits are lists of admission ids, published with {title}",
+        key="data.options.splits",
+        found=options.splits or "nothing",
+        allowed=f"the folder that has {', '.join(choice[-1] for choice in names)}; or seeded",
+    )
+
+
+def read_splits(lists: Distribution, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Admission to split. Raises UserError for a line that is no id, and for an id of two lists."""
+    splits: dict[str, str] = {}
+    for split, choice in names.items():
+        file = lists.file(lists.first(*choice) or "")
+        for number, line in lists.lines(*choice):
+            admission = line.strip()
+            if not admission.isdecimal():
+                raise UserError(f"line {number} is no admission id", file=file, found=admission or "nothing")
+            if splits.setdefault(admission, split) != split:
+                problem = f"the admission of line {number} is in the list of {splits[admission]} too"
+                raise UserError(problem, file=file, found=admission)
+    return splits
+
+
+def seeded_splits(codes: Codes, seed: int) -> dict[str, str]:
+    """Admission to split by a seeded hash of the patient, so that nobody is in two splits."""
+    return {admission: assign(patient, seed, FRACTIONS) for admission, patient in codes.patient.items()}
+
+
+def write_notes(
+    folder: Path,
+    options: ClinicalOptions,
+    admissions: Admissions,
+    notes: NoteStore,
+    *,
+    name: str,
+    title: str,
+    published: Mapping[str, float],
+) -> DatasetInfo:
+    """Write the data set, its rows by admission id.
+
+    Raises UserError where the counts are not the published ones, unless the split is seeded.
+    """
+    rows, classes, labels = _labelled(admissions, notes, options)
+    chapter = admissions.codes.chapter
+    spaces = {"codes": classes, "chapters": sorted({chapter[code] for code in classes})}
+    columns: dict[str, list[Any]] = {
+        "id": rows,
+        "split": [admissions.splits[row] for row in rows],
+        "codes": _indices(spaces["codes"], labels),
+        "chapters": _indices(spaces["chapters"], [{chapter[code] for code in own} for own in labels]),
+    }
+    _compare(options, published, _counts(columns, classes))
+    texts = (notes.text(row) for row in rows)
+    return write_dataset(
+        folder,
+        name=name,
+        modality="text",
+        label_spaces={n: LabelSpace(kind="multi_label", classes=tuple(c)) for n, c in spaces.items()},
+        batches=in_batches(columns, "text", map(clean_text, texts) if options.clean else texts),
+        source=title,
+        licence=LICENCE,
+        allow_untrained=options.allow_untrained,
+    )
+
+
+def _labelled(
+    admissions: Admissions, notes: NoteStore, options: ClinicalOptions
+) -> tuple[list[str], list[str], list[set[str]]]:
+    """The rows, the classes, and the classes of each row."""
+    splits = admissions.splits
+    kept = _kept(admissions, [row for row in splits if row in notes], options)
+    trained = {code for row, own in kept.items() if splits[row] == "train" for code in own}
+    classes = trained.union(*kept.values()) if options.allow_untrained else trained
+    if not classes:
+        problem = f"of {len(splits):,} admissions in the splits no training one has a note and a code"
+        raise UserError(problem, file=options.path, key="data.options.splits", found=options.splits)
+    for own in kept.values():
+        own &= classes
+    # Numbers without leading zeros, by size.
+    rows = sorted(kept, key=lambda row: (len(row), row))
+    return rows, sorted(classes), [kept[row] for row in rows]
+
+
+def _kept(admissions: Admissions, rows: list[str], options: ClinicalOptions) -> dict[str, set[str]]:
+    """The rows that stay, each with those of its codes that count."""
+    codes, top = admissions.codes, admissions.top
+    if options.codes == "full":
+        return {row: set(codes.of.get(row, ())) for row in rows}
+    if top is None:
+        top = codes.most_frequent((row for row in rows if admissions.splits[row] == "train"), 50)
+    found = {row: top.intersection(codes.of.get(row, ())) for row in rows}
+    return {row: set(own) for row, own in found.items() if own}
+
+
+def _indices(classes: Sequence[str], labels: Iterable[set[str]]) -> list[list[int]]:
+    index = {name: i for i, name in enumerate(classes)}
+    return [sorted(index[name] for name in own) for own in labels]
+
+
+def _counts(columns: Mapping[str, list[Any]], classes: list[str]) -> dict[str, float]:
+    rows = Counter(columns["split"])
+    average = sum(map(len, columns["codes"])) / len(columns["id"])
+    return {split: rows[split] for split in SPLITS} | {"codes": len(classes), "codes a row": average}
+
+
+def _compare(options: ClinicalOptions, published: Mapping[str, float], found: Mapping[str, float]) -> None:
+    """Not where the split is seeded; and codes without a training row are not in the published count."""
+    if options.check_counts and options.splits != "seeded":
+        skip = "codes" if options.allow_untrained and options.codes == "full" else ""
+        compare_counts(options.path, {n: c for n, c in published.items() if n != skip}, found)

@@ -1,0 +1,148 @@
+"""MS COCO (Lin et al. 2014): 80 object classes, multi-label; the images of train and val of 2014 or 2017.
+
+Files: `annotations/instances_{train,val}YEAR.json` (`annotations_trainvalYEAR.zip`) and the folders
+`trainYEAR` and `valYEAR` (beside `annotations` or in `images`), unpacked. The annotations are CC BY 4.0, the
+images are Flickr's under its terms: they are not downloaded here.
+
+Category ids run from 1 to 90 with gaps, so classes are numbered in the order of the ids. A class is present
+where a box of it is, a crowd's (`iscrowd`) too. Images without a box (702 of train2014) have no labels and
+are kept; `unlabelled=drop` leaves them out. The labels of COCO's own test images are not public.
+
+`split=official`: val is test, and a seeded share of train is held out for validation. `split=paper`: train
+is for training and val is halved by a seeded hash into validation and test, as the 82.0k / 20.2k / 20.2k of
+Similarity-Dissimilarity (Table 3) suggest; which half is which is not published.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from mlcl.data.assign import assign
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    hold_out,
+    in_batches,
+)
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+COUNTS: dict[int, dict[str, float]] = {
+    2014: {"train": 82_783, "val": 40_504, "classes": 80, "labels a row": 2.9},
+    2017: {"train": 118_287, "val": 5_000, "classes": 80, "labels a row": 2.9},
+}
+"""Published rows of each set, classes and (Similarity-Dissimilarity) labels a row."""
+
+
+class Options(DistributionOptions):
+    """Which year's sets, and how they are split."""
+
+    path: Path = Field(description="the folder with annotations, trainYEAR and valYEAR")
+    year: Literal[2014, 2017] = Field(2014, description="the release")
+    split: Literal["official", "paper"] = Field("official", description="paper: val is halved")
+    validation: float = Field(0.1, gt=0, lt=1, description="share of train held out, with split=official")
+    unlabelled: Literal["keep", "drop"] = Field("keep", description="images without any object")
+
+
+class Picture(NamedTuple):
+    """An image: its file name, the set that it comes from, and its classes."""
+
+    file: str
+    part: str
+    labels: list[int]
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _open(options) as files:
+        return files.state(
+            *(f"{images}{p}{options.year}" for p in ("train", "val") for images in ("", "images/"))
+        )
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with the file for missing files and wrong annotations."""
+    with _open(options) as files:
+        classes, pictures = _read(files, options)
+        if options.check_counts:
+            _check_counts(options, classes, pictures)
+        kept = [p for p in pictures if p.labels or options.unlabelled == "keep"]
+        kept.sort()
+        columns: dict[str, list[Any]] = {
+            "id": [picture.file for picture in kept],
+            "split": [_split(options, picture, split_seed) for picture in kept],
+            "objects": [picture.labels for picture in kept],
+        }
+        folders = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
+        return write_dataset(
+            folder,
+            name=f"coco{options.year}",
+            modality="image",
+            label_spaces={"objects": LabelSpace(kind="multi_label", classes=classes)},
+            batches=in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
+            source=f"MS COCO {options.year}, instances",
+            licence="annotations CC BY 4.0; images: Flickr terms",
+            # A part of the set may lack classes that the whole trains.
+            allow_untrained=not options.check_counts,
+        )
+
+
+def _open(options: Options) -> Distribution:
+    title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
+    return Distribution(options.path, title, [_instances(options, part) for part in ("train", "val")])
+
+
+def _instances(options: Options, part: str) -> str:
+    return f"annotations/instances_{part}{options.year}.json"
+
+
+def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[Picture]]:
+    """The classes in the order of their ids, and the pictures of both sets."""
+    classes: tuple[str, ...] = ()
+    pictures = []
+    for part in ("train", "val"):
+        name = _instances(options, part)
+        try:
+            tree = json.loads(files.read(name))
+            here, found = _parse(tree, part)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            problem = "no COCO instances with images, annotations and categories"
+            raise UserError(
+                problem, file=files.file(name), found=f"{type(error).__name__}: {error}"
+            ) from None
+        if classes and here != classes:
+            raise UserError(
+                "other categories than train's", file=files.file(name), found=here, allowed=classes
+            )
+        classes = here
+        pictures += found
+    return classes, pictures
+
+
+def _parse(tree: dict[str, Any], part: str) -> tuple[tuple[str, ...], list[Picture]]:
+    categories = sorted((category["id"], category["name"]) for category in tree["categories"])
+    index = {category_id: i for i, (category_id, _) in enumerate(categories)}
+    labels: dict[int, set[int]] = {image["id"]: set() for image in tree["images"]}
+    for box in tree["annotations"]:
+        labels[box["image_id"]].add(index[box["category_id"]])
+    pictures = [Picture(str(i["file_name"]), part, sorted(labels[i["id"]])) for i in tree["images"]]
+    return tuple(name for _, name in categories), pictures
+
+
+def _check_counts(options: Options, classes: tuple[str, ...], pictures: list[Picture]) -> None:
+    found: dict[str, float] = {part: sum(p.part == part for p in pictures) for part in ("train", "val")}
+    found["classes"] = len(classes)
+    found["labels a row"] = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
+    compare_counts(options.path, COUNTS[options.year], found)
+
+
+def _split(options: Options, picture: Picture, seed: int) -> str:
+    if options.split == "paper":
+        return "train" if picture.part == "train" else assign(picture.file, seed, (0, 0.5, 0.5))
+    return "test" if picture.part == "val" else hold_out(picture.file, seed, options.validation)

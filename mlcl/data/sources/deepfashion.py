@@ -1,0 +1,125 @@
+"""DeepFashion, Category and Attribute Prediction Benchmark (Liu et al. 2016): 289,222 images of garments.
+
+Files: `list_category_cloth.txt` and `list_category_img.txt` in `Anno_coarse` (older copies: `Anno`),
+`Eval/list_eval_partition.txt`, and the images of `Img/img.zip`, unpacked to `Img/img` (or `img`). The Chinese
+University of Hong Kong gives them out for non-commercial research under an agreement: they are not downloaded
+here.
+
+Every list begins with the number of its rows and a line of column names. There are 50 categories (a few have
+no image), each of type 1, 2 or 3: upper-body, lower-body or full-body clothes. They give the label spaces
+`type` and `category` and the hierarchy `path`. The benchmark's own 209,222 / 40,000 / 40,000 is the split;
+MLCL, Table 1, has it as 200K train and 40K test with 50 classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.table import SPLIT_NAMES
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+COUNTS = {"train": 209_222, "validation": 40_000, "test": 40_000, "categories": 50}
+"""Published rows of each split, and categories."""
+TITLE = "DeepFashion (Category and Attribute Prediction Benchmark, CUHK Multimedia Lab)"
+TYPES = ("upper-body", "lower-body", "full-body")
+CLOTH = ("Anno_coarse/list_category_cloth.txt", "Anno/list_category_cloth.txt")
+IMAGES = ("Anno_coarse/list_category_img.txt", "Anno/list_category_img.txt")
+PARTITION = ("Eval/list_eval_partition.txt",)
+
+
+class Options(DistributionOptions):
+    """Where the files are."""
+
+    path: Path = Field(description="the folder with Anno_coarse, Eval and Img")
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _open(options) as files:
+        return files.state("Img/img", "img")
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
+    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+    with _open(options) as files:
+        cloth = _table(files, CLOTH)
+        types = [_number(files, CLOTH, row, value, len(TYPES)) for row, (_, value) in enumerate(cloth)]
+        category = {
+            image: _number(files, IMAGES, row, value, len(cloth))
+            for row, (image, value) in enumerate(_table(files, IMAGES))
+        }
+        split = {
+            image: _split(files, row, value) for row, (image, value) in enumerate(_table(files, PARTITION))
+        }
+        if category.keys() != split.keys():
+            image = min(category.keys() ^ split.keys())
+            raise UserError(
+                "one list has an image that another lacks", file=files.file(PARTITION[0]), found=image
+            )
+        if options.check_counts:
+            found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
+            compare_counts(options.path, COUNTS, {**found, "categories": len(cloth)})
+        ids = sorted(category)
+        columns: dict[str, list[Any]] = {
+            "id": ids,
+            "split": [split[i] for i in ids],
+            "type": [types[category[i]] for i in ids],
+            "category": [category[i] for i in ids],
+        }
+        return write_dataset(
+            folder,
+            name="deepfashion",
+            modality="image",
+            label_spaces={
+                "type": LabelSpace(kind="single", classes=TYPES),
+                "category": LabelSpace(kind="single", classes=tuple(name for name, _ in cloth)),
+                "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
+            },
+            batches=in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids)),
+            source="DeepFashion, Category and Attribute Prediction Benchmark",
+            licence="non-commercial research, by agreement",
+            # The split is the benchmark's own; its rarest categories have a handful of images.
+            allow_untrained=True,
+        )
+
+
+def _open(options: Options) -> Distribution:
+    return Distribution(options.path, TITLE, [CLOTH, IMAGES, PARTITION])
+
+
+def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The two columns of a list, whose first line is the number of rows."""
+    lines = [(number, line.split()) for number, line in files.lines(*names) if line.strip()]
+    for number, fields in lines[2:]:
+        if len(fields) != 2:
+            raise _wrong(files, names, number, "wrong number of fields", " ".join(fields), 2)
+    declared = " ".join(lines[0][1]) if lines else ""
+    if declared != str(len(lines[2:])):
+        raise _wrong(files, names, 1, "not the number of rows", declared, len(lines[2:]))
+    return [(fields[0], fields[1]) for _, fields in lines[2:]]
+
+
+def _number(files: Distribution, names: tuple[str, ...], row: int, value: str, count: int) -> int:
+    """A number from 1 to `count` as an index from 0."""
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= count):
+        raise _wrong(files, names, row + 3, "not a number of the list", value, f"1 to {count}")
+    return int(value) - 1
+
+
+def _split(files: Distribution, row: int, value: str) -> str:
+    if value not in SPLIT_NAMES:
+        raise _wrong(files, PARTITION, row + 3, "unknown split", value, ["train", "val", "test"])
+    return SPLIT_NAMES[value]
+
+
+def _wrong(
+    files: Distribution, names: tuple[str, ...], line: int, problem: str, found: object, allowed: object
+) -> UserError:
+    file = files.file(files.first(*names) or names[0])
+    return UserError(f"{problem} at line {line}", file=file, found=found, allowed=allowed)

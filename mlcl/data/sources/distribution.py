@@ -1,0 +1,159 @@
+"""What the sources of public distributions share: their files, and the counts that were published for them.
+
+A source opens its files by the names that the distribution gives them; they may lie in a folder, a `.tar`,
+`.tar.gz` or `.zip`, and up to two folders deep in it. Nothing is unpacked, and a link is never followed out
+of the folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mlcl.data.assign import assign
+from mlcl.data.sources.archive import UNREADABLE, open_store
+from mlcl.errors import UserError
+
+ROWS_AT_ONCE = 1_024
+SLACK = 0.1
+"""How far an average may lie from the published one, which is rounded."""
+
+
+class DistributionOptions(BaseModel):
+    """The options that every source of a public distribution has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path = Field(description="the folder or archive of the distribution")
+    check_counts: bool = Field(True, description="compare with the published counts")
+
+
+class Distribution:
+    """The files of a distribution, by the names that it gives them. A context manager.
+
+    `expected` lists the files that must be there; a tuple means any one of several. The first of them tells
+    how deep the others lie. Raises UserError that lists what is missing; `title` says what to get from whom.
+    """
+
+    def __init__(self, path: Path, title: str, expected: Sequence[str | tuple[str, ...]]) -> None:
+        self.path = path
+        self._title = title
+        self._expected = [(names,) if isinstance(names, str) else names for names in expected]
+        self._store = open_store(path)
+        self._base = self._find_base()
+        missing = [" or ".join(names) for names in self._expected if self.first(*names) is None]
+        if missing:
+            self._store.close()
+            raise UserError(f"files of {title} are missing", file=path, found=f"no {', '.join(missing)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    def first(self, *names: str) -> str | None:
+        """The first of several names that is there, or None."""
+        return next((name for name in names if self._store.has(self._base + name)), None)
+
+    @contextmanager
+    def open(self, *names: str) -> Iterator[IO[bytes]]:
+        """The first of several names that is there, as bytes; `.gz` is decompressed.
+
+        Raises UserError where there is none, and for what cannot be read.
+        """
+        name = self.first(*names)
+        if name is None:
+            problem = f"a file of {self._title} is missing"
+            raise UserError(problem, file=self.path, found=f"no {' or '.join(names)}")
+        try:
+            with self._store.open(self._base + name) as raw, _plain(name, raw) as file:
+                yield file
+        except UNREADABLE as error:
+            raise UserError("cannot be read; is it whole?", file=self.file(name), found=error) from None
+
+    def read(self, *names: str) -> bytes:
+        """All bytes of the first of several names that is there."""
+        with self.open(*names) as file:
+            return file.read()
+
+    def lines(self, *names: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+        """Every line with its number from 1, without its end. Raises UserError for one that is no text."""
+        with self.open(*names) as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield number, line.decode(encoding).rstrip("\r\n")
+                except UnicodeError as error:
+                    where = self.file(self.first(*names) or "")
+                    problem = f"line {number} is no text"
+                    raise UserError(problem, file=where, found=error, allowed=encoding) from None
+
+    def file(self, name: str) -> Path:
+        """Where a file lies, for messages."""
+        return self.path / (self._base + name)
+
+    def state(self, *more: str) -> list[Any]:
+        """What tells this state of the files from another: the expected ones, and `more` where they are.
+
+        A folder in `more` stands for itself and the folders in it: these change when a file is added, removed
+        or renamed. An archive is told by itself.
+        """
+        files = [self.file(name) for names in (*self._expected, more) for name in names]
+        files += [below for file in files if file.is_dir() for below in _folders(file)]
+        there = [self.path] if self.path.is_file() else [file for file in files if file.exists()]
+        return [[str(file.resolve()), *_stat(file)] for file in there]
+
+    def _find_base(self) -> str:
+        first = self._expected[0]
+        return next((f for f in self._store.folders() if any(self._store.has(f + n) for n in first)), "")
+
+
+def hold_out(key: str, seed: int, share: float) -> str:
+    """`validation` for a seeded share of the keys, else `train`."""
+    return assign(key, seed, (1 - share, share, 0.0))
+
+
+def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:
+    """Raise UserError that names every count which is not the published one; averages may differ by SLACK."""
+    slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
+    differ = [name for name, count in published.items() if abs(found[name] - count) > slack[name]]
+    if differ:
+        raise UserError(
+            "not the published counts; check_counts=false accepts them",
+            file=path,
+            key="data.options.check_counts",
+            found=[f"{name} {found[name]:,}" for name in differ],
+            allowed=[f"{name} {published[name]:,}" for name in differ],
+        )
+
+
+def in_batches(
+    columns: Mapping[str, Sequence[Any]], content: str, values: Iterable[Any]
+) -> Iterator[dict[str, Any]]:
+    """Batches for `write_dataset`: `columns` are held, the texts or images (`content`) come one by one."""
+    source, first = iter(values), 0
+    while drawn := list(islice(source, ROWS_AT_ONCE)):
+        here = slice(first, first + len(drawn))
+        yield {**{name: column[here] for name, column in columns.items()}, content: drawn}
+        first = here.stop
+
+
+def _plain(name: str, file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(file)) if name.endswith(".gz") else file
+
+
+def _folders(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return sorted(Path(entry) for entry in entries if entry.is_dir())
+
+
+def _stat(file: Path) -> list[int]:
+    stat = file.stat()
+    return [stat.st_size, stat.st_mtime_ns]

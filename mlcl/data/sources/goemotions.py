@@ -1,0 +1,102 @@
+"""GoEmotions: Reddit comments with 27 emotions or neutral (Demszky et al. 2020), Apache 2.0 and CC BY 4.0.
+
+The distribution of Google Research, its folder `data`: `train.tsv`, `dev.tsv` and `test.tsv`, where a line is
+a comment, the numbers of its emotions and an id, between tabs, and a quote is a plain character;
+`emotions.txt` with the names; `ekman_mapping.json` and `sentiment_dict.json`, which group the emotions and
+leave neutral out: it is a group of its own here.
+
+Three multi-label spaces: `emotion` (28), `ekman` (7) and `sentiment` (4), coarser and coarser.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.multi_label import count, indices, space_of
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+TITLE = "GoEmotions (Google Research, the folder data)"
+PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
+GROUPS = {"ekman": "ekman_mapping.json", "sentiment": "sentiment_dict.json"}
+"""Label space to the file that says which emotions a group has."""
+FILES = [*PARTS, "emotions.txt", *GROUPS.values()]
+NEUTRAL = "neutral"
+COUNTS = {"train": 43_410, "validation": 5_426, "test": 5_427, "classes": 28, "labels a row": 1.18}
+
+
+class Options(DistributionOptions):
+    """Nothing of its own."""
+
+
+class Comment(NamedTuple):
+    """One row."""
+
+    id: str
+    split: str
+    text: str
+    emotions: list[str]
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        return files.state()
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
+    """Write the data set in its own split. Raises UserError with file and line."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        emotions = [line.strip() for _, line in files.lines("emotions.txt") if line.strip()]
+        groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
+        comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
+    ids, splits, names = ([getattr(c, f) for c in comments] for f in ("id", "split", "emotions"))
+    if options.check_counts:
+        compare_counts(options.path, COUNTS, count(splits, names))
+    spaces = {"emotion": space_of(emotions)}
+    columns = {"id": ids, "split": splits, "emotion": indices(names, spaces["emotion"])}
+    for space, group_of in groups.items():
+        spaces[space] = space_of(dict.fromkeys(group_of.values()))
+        columns[space] = indices([[group_of[name] for name in row] for row in names], spaces[space])
+    return write_dataset(
+        folder,
+        name="goemotions",
+        modality="text",
+        label_spaces=spaces,
+        batches=in_batches(columns, "text", (comment.text for comment in comments)),
+        source="GoEmotions (Demszky et al. 2020, Google Research)",
+        licence="Apache 2.0 and CC BY 4.0",
+    )
+
+
+def _groups(files: Distribution, name: str, emotions: list[str]) -> dict[str, str]:
+    """Emotion to its group, groups in the file's order, neutral last."""
+    try:
+        groups = json.loads(files.read(name))
+        group_of = {emotion: group for group, members in groups.items() for emotion in members}
+    except (ValueError, AttributeError, TypeError) as error:
+        problem = "not an object of lists of emotions"
+        raise UserError(problem, file=files.file(name), found=error) from None
+    group_of.setdefault(NEUTRAL, NEUTRAL)
+    if missing := [emotion for emotion in emotions if emotion not in group_of]:
+        raise UserError("emotions have no group", file=files.file(name), found=missing)
+    return group_of
+
+
+def _comments(files: Distribution, name: str, emotions: list[str]) -> Iterator[Comment]:
+    by_number = {str(number): emotion for number, emotion in enumerate(emotions)}
+    for number, line in files.lines(name):
+        try:
+            text, chosen, comment_id = line.split("\t")
+            labels = [by_number[index] for index in chosen.split(",")]
+        except (ValueError, KeyError):
+            problem = f"line {number} is no text, numbers of emotions and id"
+            allowed = f"0 to {len(emotions) - 1}"
+            raise UserError(problem, file=files.file(name), found=line, allowed=allowed) from None
+        yield Comment(comment_id, PARTS[name], text, labels)

@@ -1,0 +1,116 @@
+"""MIMIC-III v1.4 (Johnson et al. 2016): discharge summaries with ICD-9-CM codes, split as by CAML.
+
+Files, from PhysioNet for credentialed users, each as `.csv.gz` or `.csv`: NOTEEVENTS, DIAGNOSES_ICD,
+PROCEDURES_ICD. The summaries of an admission and their addenda become one text, by date.
+
+The splits are the lists of admission ids of Mullenbach et al. (2018), which their project CAML publishes:
+`{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. They are not part of this package.
+
+Counts are those of Table 3 of the Similarity-Dissimilarity paper. CAML itself counts 8,922 codes: over all
+three splits, and with procedure codes read as numbers, which loses their leading zeros and merges some. Read
+that way, 8,686 of them have a training row; read as text, as here, a few more are told apart. So the paper's
+8,692 are, by our reading, the codes with a training row. Of CAML's cleaning of the text see `clean_text`.
+A listed admission without a code stays, with no label, as in CAML's own files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources import icd9
+from mlcl.data.sources.clinical import (
+    Admissions,
+    ClinicalOptions,
+    Codes,
+    CodeTable,
+    list_names,
+    open_lists,
+    read_splits,
+    seeded_splits,
+    write_notes,
+)
+from mlcl.data.sources.distribution import Distribution
+from mlcl.data.sources.notes import NoteStore, records
+
+TITLE = "MIMIC-III v1.4 (PhysioNet)"
+LISTS = "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3"
+NOTES = ("NOTEEVENTS.csv.gz", "NOTEEVENTS.csv")
+TABLES = (
+    CodeTable(("DIAGNOSES_ICD.csv.gz", "DIAGNOSES_ICD.csv"), icd9.diagnosis, icd9.diagnosis_chapter),
+    CodeTable(("PROCEDURES_ICD.csv.gz", "PROCEDURES_ICD.csv"), icd9.procedure, icd9.procedure_chapter),
+)
+PUBLISHED: dict[str, dict[str, float]] = {
+    "full": {"train": 47_723, "validation": 1_631, "test": 3_372, "codes": 8_692, "codes a row": 15.7},
+    "50": {"train": 8_066, "validation": 1_573, "test": 1_729, "codes": 50, "codes a row": 5.7},
+}
+TOP_50 = """
+401.9 38.93 428.0 427.31 414.01 96.04 96.6 584.9 250.00 96.71 272.4 518.81 99.04 39.61 599.0 530.81
+96.72 272.0 285.9 88.56 244.9 486 38.91 285.1 36.15 276.2 496 99.15 995.92 V58.61 507.0 038.9 88.72
+585.9 403.90 311 305.1 37.22 412 33.24 39.95 287.5 410.71 276.1 V45.81 424.0 45.13 V15.82 511.9 37.23
+"""
+"""The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
+
+
+class Options(ClinicalOptions):
+    """Where the tables and the lists are, and what is taken from them."""
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _tables(options) as files:
+        found = [files.state()]
+    if options.splits != "seeded":
+        with open_lists(options, LISTS, list(list_names(options, "mimic3").values())) as lists:
+            found.append(lists.state())
+    return found
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
+    with _tables(options) as files, NoteStore(folder.parent) as notes:
+        codes = _codes(files)
+        admissions = Admissions(_splits(options, codes, split_seed), codes, _top(options))
+        _read_notes(files, notes, admissions)
+        return write_notes(
+            folder,
+            options,
+            admissions,
+            notes,
+            name=f"mimic3-{options.codes}",
+            title=TITLE,
+            published=PUBLISHED[options.codes],
+        )
+
+
+def _tables(options: Options) -> Distribution:
+    return Distribution(options.path, TITLE, [NOTES, *(table.names for table in TABLES)])
+
+
+def _codes(files: Distribution) -> Codes:
+    codes = Codes()
+    for table in TABLES:
+        for patient, admission, code in records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")):
+            codes.add(patient, admission, code, table)
+    return codes
+
+
+def _splits(options: Options, codes: Codes, seed: int) -> dict[str, str]:
+    if options.splits == "seeded":
+        return seeded_splits(codes, seed)
+    names = list_names(options, "mimic3")
+    with open_lists(options, LISTS, list(names.values())) as lists:
+        return read_splits(lists, names)
+
+
+def _top(options: Options) -> frozenset[str] | None:
+    return frozenset(TOP_50.split()) if options.codes == "50" else None
+
+
+def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -> None:
+    """A summary goes before an addendum of its day."""
+    columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
+    for admission, date, category, description, text in records(files, NOTES, columns):
+        if category.strip() == "Discharge summary" and admission in admissions.splits:
+            notes.add(admission, (date, description.strip() != "Report"), text)

@@ -1,0 +1,151 @@
+"""MIMIC-IV v2.2 and MIMIC-IV-Note v2.2 (Johnson et al. 2023): discharge summaries with ICD-9 or ICD-10 codes.
+
+Files, from PhysioNet for credentialed users, each as `.csv.gz` or `.csv`: hosp/diagnoses_icd and
+hosp/procedures_icd of MIMIC-IV, note/discharge of MIMIC-IV-Note; also without these folders. MIMIC-IV-Note is
+a distribution of its own: `notes` is its folder where it is not in that of MIMIC-IV.
+
+An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes get their dot back; ICD-10 codes stay as
+the tables write them, as in the published sets.
+
+The splits are the lists of admission ids of Nguyen et al. (2023), which their project MIMIC-IV-ICD publishes
+with the fifty codes of `codes: 50`. They are not part of this package. Counts are those of Table 3 of the
+Similarity-Dissimilarity paper; its numbers of codes are, by our reading, those with a training row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources import icd9, icd10
+from mlcl.data.sources.clinical import (
+    Admissions,
+    ClinicalOptions,
+    Codes,
+    CodeTable,
+    list_names,
+    open_lists,
+    read_splits,
+    seeded_splits,
+    write_notes,
+)
+from mlcl.data.sources.distribution import Distribution
+from mlcl.data.sources.notes import NoteStore, records
+
+TITLE = "MIMIC-IV v2.2 (PhysioNet)"
+NOTE_TITLE = "MIMIC-IV-Note v2.2 (PhysioNet)"
+LISTS = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
+NOTES = tuple(f"{folder}discharge.csv{end}" for folder in ("note/", "") for end in (".gz", ""))
+DIAGNOSES = tuple(f"{folder}diagnoses_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
+PROCEDURES = tuple(f"{folder}procedures_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
+TABLES = {
+    9: (
+        CodeTable(DIAGNOSES, icd9.diagnosis, icd9.diagnosis_chapter),
+        CodeTable(PROCEDURES, icd9.procedure, icd9.procedure_chapter),
+    ),
+    10: (
+        CodeTable(DIAGNOSES, str, icd10.diagnosis_chapter),
+        CodeTable(PROCEDURES, str, icd10.procedure_section),
+    ),
+}
+PUBLISHED: dict[tuple[int, str], dict[str, float]] = {
+    (9, "full"): {
+        "train": 188_533,
+        "validation": 7_110,
+        "test": 13_709,
+        "codes": 11_145,
+        "codes a row": 13.4,
+    },
+    (9, "50"): {"train": 170_664, "validation": 6_406, "test": 12_405, "codes": 50, "codes a row": 4.7},
+    (10, "full"): {
+        "train": 110_442,
+        "validation": 4_017,
+        "test": 7_851,
+        "codes": 25_230,
+        "codes a row": 16.1,
+    },
+    (10, "50"): {"train": 104_077, "validation": 3_805, "test": 7_368, "codes": 50, "codes a row": 5.4},
+}
+
+
+class Options(ClinicalOptions):
+    """Where the tables and the lists are, and what is taken from them."""
+
+    version: Literal[9, 10] = Field(10, description="of the codes")
+    notes: Path | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _tables(options) as tables, _notes(options) as notes:
+        found = [tables.state(), notes.state()]
+    if options.splits != "seeded":
+        with open_lists(options, LISTS, _list_files(options)) as lists:
+            found.append(lists.state())
+    return found
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
+    with _tables(options) as tables, _notes(options) as files, NoteStore(folder.parent) as notes:
+        admissions = _admissions(options, _codes(tables, options), split_seed)
+        columns = ("hadm_id", "note_type", "charttime", "text")
+        for admission, kind, time, text in records(files, NOTES, columns):
+            if admission in admissions.splits:
+                notes.add(admission, (time, kind != "DS"), text)
+        return write_notes(
+            folder,
+            options,
+            admissions,
+            notes,
+            name=f"mimic4-icd{options.version}-{options.codes}",
+            title=f"{TITLE}, {NOTE_TITLE}",
+            published=PUBLISHED[options.version, options.codes],
+        )
+
+
+def _tables(options: Options) -> Distribution:
+    return Distribution(options.path, TITLE, [DIAGNOSES, PROCEDURES])
+
+
+def _notes(options: Options) -> Distribution:
+    return Distribution(options.notes or options.path, NOTE_TITLE, [NOTES])
+
+
+def _codes(files: Distribution, options: Options) -> Codes:
+    codes, columns = Codes(), ("subject_id", "hadm_id", "icd_code", "icd_version")
+    for table in TABLES[options.version]:
+        for patient, admission, code, version in records(files, table.names, columns):
+            if version == str(options.version):
+                codes.add(patient, admission, code, table)
+    return codes
+
+
+def _admissions(options: Options, codes: Codes, seed: int) -> Admissions:
+    if options.splits == "seeded":
+        return Admissions(seeded_splits(codes, seed), codes)
+    with open_lists(options, LISTS, _list_files(options)) as lists:
+        listed = read_splits(lists, list_names(options, _folder(options)))
+        # The lists of the other version name other admissions.
+        splits = {admission: split for admission, split in listed.items() if admission in codes.of}
+        if options.codes == "full":
+            return Admissions(splits, codes)
+        return Admissions(
+            splits, codes, frozenset(line.strip() for _, line in lists.lines(*_top_names(options)))
+        )
+
+
+def _folder(options: Options) -> str:
+    return f"mimic4_icd{options.version}"
+
+
+def _top_names(options: Options) -> tuple[str, ...]:
+    return (f"{_folder(options)}/TOP_50_CODES.csv", "TOP_50_CODES.csv")
+
+
+def _list_files(options: Options) -> list[tuple[str, ...]]:
+    lists = list(list_names(options, _folder(options)).values())
+    return lists if options.codes == "full" else [*lists, _top_names(options)]

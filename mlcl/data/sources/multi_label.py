@@ -1,0 +1,47 @@
+"""What the multi-label text sources share: names of labels as class indices, and what is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from mlcl.data.assign import train_every_class
+from mlcl.data.format import LabelSpace
+from mlcl.data.sources.distribution import hold_out
+
+Names = Sequence[Sequence[str]]
+"""The labels of each row, by name."""
+
+
+def space_of(classes: Iterable[str]) -> LabelSpace:
+    """A multi-label space with these classes, in this order."""
+    return LabelSpace(kind="multi_label", classes=tuple(classes))
+
+
+def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
+    """The labels of each row as class indices, ascending, each once."""
+    index = {name: i for i, name in enumerate(space.classes)}
+    return [sorted({index[name] for name in row}) for row in rows]
+
+
+def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
+    """Rows of each split, classes that occur, and labels a row: what `compare_counts` takes."""
+    labels = sum(len(set(row)) for row in rows)
+    classes = len(set(chain.from_iterable(rows)))
+    return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
+
+
+def hold_out_validation(
+    splits: list[str], labels: Sequence[Sequence[int]], ids: Sequence[str], seed: int, share: float
+) -> None:
+    """Turn a seeded share of the training rows to validation, in place; every class keeps a training row.
+
+    `labels` are class indices. Only training rows are looked at: the test split stays as it was published.
+    """
+    train = [row for row, split in enumerate(splits) if split == "train"]
+    keys = [ids[row] for row in train]
+    held = [hold_out(key, seed, share) for key in keys]
+    train_every_class(held, [[labels[row] for row in train]], keys, seed)
+    for row, split in zip(train, held, strict=True):
+        splits[row] = split

@@ -1,0 +1,172 @@
+"""NUS-WIDE (Chua et al. 2009): 269,648 Flickr images with 81 concepts, multi-label.
+
+Files: `ImageList/{Imagelist,TrainImagelist,TestImagelist}.txt`, `Groundtruth/AllLabels/Labels_CONCEPT.txt`,
+`Concepts81.txt` (beside them or in `ConceptsList`), and the images as `Flickr/FOLDER/NUMBER_PHOTO.jpg`. The
+National University of Singapore gives the images out for research, under an agreement: they are not
+downloaded here.
+
+The lists separate folders by a backslash. `Groundtruth/TrainTestLabels` is not read: line 78,372 of its
+`Labels_lake_Train.txt` is -1130179, and `AllLabels` says the same without the fault. Many images have been
+deleted at Flickr, so copies differ in which files they have: `missing=skip` leaves those out.
+
+60,301 images have no concept; Similarity-Dissimilarity leaves them out, and so does `unlabelled=drop`, the
+default.
+`split=official`: the list's 161,789 / 107,859, with a seeded share of train held out. `split=paper`: a seeded
+hash, 60/20/20 as in the 125.4k / 41.9k / 41.9k of Similarity-Dissimilarity (Table 3), which is not published.
+Some photos occur in two folders; the hash is of the photo's number, so that they share a split.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from mlcl.data.assign import assign
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    hold_out,
+    in_batches,
+)
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+COUNTS = {
+    "images": 269_648,
+    "train": 161_789,
+    "test": 107_859,
+    "concepts": 81,
+    "labelled": 209_347,
+    "labels a row": 2.4,
+}
+"""Published rows, rows of each list, concepts, rows with one and the labels of these."""
+TITLE = "NUS-WIDE (ImageList.zip, Groundtruth.zip, ConceptsList.zip, National University of Singapore)"
+LIST, TRAIN, TEST = (f"ImageList/{name}magelist.txt" for name in ("I", "TrainI", "TestI"))
+CONCEPTS = ("Concepts81.txt", "ConceptsList/Concepts81.txt")
+PAPER = (0.6, 0.2, 0.2)
+
+
+class Options(DistributionOptions):
+    """Which images, and how they are split."""
+
+    path: Path = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
+    split: Literal["official", "paper"] = Field("official", description="paper: a seeded hash, 60/20/20")
+    validation: float = Field(0.1, gt=0, lt=1, description="share of train held out, with split=official")
+    unlabelled: Literal["keep", "drop"] = Field("drop", description="images without any concept")
+    missing: Literal["error", "skip"] = Field("error", description="images whose file is not there")
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _open(options) as files:
+        return files.state("Flickr", *(_label_file(concept) for concept in _concepts(files)))
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+    with _open(options) as files:
+        concepts = _concepts(files)
+        images = _images(files, LIST)
+        parts = dict.fromkeys(_images(files, TRAIN), "train") | dict.fromkeys(_images(files, TEST), "test")
+        if unlisted := set(images) - set(parts):
+            problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
+            raise UserError(problem, file=files.file(LIST), found=min(unlisted))
+        labels = _labels(files, concepts, images)
+        if options.check_counts:
+            _check_counts(options, concepts, parts, labels)
+        ids = _with_file(
+            files, options, [i for i in sorted(images) if labels[i] or options.unlabelled == "keep"]
+        )
+        columns: dict[str, list[Any]] = {
+            "id": ids,
+            "split": [_split(options, image, parts[image], split_seed) for image in ids],
+            "concepts": [labels[image] for image in ids],
+        }
+        return write_dataset(
+            folder,
+            name="nuswide",
+            modality="image",
+            label_spaces={"concepts": LabelSpace(kind="multi_label", classes=concepts)},
+            batches=in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids)),
+            source="NUS-WIDE, National University of Singapore",
+            licence="for research; images: Flickr terms",
+            # A part of the set may lack classes that the whole trains.
+            allow_untrained=not options.check_counts,
+        )
+
+
+def _open(options: Options) -> Distribution:
+    return Distribution(options.path, TITLE, [LIST, TRAIN, TEST, CONCEPTS])
+
+
+def _concepts(files: Distribution) -> tuple[str, ...]:
+    return tuple(line.strip() for _, line in files.lines(*CONCEPTS) if line.strip())
+
+
+def _label_file(concept: str) -> str:
+    return f"Groundtruth/AllLabels/Labels_{concept}.txt"
+
+
+def _images(files: Distribution, name: str) -> list[str]:
+    return [line.strip().replace("\\", "/") for _, line in files.lines(name) if line.strip()]
+
+
+def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -> dict[str, list[int]]:
+    """The concepts of each image."""
+    labels: dict[str, list[int]] = {image: [] for image in images}
+    for index, concept in enumerate(concepts):
+        for row in np.flatnonzero(_marks(files, _label_file(concept), len(images))):
+            labels[images[row]].append(index)
+    return labels
+
+
+def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
+    """Which images have a concept."""
+    marks = [line.strip() for _, line in files.lines(name)]
+    while marks and not marks[-1]:
+        marks.pop()
+    if len(marks) != rows:
+        raise UserError("not one line an image", file=files.file(name), found=len(marks), allowed=rows)
+    for number, mark in enumerate(marks, 1):
+        if mark not in ("0", "1"):
+            raise UserError(f"line {number} is no label", file=files.file(name), found=mark, allowed="0 or 1")
+    return np.array([mark == "1" for mark in marks], dtype=np.bool_)
+
+
+def _check_counts(
+    options: Options, concepts: tuple[str, ...], parts: dict[str, str], labels: dict[str, list[int]]
+) -> None:
+    labelled = [row for row in labels.values() if row]
+    found = {
+        "images": len(labels),
+        "train": list(parts.values()).count("train"),
+        "test": list(parts.values()).count("test"),
+        "concepts": len(concepts),
+        "labelled": len(labelled),
+        "labels a row": sum(map(len, labelled)) / max(1, len(labelled)),
+    }
+    compare_counts(options.path, COUNTS, found)
+
+
+def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:
+    there = [image for image in images if files.first(f"Flickr/{image}") is not None]
+    if len(there) < len(images) and options.missing == "error":
+        lacking = sorted(set(images) - set(there))
+        problem = f"{len(lacking):,} of {len(images):,} images have no file; missing=skip leaves them out"
+        raise UserError(
+            problem, file=files.file("Flickr"), key="data.options.missing", found=f"no {lacking[0]}"
+        )
+    return there
+
+
+def _split(options: Options, image: str, part: str, seed: int) -> str:
+    photo = PurePosixPath(image).stem.rpartition("_")[2]
+    if options.split == "paper":
+        return assign(photo, seed, PAPER)
+    return "test" if part == "test" else hold_out(photo, seed, options.validation)

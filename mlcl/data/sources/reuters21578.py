@@ -1,0 +1,114 @@
+"""Reuters-21578: newswire stories of 1987 with 90 topics in the ModApte split (Lewis 1997), for research.
+
+The distribution of D. D. Lewis: `reut2-000.sgm` to `reut2-021.sgm`, 21,578 stories. The files are SGML that
+no XML reader takes: Latin-1, references to control characters (`&#3;`), which are dropped, and free text
+between tags. A text is the title, a line break and the body, or what there is of them: a story of TYPE BRIEF
+has placeholder words outside the tags for a body, and one of TYPE UNPROC has no tags and is taken whole.
+
+ModApte trains on the stories with LEWISSPLIT TRAIN and TOPICS YES and tests on TEST and YES. Of the topics,
+the 90 stay that occur in both, and of the stories those that have one of them: 7,770 and 3,019.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+TITLE = "Reuters-21578 (D. D. Lewis, distribution 1.0)"
+FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
+SPLITS = {"TRAIN": "train", "TEST": "test"}
+COUNTS = {"train": 7_770, "test": 3_019, "classes": 90, "labels a row": 1.23}
+
+STORY = re.compile(r"<REUTERS\b([^>]*)>(.*?)</REUTERS>", re.DOTALL)
+ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+TOPICS = re.compile(r"<TOPICS>(.*?)</TOPICS>", re.DOTALL)
+TOPIC = re.compile(r"<D>(.*?)</D>", re.DOTALL)
+TEXT = re.compile(r"<TEXT\b[^>]*>(.*?)</TEXT>", re.DOTALL)
+TAGGED = re.compile(r"<(TITLE|BODY)>(.*?)</\1>", re.DOTALL)
+CONTROL = dict.fromkeys({*range(32), 127} - {ord("\t"), ord("\n")})
+
+
+class Options(DistributionOptions):
+    """How much is held out for validation."""
+
+    validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories")
+
+
+class Story(NamedTuple):
+    """A story of the ModApte split."""
+
+    id: str
+    split: str
+    topics: list[str]
+    text: str
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        return files.state()
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set with the multi-label space `topics`. Raises UserError with file and story."""
+    with Distribution(options.path, TITLE, FILES) as files:
+        stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
+    ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
+    if options.check_counts:
+        compare_counts(options.path, COUNTS, count(splits, names))
+    space = space_of(sorted(set(chain.from_iterable(names))))
+    labels = indices(names, space)
+    hold_out_validation(splits, labels, ids, split_seed, options.validation)
+    columns = {"id": ids, "split": splits, "topics": labels}
+    return write_dataset(
+        folder,
+        name="reuters21578",
+        modality="text",
+        label_spaces={"topics": space},
+        batches=in_batches(columns, "text", (story.text for story in stories)),
+        source="Reuters-21578, distribution 1.0 (D. D. Lewis)",
+        licence="for research; cite Reuters and D. D. Lewis",
+    )
+
+
+def _in_both(stories: list[Story]) -> list[Story]:
+    """The stories with a topic that both splits have, and only those topics."""
+    train, test = (
+        {topic for story in stories if story.split == split for topic in story.topics}
+        for split in SPLITS.values()
+    )
+    kept = [s._replace(topics=[topic for topic in s.topics if topic in train & test]) for s in stories]
+    return [story for story in kept if story.topics]
+
+
+def _modapte(files: Distribution, name: str) -> Iterator[Story]:
+    content = files.read(name).decode("latin-1")
+    found = STORY.findall(content)
+    if len(found) != content.count("<REUTERS"):
+        problem = "a story has no end; is the file whole?"
+        raise UserError(problem, file=files.file(name), found=len(found), allowed=content.count("<REUTERS"))
+    for attributes, story in found:
+        given = dict(ATTRIBUTE.findall(attributes))
+        if given.get("TOPICS") == "YES" and given.get("LEWISSPLIT") in SPLITS:
+            topics = TOPIC.findall("".join(TOPICS.findall(story)))
+            yield Story(given["NEWID"], SPLITS[given["LEWISSPLIT"]], topics, _text(story))
+
+
+def _text(story: str) -> str:
+    whole = "".join(TEXT.findall(story))
+    parts = [content for _, content in TAGGED.findall(whole)] or [whole]
+    # A reference to a control character becomes nothing, to a letter that letter.
+    clean = [html.unescape(part).translate(CONTROL).strip() for part in parts]
+    return "\n".join(part for part in clean if part)

@@ -1,0 +1,140 @@
+"""What the sources `tripadvisor` and `beeradvocate` share: reviews that rate several aspects.
+
+MLCL (section 4.1 and Table 1) trains on 10,000 and tests on 2,000 reviews, and maps four and five stars to
+positive, three to neutral and fewer to negative. It does not say which reviews those are: here a seeded hash
+draws them out of those that rate every aspect, and the validation split from the rest. Wang et al. (2011,
+section 5.1) ask for 50 words too, which is the option `min_words`. A text that came before is left out, so
+that no two splits share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
+from mlcl.data.sources.draw import draw
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+PUBLISHED = {"train": 10_000, "test": 2_000}
+"""MLCL, Table 1."""
+SENTIMENTS = (1.0, 2.0, 3.0)
+"""Negative, neutral, positive."""
+
+
+class ReviewOptions(DistributionOptions):
+    """Which reviews are taken."""
+
+    complete: bool = Field(True, description="only reviews that rate every aspect, else those that rate one")
+    min_words: int = Field(0, ge=0, description="only reviews of so many words or more")
+    train: int = Field(PUBLISHED["train"], ge=1, description="reviews to train on")
+    test: int = Field(PUBLISHED["test"], ge=0, description="reviews to test on")
+    validation: int = Field(1_000, ge=0, description="reviews to validate on")
+
+
+class Review(NamedTuple):
+    """One review: a rating for each aspect, 0 for missing."""
+
+    id: str
+    text: str
+    ratings: tuple[float, ...]
+
+
+class ReviewSet(NamedTuple):
+    """What a source knows of its reviews. Ratings from the first to the last of `neutral` are neutral."""
+
+    name: str
+    aspects: tuple[str, ...]
+    scale: tuple[float, ...]
+    neutral: tuple[float, float]
+    source: str
+    licence: str
+
+    def spaces(self) -> dict[str, LabelSpace]:
+        """The ratings as they are, and as sentiments."""
+        scales = {"sentiment": SENTIMENTS, "rating": self.scale}
+        return {
+            name: LabelSpace(kind="aspects", aspects=self.aspects, scale=scale)
+            for name, scale in scales.items()
+        }
+
+    def sentiments(self, ratings: Iterable[float]) -> list[float]:
+        """The ratings as 1, 2 and 3; a missing one stays 0."""
+        lowest, highest = self.neutral
+        return [(1.0 + (r >= lowest) + (r > highest)) if r else 0.0 for r in ratings]
+
+    def rating(self, text: Any, place: str, file: Path) -> float:
+        """A rating as it is written; nothing, 0 and below are missing. Raises UserError for what is none."""
+        written = str(text or "0").strip()
+        try:
+            number = max(float(written), 0.0)
+        except ValueError:
+            number = math.nan
+        if number not in (0.0, *self.scale):
+            scale = [f"{step:g}" for step in self.scale]
+            raise UserError(f"no rating, in the review at {place}", file=file, found=written, allowed=scale)
+        return number
+
+
+def write_reviews(
+    folder: Path,
+    options: ReviewOptions,
+    split_seed: int,
+    kind: ReviewSet,
+    reviews: Callable[[], Iterator[Review]],
+) -> DatasetInfo:
+    """Draw reviews and write them; `reviews` is read twice. Raises UserError where there are too few."""
+    sizes = {"test": options.test, "train": options.train, "validation": options.validation}
+    if options.check_counts:
+        compare_counts(options.path, PUBLISHED, sizes)
+    chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
+    if len(chosen) < sum(sizes.values()):
+        problem = "fewer reviews than train, test and validation ask for"
+        raise UserError(problem, file=options.path, found=len(chosen), allowed=sum(sizes.values()))
+    return write_dataset(
+        folder,
+        name=kind.name,
+        modality="text",
+        label_spaces=kind.spaces(),
+        batches=_batches(kind, (review for review in reviews() if review.id in chosen), chosen),
+        source=kind.source,
+        licence=kind.licence,
+    )
+
+
+def western(data: bytes) -> str:
+    """Text that is UTF-8 or else Windows-1252: both occur in what was gathered from the web."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
+def _usable(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Review]:
+    rated = all if options.complete else any
+    seen: set[bytes] = set()
+    for review in reviews:
+        digest = hashlib.sha256(review.text.encode()).digest()[:16]
+        long_enough = len(review.text.split()) >= max(1, options.min_words)
+        if long_enough and rated(review.ratings) and digest not in seen:
+            seen.add(digest)
+            yield review
+
+
+def _batches(kind: ReviewSet, reviews: Iterator[Review], split: dict[str, str]) -> Iterator[dict[str, Any]]:
+    while drawn := list(islice(reviews, ROWS_AT_ONCE)):
+        yield {
+            "id": [review.id for review in drawn],
+            "text": [review.text for review in drawn],
+            "split": [split[review.id] for review in drawn],
+            "sentiment": [kind.sentiments(review.ratings) for review in drawn],
+            "rating": [review.ratings for review in drawn],
+        }

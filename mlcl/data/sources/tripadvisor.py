@@ -1,0 +1,127 @@
+"""TripAdvisor hotel reviews with ratings of seven aspects (Wang, Lu and Zhai 2010), for research.
+
+The distribution of the authors' LARA project: a folder with a file a hotel, `hotel_<number>.dat` (2010) with
+lines of `<Author>`, `<Content>`, `<Date>`, `<Check in / front desk>` and so on and a blank line between
+reviews, or `<number>.json` (2011), an object with `Reviews`. -1 and 0 stand for a rating that was not given.
+A call of the site's script (`showReview(16661788, 'full');`) ends some texts and is cut off; markup of the
+page stands on lines between the tags and is skipped; reviews repeat; letters outside ASCII were partly
+garbled when the set was made, and stay so. Business service is no aspect of MLCL and is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, western, write_reviews
+from mlcl.errors import UserError
+
+TAGS = {
+    "overall": "Overall",
+    "value": "Value",
+    "rooms": "Rooms",
+    "location": "Location",
+    "cleanliness": "Cleanliness",
+    "checkin": "Check in / front desk",
+    "service": "Service",
+}
+"""Aspect to the tag of its rating; the aspects and their names are MLCL's."""
+REVIEWS = ReviewSet(
+    name="tripadvisor",
+    aspects=tuple(TAGS),
+    scale=(1, 2, 3, 4, 5),
+    neutral=(3, 3),
+    source="TripAdvisor data set of the LARA project (Wang, Lu and Zhai 2010)",
+    licence="for research; cite Wang, Lu and Zhai 2010",
+)
+TAG = re.compile(r"<([A-Z][A-Za-z. /]*)>(.*)")
+SCRIPT = re.compile(r"\s*showReview\(\d+, '\w+'\);\s*")
+
+
+class Options(ReviewOptions):
+    """Which reviews are taken; `path` is a folder."""
+
+
+class Fields(NamedTuple):
+    """A review as it is written: where, and tag to text."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+def state(options: Options) -> str:
+    """A hash of all names, sizes and times."""
+    digest = hashlib.sha256(str(options.path.resolve()).encode())
+    for file in hotels(options.path):
+        stat = file.stat()
+        digest.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set: the label spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
+
+    Raises UserError with file and review.
+    """
+    return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, options.path))
+
+
+def hotels(path: Path) -> list[Path]:
+    """The files of the hotels at any depth, sorted; `.dat` before `.json`. Raises UserError for none."""
+    root = path.resolve()
+    for pattern in ("hotel_*.dat", "*.json"):
+        files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]
+        if files:
+            return sorted(files)
+    expected = "a folder with hotel_<number>.dat or <number>.json, from the authors' page of LARA"
+    raise UserError("no hotels of TripAdvisor here", file=path, key="data.options.path", allowed=expected)
+
+
+def _reviews(path: Path) -> Iterator[Review]:
+    for file in hotels(path):
+        try:
+            text = western(file.read_bytes())
+        except OSError as error:
+            raise UserError("cannot be read", file=file, found=error) from None
+        written = _from_json(text, file) if file.suffix == ".json" else _from_tags(text)
+        for number, fields in enumerate(written):
+            yield _review(f"{file.stem}/{number}", fields, file)
+
+
+def _review(review_id: str, fields: Fields, file: Path) -> Review:
+    title = str(fields.values.get("Title") or "").strip('“”" ')
+    content = SCRIPT.sub(" ", str(fields.values.get("Content") or "")).strip()
+    ratings = [REVIEWS.rating(fields.values.get(tag), fields.place, file) for tag in TAGS.values()]
+    return Review(review_id, f"{title}\n{content}" if title and content else content, tuple(ratings))
+
+
+def _from_tags(text: str) -> Iterator[Fields]:
+    """The reviews of a `.dat` file; what stands before the first author is the hotel's own."""
+    tag, place, values = "", "", dict[str, str]()
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if found := TAG.match(line):
+            tag = found[1]
+            if tag == "Author":
+                if place:
+                    yield Fields(place, values)
+                place, values = f"line {number}", {}
+            values[tag] = found[2]
+        elif tag == "Content" and not line.startswith("<"):
+            values[tag] += f"\n{line}"
+    if place:
+        yield Fields(place, values)
+
+
+def _from_json(text: str, file: Path) -> Iterator[Fields]:
+    try:
+        for number, review in enumerate(json.loads(text)["Reviews"]):
+            yield Fields(f"Reviews[{number}]", {**review, **review["Ratings"]})
+    except (ValueError, KeyError, TypeError) as error:
+        allowed = "an object with Reviews, each with Ratings and Content"
+        raise UserError("no hotel of TripAdvisor", file=file, found=repr(error), allowed=allowed) from None

@@ -1,0 +1,118 @@
+"""PASCAL VOC 2007 (Everingham et al. 2010): 20 classes, multi-label, 2,501 / 2,510 / 4,952 images.
+
+Files: `VOCdevkit/VOC2007` of `VOCtrainval_06-Nov-2007.tar` and `VOCtest_06-Nov-2007.tar`, unpacked into one
+folder: `ImageSets/Main/{train,val,test}.txt`, `ImageSets/Main/CLASS_{train,val,test}.txt` and `JPEGImages`.
+The images come from Flickr and are for research under its terms, so they are not downloaded here.
+
+The class files say 1 (present), -1 (absent) or 0: every object of the class is marked difficult. The
+challenge leaves these out of its evaluation; here they are absent unless `difficult` says otherwise.
+
+Similarity-Dissimilarity (Table 3) has 5.0k / 2.5k / 2.5k and does not say how. `split=paper` is our reading:
+train and val together for training, test halved by a seeded hash into validation and test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlcl.data.assign import assign
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
+    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+COUNTS = {"train": 2_501, "val": 2_510, "test": 4_952, "labels a row": 1.5}
+"""Published rows of each set (VOC 2007 development kit) and labels a row (Similarity-Dissimilarity)."""
+TITLE = "PASCAL VOC 2007 (VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar, University of Oxford)"
+MAIN = "ImageSets/Main"
+SETS = {"train": "train", "val": "validation", "test": "test"}
+MARKS = {"1": 1, "-1": -1, "0": 0}
+
+
+class Options(DistributionOptions):
+    """Which split, and what difficult objects count for."""
+
+    path: Path = Field(description="the folder with VOCdevkit/VOC2007")
+    split: Literal["official", "paper"] = Field("official", description="paper: see the module's text")
+    difficult: bool = Field(False, description="count a class whose objects are all difficult as present")
+
+
+def state(options: Options) -> list[Any]:
+    """What tells this state of the files from another."""
+    with _open(options) as files:
+        return files.state("JPEGImages", *(f"{MAIN}/{c}_{name}.txt" for c in CLASSES for name in SETS))
+
+
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+    with _open(options) as files:
+        sets = {name: [image for image, *_ in _table(files, f"{name}.txt", 1)] for name in SETS}
+        labels = _labels(files, sets, options.difficult)
+        if options.check_counts:
+            found = {name: len(images) for name, images in sets.items()}
+            average = sum(map(len, labels.values())) / max(1, len(labels))
+            compare_counts(options.path, COUNTS, {**found, "labels a row": average})
+        split_of = {image: _split(options, name, image, split_seed) for name in sets for image in sets[name]}
+        ids = sorted(split_of)
+        columns: dict[str, list[Any]] = {
+            "id": ids,
+            "split": [split_of[i] for i in ids],
+            "objects": [labels[i] for i in ids],
+        }
+        return write_dataset(
+            folder,
+            name="voc2007",
+            modality="image",
+            label_spaces={"objects": LabelSpace(kind="multi_label", classes=CLASSES)},
+            batches=in_batches(columns, "image", (files.read(f"JPEGImages/{i}.jpg") for i in ids)),
+            source="PASCAL Visual Object Classes Challenge 2007",
+            licence="images: Flickr terms, for research",
+            # A part of the set may lack classes that the whole trains.
+            allow_untrained=not options.check_counts,
+        )
+
+
+def _open(options: Options) -> Distribution:
+    return Distribution(options.path, TITLE, [f"{MAIN}/{name}.txt" for name in SETS])
+
+
+def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
+    """The classes of each image."""
+    labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
+    for index, class_name in enumerate(CLASSES):
+        for name, images in sets.items():
+            file = f"{class_name}_{name}.txt"
+            rows = _table(files, file, 2)
+            if sorted(image for image, _ in rows) != sorted(images):
+                raise UserError(f"lists other images than {name}.txt", file=files.file(f"{MAIN}/{file}"))
+            for number, (image, mark) in enumerate(rows, 1):
+                if mark not in MARKS:
+                    where, problem = files.file(f"{MAIN}/{file}"), f"unknown mark at line {number}"
+                    raise UserError(problem, file=where, found=mark, allowed=list(MARKS))
+                if MARKS[mark] > 0 or (difficult and MARKS[mark] == 0):
+                    labels[image].append(index)
+    return labels
+
+
+def _table(files: Distribution, name: str, width: int) -> list[list[str]]:
+    rows = []
+    for number, line in files.lines(f"{MAIN}/{name}"):
+        row = line.split()
+        if row and len(row) != width:
+            where = files.file(f"{MAIN}/{name}")
+            raise UserError(f"wrong number of fields at line {number}", file=where, found=line, allowed=width)
+        rows += [row] if row else []
+    return rows
+
+
+def _split(options: Options, name: str, image: str, seed: int) -> str:
+    if options.split == "official":
+        return SETS[name]
+    return assign(image, seed, (0, 0.5, 0.5)) if name == "test" else "train"

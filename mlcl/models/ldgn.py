@@ -1,0 +1,107 @@
+"""LDGN: label attention over a recurrent encoder, then two label graphs.
+
+Shapes: B texts, T words, E size of a word vector, L labels, K = 2 * width states of both directions,
+D = 2 * K embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from mlcl.models.label_attention import attend
+from mlcl.models.label_graph import GraphConvolution, normalized
+
+
+class Ldgn(nn.Module):
+    """Label-specific dual graph network: an embedding and one logit for each label.
+
+        H   = BiLSTM(word vectors)                                     states (T, K)
+        u_i = sum_j a_ij h_j,  a_ij = softmax_j(h_j . c_i)             label i's part of the text (L, K)
+        H^s = GCN(norm(A), U),  A_ij = P(label i | label j)            along the training labels' graph
+        H^d = GCN(norm(G), H^s),  G = sigmoid((H^s W_a)(H^s W_b)^T)    along the text's own graph
+        O   = [H^s, H^d],  logit_i = w . o_i + b                       w and b are shared by all labels
+
+    The embedding is the maximum (or mean) of the o_i over labels; `dim` is D. All parameters are on the way
+    to the output, also where a loss reads the embedding or the logits alone: it then gives `classifier` a
+    gradient of zeros, never none.
+
+    Padding stands on the right and never changes an output; a text without words reads one zero vector.
+    All that follows the recurrent layer is computed in at least float32, under autocast too. Each text has a
+    graph G (L, L) of its own: meant for hundreds of labels, not for thousands.
+
+    Choices that are ours, where the paper's own may differ: all vectors of labels keep the size K; W_a, W_b
+    (its convolutions of size 1) and those of the graphs have no bias, w has one; dropout acts on word vectors
+    and on U; label vectors c_i start by Xavier; `normalized` and `label_graph` say what theirs are.
+    Source: Ma et al. 2021, Label-Specific Dual Graph Neural Network for Multi-Label Text Classification. The
+    maximum over labels is kNN-MLTC, appendix A; that it is taken of O, which the classifier reads, is ours.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        label_graph_LL: Tensor,
+        *,
+        embedding_dim: int = 300,
+        width: int = 150,
+        graph_layers: int = 2,
+        dropout: float = 0.5,
+        pooling: Literal["max", "mean"] = "max",
+    ) -> None:
+        super().__init__()
+        states = 2 * width
+        self.dim = 2 * states
+        self.label_logits = len(label_graph_LL)
+        self.pooling = pooling
+        self.embedding = nn.Embedding(vocabulary_size, embedding_dim)
+        self.recurrent = nn.LSTM(embedding_dim, width, batch_first=True, bidirectional=True)
+        self.labels_LK = nn.Parameter(torch.empty(self.label_logits, states))
+        nn.init.xavier_normal_(self.labels_LK)
+        self.statistical = GraphConvolution(states, graph_layers)
+        self.left = nn.Linear(states, states, bias=False)
+        self.right = nn.Linear(states, states, bias=False)
+        self.dynamic = GraphConvolution(states, graph_layers)
+        self.classifier = nn.Linear(self.dim, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.graph_LL: Tensor
+        self.register_buffer("graph_LL", normalized(label_graph_LL.log()))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for words.
+
+        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        """
+        # Of a text without words, the first place is read: what stands there is no word, so a zero vector.
+        first_T = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
+        read_BT = attention_mask | first_T
+        x_BTE = self.dropout(self.embedding(input_ids) * attention_mask.unsqueeze(-1))
+        h_BTK = self._states(x_BTE, read_BT)
+        with torch.autocast(h_BTK.device.type, enabled=False):
+            return self._by_label(h_BTK if h_BTK.dtype == torch.float64 else h_BTK.float(), read_BT)
+
+    def _states(self, x_BTE: Tensor, read_BT: Tensor) -> Tensor:
+        """The states of both directions (B, T, K); 0 at padding."""
+        lengths = read_BT.sum(1).cpu()
+        packed = pack_padded_sequence(x_BTE, lengths, batch_first=True, enforce_sorted=False)
+        h_BTK, _ = pad_packed_sequence(
+            self.recurrent(packed)[0], batch_first=True, total_length=x_BTE.shape[1]
+        )
+        return h_BTK
+
+    def _by_label(self, h_BTK: Tensor, read_BT: Tensor) -> Tensor:
+        """From states to the embedding and the logits (B, D + L)."""
+        u_BLK = attend(self.labels_LK @ h_BTK.mT, h_BTK, read_BT)
+        o_BLD = self._interact(self.dropout(u_BLK))
+        embedding_BD = o_BLD.amax(1) if self.pooling == "max" else o_BLD.mean(1)
+        return torch.cat([embedding_BD, self.classifier(o_BLD).squeeze(-1)], dim=1)
+
+    def _interact(self, u_BLK: Tensor) -> Tensor:
+        """The vectors of labels after the statistical graph and, from there, after the text's own."""
+        statistical_BLK = self.statistical(u_BLK, self.graph_LL)
+        affinity_BLL = self.left(statistical_BLK) @ self.right(statistical_BLK).mT
+        dynamic_BLK = self.dynamic(statistical_BLK, normalized(F.logsigmoid(affinity_BLL)))
+        return torch.cat([statistical_BLK, dynamic_BLK], dim=-1)

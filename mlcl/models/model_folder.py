@@ -1,0 +1,92 @@
+"""Where a pretrained model lies: in a folder, in an installed Python package, or on the hub."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+from mlcl.errors import UserError
+
+PACKAGE = "package:"
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""Configuration, weights and tokenizer. Nothing that is pickled and no code is even fetched."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder of a model, with config.json and safetensors in it.
+
+    `model` is a folder; or `package:NAME`, which is the one folder with these files in that installed Python
+    package; or else a name on the hub, which goes through the local cache. Nothing of a package is imported.
+
+    Raises UserError where there is none, where its weights are pickled, and where an adapter lies beside it.
+    """
+    name = str(model)
+    if name.startswith(PACKAGE):
+        folder = _package_folder(name.removeprefix(PACKAGE))
+    elif Path(name).is_absolute() or name.startswith(".") or Path(name).is_dir():
+        folder = Path(name)
+    else:
+        folder = _hub_folder(name)
+    _check_files(folder)
+    return folder
+
+
+def _package_folder(package: str) -> Path:
+    try:
+        files = metadata.files(package) or []
+    except (metadata.PackageNotFoundError, ValueError) as error:
+        raise UserError(
+            "this Python package is not installed", key="encoder.model", found=PACKAGE + package
+        ) from error
+    configs = {file.parent: file for file in files if file.name == "config.json"}
+    folders = sorted({file.parent for file in files if file.suffix == ".safetensors"} & configs.keys())
+    if len(folders) != 1:
+        raise UserError(
+            "not exactly one model in this Python package",
+            key="encoder.model",
+            found=[str(folder) for folder in folders] or PACKAGE + package,
+            allowed="one folder with config.json and safetensors",
+        )
+    return Path(str(configs[folders[0]].locate())).parent
+
+
+def _hub_folder(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise UserError(
+            "names on the hub need the package transformers: pip install 'mlcl[transformers]'",
+            key="encoder.model",
+            found=name,
+        ) from error
+    try:
+        # Below the top folder stand the same weights for other frameworks.
+        return Path(snapshot_download(name, allow_patterns=list(HUB_FILES), ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            "no such folder, and not to be had from the hub",
+            key="encoder.model",
+            found=f"{name} ({reason})",
+            allowed="a folder, package:NAME or a name on the hub",
+        ) from error
+
+
+def _check_files(folder: Path) -> None:
+    present = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if not folder.is_dir():
+        problem = "no such folder"
+    elif "config.json" not in present:
+        problem = "not a Hugging Face model: no config.json"
+    elif "adapter_config.json" in present:
+        problem = "an adapter lies beside this model: merge it into the weights first"
+    elif any(name.endswith(".safetensors") for name in present):
+        return
+    elif any(name.endswith(PICKLES) for name in present):
+        problem = "these weights are pickled, and reading them can run code: convert them to safetensors"
+    else:
+        problem = "no weights"
+    raise UserError(
+        problem, key="encoder.model", found=folder, allowed="a folder with config.json and safetensors"
+    )

@@ -1,0 +1,68 @@
+"""PLM-ICD: long texts in chunks through a pretrained encoder, then attention by label.
+
+Shapes: B texts, T tokens, C tokens of a chunk, N chunks of all texts, D the model's hidden size, L labels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.models.label_attention import LabelAttention
+from mlcl.models.pretrained import check_length, hidden_size, token_states
+
+
+class PlmIcd(nn.Module):
+    """An encoder by label for texts that are longer than its network can read.
+
+        H = [f(x_1:C), f(x_C+1:2C), ...],  then `LabelAttention` on H
+
+    A text's tokens, with its special tokens at its two ends alone, are cut into chunks of C that follow each
+    other without overlap. The network f reads every chunk by itself, positions from the first on; the token
+    states of all chunks, side by side, are what the labels attend to. Padding has no part in any of it, and
+    chunks of nothing but padding are not computed.
+
+    `network` is what `load_pretrained` gives. `dim` is D, `label_logits` is L.
+
+    Raises UserError where the network has no positions for `chunk_length` tokens.
+    Source: Huang et al. 2022, PLM-ICD: Automatic ICD Coding with Pretrained Language Models; there C is 128
+    and a text has at most 3,072 tokens. Similarity-Dissimilarity, appendix C, names it and gives no details.
+    Of PLM-ICD's code: chunks have no special tokens of their own, keys have size D, and no dropout stands
+    before the labels. Other than there, the labels' attention leaves padding out.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        labels: int,
+        *,
+        chunk_length: int = 128,
+        pooling: Literal["max", "mean"] = "max",
+    ) -> None:
+        super().__init__()
+        check_length(network, chunk_length, "encoder.chunk_length")
+        self.network = network
+        self.chunk_length = chunk_length
+        self.dim = hidden_size(network)
+        self.label_logits = labels
+        self.attention = LabelAttention(self.dim, labels, pooling)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens, padding on the right.
+
+        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        """
+        by_label: Tensor = self.attention(self._states(input_ids, attention_mask), attention_mask)
+        return by_label
+
+    def _states(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Token states (B, T, D); zeros in chunks of padding."""
+        texts, tokens = ids_BT.shape
+        length = min(self.chunk_length, tokens)
+        ids_NC, mask_NC = (F.pad(x, (0, -tokens % length)).reshape(-1, length) for x in (ids_BT, mask_BT))
+        used_N = mask_NC.any(1)
+        h_used = token_states(self.network, ids_NC[used_N], mask_NC[used_N])
+        h_NCD = h_used.new_zeros(*ids_NC.shape, self.dim).index_put((used_N,), h_used)
+        return h_NCD.reshape(texts, -1, self.dim)[:, :tokens]

@@ -1,0 +1,68 @@
+"""What a run of a job writes down, so that a table cannot ask for what will not be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcl.config.table import Cell
+from mlcl.data import DatasetInfo
+from mlcl.errors import UserError, nearest
+from mlcl.evaluation import metric_names
+from mlcl.training.material import Material
+
+SPLITS = ("val", "test")
+
+
+def check_metrics(cell: Cell, material: Material, file: Path) -> None:
+    """Raises UserError where a run of this cell does not write down what the table shows."""
+    known = run_metrics(material)
+    if cell.neighbours:
+        # What a run left answers for other neighbours, but for the coarser levels of a class.
+        coarse = {f"accuracy_{level}" for level in _coarser(material)}
+        known = [
+            name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)
+        ]
+    for figure in cell.figures:
+        if figure.metric not in known:
+            near = nearest(figure.metric, known)
+            raise UserError(
+                f"no run of cell {cell.id} has this metric{f'; did you mean {near}?' if near else ''}",
+                file=file,
+                key="metrics",
+                found=figure.metric,
+                allowed=known,
+            )
+
+
+def run_metrics(material: Material) -> list[str]:
+    """The figures of a finished run of the material's job, by name, on validation and on test."""
+    job = material.job
+    names = [*_names(material), *(f"accuracy_{level}" for level in _coarser(material))]
+    near = [*names, "neighbour_overlap"] if material.task == "multi_label" else names
+    families = {"": names}
+    if job.evaluation.knn is not None:
+        families["knn/"] = near
+        if job.evaluation.knn.grid is not None:
+            families["knn_best/"] = near
+    if job.evaluation.probe is not None and job.objective.classifier_weight > 0:
+        families["probe/"] = names  # in two phases the probe is the classifier
+    if material.transfer is not None:
+        other = material.transfer
+        space = other.dataset.info.space(other.config.labels)
+        families["transfer/"] = list(metric_names(other.task, space.aspects, space.n_classes))
+    return [
+        f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_
+    ]
+
+
+def _names(material: Material) -> tuple[str, ...]:
+    space = material.dataset.info.space(material.job.objective.classifier.labels)
+    return metric_names(material.task, space.aspects, space.n_classes)
+
+
+def _coarser(material: Material) -> list[str]:
+    """The levels above the classifier's, where that is a level of a hierarchy."""
+    info: DatasetInfo = material.dataset.info
+    labels = material.job.objective.classifier.labels
+    hierarchies = [space.levels for space in info.label_spaces.values() if labels in space.levels]
+    return [level for levels in hierarchies for level in levels[: levels.index(labels)]]

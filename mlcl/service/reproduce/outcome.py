@@ -1,0 +1,141 @@
+"""What a table came to, for tables on paper and for programs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mlcl.tracking import State
+
+Verdict = Literal["within", "outside", "not judged", "missing"]
+
+
+@dataclass(frozen=True)
+class FigureReport:
+    """One number of a cell in the table's unit: ours, over seeds, beside the printed one.
+
+    `values` has an entry for each seed, None where its run or the number is missing. `deviation` is the
+    sample's, None below two.
+    """
+
+    name: str
+    metric: str
+    printed: float | None
+    values: tuple[float | None, ...]
+    tolerance: float | None
+
+    @property
+    def there(self) -> list[float]:
+        """The values that are not missing."""
+        return [value for value in self.values if value is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds that are there."""
+        return statistics.fmean(self.there) if self.there else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Between seeds."""
+        return statistics.stdev(self.there) if len(self.there) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the printed one."""
+        mean = self.mean
+        return None if mean is None or self.printed is None else mean - self.printed
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether our mean is within the tolerance of the printed figure."""
+        if None in self.values:
+            return "missing"
+        difference = self.difference
+        if self.tolerance is None or difference is None:
+            return "not judged"
+        # A billionth of a unit: 71.3 + 1.5 must hold 72.8, whatever binary makes of them.
+        return "within" if abs(difference) <= self.tolerance + 1e-9 else "outside"
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing.
+
+    `reasons` say why something is.
+    """
+
+    row: str
+    column: str
+    id: str
+    figures: tuple[FigureReport, ...]
+    runs: tuple[str | None, ...]
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """A table as it stands when the command ends."""
+
+    id: str
+    name: str
+    command: str
+    title: str
+    source: str
+    about: str
+    state: State
+    reason: str
+    folder: Path
+    cells: tuple[CellReport, ...]
+    unit: str
+    digits: int
+    tolerance: float | None
+    higher: dict[str, bool]
+    undelivered: int = 0
+    run_id: str | None = None
+
+    @property
+    def rows(self) -> list[str]:
+        """In the table's order."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """In the table's order."""
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    def cell(self, row: str, column: str) -> CellReport | None:
+        """A cell; None where it was not asked for."""
+        return next((c for c in self.cells if (c.row, c.column) == (row, column)), None)
+
+    @property
+    def outside(self) -> list[str]:
+        """The figures that are out of tolerance."""
+        return self._judged("outside")
+
+    @property
+    def missing(self) -> list[str]:
+        """The figures that lack a number for one of their seeds."""
+        return self._judged("missing")
+
+    @property
+    def judged(self) -> int:
+        """How many figures were held against a printed one."""
+        return len(self._judged("within", "outside"))
+
+    def _judged(self, *verdicts: Verdict) -> list[str]:
+        return [
+            f"{cell.id} {figure.name}"
+            for cell in self.cells
+            for figure in cell.figures
+            if figure.verdict in verdicts
+        ]
+
+
+def scaled(value: float | None, unit: str) -> float | None:
+    """A metric in a table's unit; None where it is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return 100.0 * value if unit == "percent" else value

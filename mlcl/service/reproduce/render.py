@@ -1,0 +1,129 @@
+"""A table on paper: Markdown and LaTeX, ours beside the printed figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mlcl.service.reproduce.outcome import FigureReport, TableReport
+
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+        "[": "{[}",  # after a line's end it would begin an option
+        "±": r"$\pm$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$",  # noqa: RUF001
+        "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
+    }
+)  # fmt: skip
+MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<"})
+MAX_REASONS = 500
+"""Characters of a cell's reasons below a table; the log of its run has them whole."""
+
+
+def as_dict(report: TableReport) -> dict[str, Any]:
+    """The whole report for programs: every seed's figure with its run."""
+    tree = asdict(report)
+    tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
+    for cell, plain in zip(report.cells, tree["cells"], strict=True):
+        for figure, its in zip(cell.figures, plain["figures"], strict=True):
+            its |= {"mean": figure.mean, "deviation": figure.deviation}
+            its |= {"difference": figure.difference, "verdict": figure.verdict}
+    return tree
+
+
+def text_of(figure: FigureReport, digits: int) -> str:
+    """`72.31 ± 0.42 (71.30) !`: mean, deviation, the printed figure, and whether it is out of tolerance."""
+    mean = figure.mean
+    if mean is None:
+        ours = "-"
+    else:
+        spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
+        ours = f"{mean:.{digits}f}{spread}"
+        if figure.verdict == "missing":
+            ours += f" [{len(figure.there)} of {len(figure.values)}]"
+    printed = "" if figure.printed is None else f" ({figure.printed:.{digits}f})"
+    return ours + printed + (" !" if figure.verdict == "outside" else "")
+
+
+def caption(report: TableReport) -> list[str]:
+    """What stands below a table: how it is to be read, and what differs from the paper."""
+    figures = [figure for cell in report.cells for figure in cell.figures]
+    seeds = len(figures[0].values)
+    lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
+    printed = any(figure.printed is not None for figure in figures)
+    lines[0] += "; in parentheses the printed figure." if printed else "; no figures are printed."
+    if report.tolerance is not None and printed:
+        lines.append(
+            f"`!` marks a mean that is more than {report.tolerance:g} from the printed figure"
+            f" ({len(report.outside)} of {report.judged})."
+        )
+    elif printed:
+        lines.append("Figures are shown beside each other and not judged: this is not the paper's setting.")
+    return lines + ([_line(report.about)] if report.about else [])
+
+
+def markdown(report: TableReport) -> str:
+    """The table as Markdown, with title and caption."""
+    lines = [f"## {_line(report.title)}", "", f"{_line(report.source)}; `{report.command}`.", ""]
+    heads, body = _grid(report)
+    lines += [_md(heads), _md(["---", *["---:"] * (len(heads) - 1)], {}), *map(_md, body), ""]
+    lines += caption(report)
+    for cell in report.cells:
+        if any(figure.verdict == "missing" for figure in cell.figures):
+            reasons = _line("; ".join(cell.reasons)) or "not run"
+            lines.append(f"Missing in {cell.id}: {_cut(reasons)}.")
+    return "\n".join(lines) + "\n"
+
+
+def latex(report: TableReport) -> str:
+    """The table as LaTeX (booktabs), ours with the printed figure in parentheses."""
+    heads, body = _grid(report)
+    rows = [" & ".join(_line(text).translate(LATEX) for text in row) + r" \\" for row in body]
+    notes = " ".join(caption(report)).replace("`", "").translate(LATEX)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_line(report.title).translate(LATEX)}. {notes}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+            r"\toprule",
+            " & ".join(_line(head).translate(LATEX) for head in heads) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: a column for each figure that any of its cells has."""
+    heads, places = [""], list[tuple[str, str]]()
+    for column in report.columns:
+        cells = [cell for cell in report.cells if cell.column == column]
+        names = list(dict.fromkeys(figure.name for cell in cells for figure in cell.figures))
+        heads += [column] if len(names) == 1 else [f"{column} {name}" for name in names]
+        places += [(column, name) for name in names]
+    body = []
+    for row in report.rows:
+        found = {c.column: {f.name: f for f in c.figures} for c in report.cells if c.row == row}
+        figures = [found.get(column, {}).get(name) for column, name in places]
+        body.append([row, *("" if f is None else text_of(f, report.digits) for f in figures)])
+    return heads, body
+
+
+def _line(text: str) -> str:
+    """On one line: a line's end would end the row, and an empty line a caption."""
+    return " ".join(text.split())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_REASONS else text[:MAX_REASONS] + "..."
+
+
+def _md(cells: list[str], signs: dict[int, str] = MARKDOWN) -> str:
+    return "| " + " | ".join(_line(text).translate(signs) for text in cells) + " |"

@@ -1,0 +1,317 @@
+"""Table files: what their cells are, and one clear error for whatever is wrong in them."""
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import job_tree
+
+from mlcl.config import dump_job, flatten
+from mlcl.config.table import cells_of, find_table, load_table, slug, table_files
+from mlcl.errors import UserError
+
+SOURCE = {"data": {"source": "icd10cm", "options": {"level": 2}, "split_seed": 3}}
+TABLE = {
+    "title": "A table",
+    "experiment": "exp",
+    "source": "A paper, Table 1",
+    "job": "job.yaml",
+    "metrics": {"Acc": "test/accuracy", "F1": "test/macro_f1"},
+    "tolerance": 0.5,
+    "seeds": 2,
+    "rows": {"CE": {"set": {"objective.heads": {}}}, "MLCL (ours)": {}},
+    "columns": {"All": {}, "10 a class": {"set": {"data.subset.per_class": 10}}},
+    "paper": {"CE": {"All": [71.5, None]}, "MLCL (ours)": {"All": [72, 70.25], "10 a class": None}},
+}
+
+
+class Files:
+    """A folder with `table.yaml` and the jobs that it names."""
+
+    def __init__(self, folder):
+        self.folder, self.file = folder, folder / "table.yaml"
+        self.write("job", job_tree(Path("data")))
+
+    def write(self, name, tree):
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+
+    def cells(self, tree=None, **how):
+        self.write("table", {**TABLE, **(tree or {})})
+        return cells_of(load_table(self.file), self.file, **how)
+
+    def error(self, tree=None, **how):
+        with pytest.raises(UserError) as caught:
+            self.cells(tree, **how)
+        assert "\n" not in caught.value.line()
+        return caught.value
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+def ids(cells):
+    return [cell.id for cell in cells]
+
+
+def changed(one, other):
+    """The keys in which two jobs differ."""
+    one, other = flatten(dump_job(one)), flatten(dump_job(other))
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def test_every_row_and_column_is_a_cell_with_a_job_for_each_seed(files):
+    cells = files.cells()
+    assert ids(cells) == ["ce/all", "ce/10-a-class", "mlcl-ours/all", "mlcl-ours/10-a-class"]
+    assert [len(cell.jobs) for cell in cells] == [2] * 4
+    assert all(job.experiment == "exp" for cell in cells for job in cell.jobs)
+    assert [list(cell.jobs[0].objective.heads) for cell in cells] == [
+        [],
+        [],
+        ["detail", "topic"],
+        ["detail", "topic"],
+    ]
+    assert cells[1].jobs[0].data.subset.per_class == 10
+    printed = [[figure.printed for figure in cell.figures] for cell in cells]
+    assert printed == [[71.5, None], [None, None], [72, 70.25], [None, None]]
+    assert [(f.name, f.metric) for f in cells[0].figures] == [
+        ("Acc", "test/accuracy"),
+        ("F1", "test/macro_f1"),
+    ]
+
+
+def test_seeds_vary_the_seed_keys_and_nothing_else(files):
+    keys = ["train.seed", "data.subset.seed"]
+    columns = {"10": {"set": {"data.subset.per_class": 10}}}
+    (cell,) = files.cells({"seed_keys": keys, "columns": columns, "paper": {}}, only=["ce"], seeds=3)
+    assert [(job.train.seed, job.data.subset.seed) for job in cell.jobs] == [(0, 0), (1, 1), (2, 2)]
+    assert changed(cell.jobs[0], cell.jobs[2]) == set(keys)
+
+
+def test_scale_column_and_row_have_the_last_word_in_this_order(files):
+    epochs = {"set": {"train.epochs": 5, "train.lr": 0.5, "train.batch_size": 20}}
+    tree = {
+        "set": {"train.epochs": 2, "train.weight_decay": 0.25},
+        "rows": {"a": epochs},
+        "columns": {"b": {"set": {"train.epochs": 6, "train.lr": 0.25}}},
+        "scales": {"small": {"about": "less", "seeds": 1, "set": {"train.epochs": 7}, "tolerance": 3}},
+        "paper": {},
+    }
+    (cell,) = files.cells(tree, scale="small", overrides={"train.batch_size": 40})
+    train = cell.jobs[0].train
+    assert (train.epochs, train.lr, train.batch_size, train.weight_decay) == (7, 0.25, 40, 0.25)
+    assert len(cell.jobs) == 1
+    assert files.cells(tree)[0].jobs[0].train.epochs == 6
+
+
+def test_a_scale_may_have_fewer_rows_and_columns(files):
+    small = {"about": "less", "rows": ["MLCL (ours)"], "columns": ["10 a class"]}
+    assert ids(files.cells({"scales": {"small": small}}, scale="small")) == ["mlcl-ours/10-a-class"]
+
+
+def test_names_in_braces_choose_the_job_file(files):
+    files.write("wide", job_tree(Path("data"), epochs=9))
+    tree = {
+        "job": "{kind}.yaml",
+        "rows": {"a": {"vars": {"kind": "job"}}, "b": {"vars": {"kind": "wide"}}},
+        "columns": {"c": {}, "d": {"job": "job.yaml"}},
+        "paper": {},
+    }
+    assert [cell.jobs[0].train.epochs for cell in files.cells(tree)] == [4, 4, 9, 4]
+
+
+def test_keys_are_left_out_before_others_are_set(files):
+    encoder = {"drop": ["encoder"], "set": {"encoder.name": "cnn_text", "encoder.width": 5}}
+    (cell,) = files.cells({"rows": {"a": encoder}, "columns": {"b": {}}, "paper": {}})
+    assert (cell.jobs[0].encoder.width, cell.jobs[0].encoder.max_length) == (5, 128)
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        (["ce"], ["ce/all", "ce/10-a-class"]),
+        (["all"], ["ce/all", "mlcl-ours/all"]),
+        (["*/10*", "ce/all"], ["ce/all", "ce/10-a-class", "mlcl-ours/10-a-class"]),
+        (["MLCL (ours)"], ["mlcl-ours/all", "mlcl-ours/10-a-class"]),
+        (["MLCL-*"], ["mlcl-ours/all", "mlcl-ours/10-a-class"]),
+    ],
+)
+def test_only_some_cells(files, only, found):
+    assert ids(files.cells(only=only)) == found
+
+
+def test_data_is_a_sources_files_or_a_prepared_folder(files, tmp_path):
+    files.write("job", job_tree(Path("x")) | SOURCE)
+    raw = files.cells(data={"icd10cm": f"{tmp_path}/raw/"})[0].jobs[0].data
+    assert (raw.source, raw.options) == ("icd10cm", {"level": 2, "path": f"{tmp_path}/raw"})
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "dataset.json").touch()
+    prepared = files.cells(data={"icd10cm": str(tmp_path / "prepared")})[1].jobs[0].data
+    assert (prepared.source, prepared.path) == (None, str(tmp_path / "prepared"))
+    assert (prepared.options, prepared.split_seed, prepared.subset.per_class) == ({}, 0, 10)
+    mine = files.cells(data={"icd10cm": "~/raw"})[0].jobs[0].data
+    assert mine.options["path"] == str(Path.home() / "raw")
+    away = files.cells(data={"icd10cm": "s3://bucket/set"})[0].jobs[0].data
+    assert (away.source, away.path) == (None, "s3://bucket/set")
+
+
+def test_data_of_cells_that_were_not_asked_for_are_no_mistake(files, tmp_path):
+    columns = {"a": {}, "b": {"set": {"data": {"source": "digits"}}}}
+    small = {"small": {"about": "less", "columns": ["a"]}}
+    tree = {"columns": columns, "scales": small, "paper": {}}
+    for how in ({"scale": "small"}, {"only": ["*/a"]}):
+        assert len(files.cells(tree, data={"digits": str(tmp_path)}, **how)) == 2
+    error = files.error(tree, data={"digit": str(tmp_path)})
+    assert (error.key, error.found, error.allowed) == ("--data", "digit", ["digits"])
+
+
+def test_data_reaches_the_set_that_is_transferred_to(files, tmp_path):
+    other = {"evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
+    cells = files.cells({"set": other}, data={"cifar10": str(tmp_path)})
+    assert cells[0].jobs[0].evaluation.transfer_to.options == {"path": str(tmp_path)}
+    assert cells[0].jobs[0].data.path == "data"
+
+
+def test_neighbours_that_a_row_asks_for_share_the_training(files):
+    knn = {"evaluation.knn.k": 7, "evaluation.knn.lambda": 0.25}
+    tree = {
+        "metrics": {"Acc": "knn/test/accuracy"},
+        "rows": {"plain": {}, "k 7": {"set": knn}},
+        "columns": {"c": {}, "tau": {"set": {"evaluation.knn.temperature": 3}}},
+        "paper": {},
+    }
+    cells = files.cells(tree)
+    assert [dict(cell.neighbours) for cell in cells] == [
+        {}, {"temperature": 3}, {"k": 7, "lambda": 0.25}, {"k": 7, "lambda": 0.25, "temperature": 3}
+    ]  # fmt: skip
+    assert all(cell.jobs == cells[0].jobs for cell in cells)
+    asked = cells[3].asked(1)
+    assert changed(asked, cells[0].jobs[1]) == {
+        "evaluation.knn.k", "evaluation.knn.lambda", "evaluation.knn.temperature"
+    }  # fmt: skip
+    assert (asked.evaluation.knn.k, asked.evaluation.knn.lambda_) == (7, 0.25)
+
+
+@pytest.mark.parametrize("override", [{"evaluation.knn.k": 2}, {"evaluation.knn": {"k": 2}}])
+def test_an_override_has_the_last_word_over_neighbours_too(files, override):
+    tree = {"rows": {"k 7": {"set": {"evaluation.knn.k": 7}}}, "columns": {"c": {}}, "paper": {}}
+    (cell,) = files.cells(tree, overrides=override)
+    assert cell.neighbours == {}
+    assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
+
+
+def line(**how):
+    return {"rows": {"a": how}, "columns": {"b": {}}, "paper": {}}
+
+
+WRONG = {
+    "unknown key": ({"tittle": "x"}, "tittle", "did you mean title"),
+    "row of the paper": ({"paper": {"CEE": {}}}, None, "paper: no row CEE"),
+    "column of the paper": ({"paper": {"CE": {"Al": 1}}}, None, "paper.CE: no column Al"),
+    "too few figures": ({"paper": {"CE": {"All": 71.5}}}, "paper.CE.All", "found: 1; allowed: 2"),
+    "too many figures": ({"paper": {"CE": {"All": [1, 2, 3]}}}, "paper.CE.All", "found: 3; allowed: 2"),
+    "row of a scale": ({"scales": {"s": {"about": "x", "rows": ["CEE"]}}}, None, "scales.s: no row CEE"),
+    "row twice": ({"scales": {"s": {"about": "x", "rows": ["CE", "CE"]}}}, None, "row CE stands twice"),
+    "no rows": ({"scales": {"s": {"about": "x", "rows": []}}}, "scales.s.rows", "at least 1"),
+    "name of a scale": ({"scales": {"a/b": {"about": "x"}}}, "scales.a/b.[key]", "pattern"),
+    "better": ({"better": {"Ac": "lower"}}, None, "better: no figure Ac"),
+    "equal ids": ({"columns": {"k=1": {}, "K 1": {}}, "paper": {}}, None, "K 1 and k=1 are both k-1"),
+    "no id": ({"columns": {"τ": {}}, "paper": {}}, None, "needs a letter or a digit"),
+    "equal figures": ({"metrics": {"F1": "a", "f1": "b"}, "paper": {}}, None, "f1 and F1 are both f1"),
+    "no metrics": (line(metrics={}), "rows.a.metrics", "at least 1"),
+    "tolerance": ({"tolerance": 0}, "tolerance", "greater than 0"),
+    "no job": ({"job": None}, "job", "name a job"),
+    "braces": ({"job": "{kind}.yaml"}, "job", "found: kind; allowed: none"),
+    "braces with an attribute": ({"job": "{kind.x}{}.yaml"}, "job", "found: kind.x"),
+    "set below a number": ({"set": {"train.epochs.x": 1}}, "set.train.epochs", "no keys below"),
+    "drop": (line(drop=["encoder.wide"]), "drop", "found: encoder.wide"),
+    "drop below a number": (line(drop=["train.epochs.x"]), "drop", "found: train.epochs.x"),
+    "job key": (line(set={"train.epoch": 1}), "train.epoch", "did you mean epochs? (cell a/b)"),
+    "neighbours": (line(set={"evaluation.knn.k": 0}), "evaluation.knn.k", "(cell a/b)"),
+    "lambda": (line(set={"evaluation.knn.lambda": 2}), "evaluation.knn.lambda", "(cell a/b)"),
+    "no neighbours": (
+        line(drop=["evaluation.knn"], set={"evaluation.knn.k": 2}), "evaluation.knn", "no neighbours to set"
+    ),
+    "seeds that do nothing": (
+        {"seed_keys": ["data.split_seed"], **line(set={"data": {"source": "icd10cm"}})},
+        "seed_keys",
+        "one and the same",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_one_error_that_names_file_and_key(files, name):
+    tree, key, text = WRONG[name]
+    how = {}
+    if name == "seeds that do nothing":  # a prepared folder has one split
+        (files.folder / "dataset.json").touch()
+        how["data"] = {"icd10cm": str(files.folder)}
+    error = files.error(tree, **how)
+    assert error.file == str(files.file)
+    assert error.key == key
+    assert text in error.line()
+
+
+def test_figures_of_a_paper_are_numbers(files):
+    error = files.error({"paper": {"CE": {"All": [math.nan, 1]}}})
+    assert error.key.startswith("paper.CE.All")
+    assert "finite" in error.line()
+
+
+@pytest.mark.parametrize(
+    ("how", "key", "text"),
+    [
+        ({"scale": "large"}, "--scale", "found: large; allowed: none"),
+        ({"only": ["ce/*", "x*"]}, "--only", "found: x*; allowed: ce/all, ce/10-a-class"),
+        ({"data": {"coco": "x"}}, "--data", "no cell takes this source; found: coco; allowed: none"),
+        ({"overrides": {"train.epoch": 3}}, "train.epoch", "did you mean epochs"),
+        ({"overrides": {"train.epochs.x": 3}}, "train.epochs", "no keys below"),
+        ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),
+        ({"overrides": {"train": {"epochs": 3}}}, "train", "the table itself sets train.seed"),
+        ({"overrides": {"experiment": "x"}}, "experiment", "the table itself sets experiment"),
+    ],
+)
+def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):
+    error = files.error(**how)
+    assert error.key == key
+    assert text in error.line()
+
+
+def test_neighbours_that_end_a_training_are_no_free_choice(files):
+    waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}
+    error = files.error({"set": waits, **line(set={"evaluation.knn.k": 2})})
+    assert (error.key, error.file) == ("train.patience", str(files.file))
+    whole = {"set": waits, **line(set={"evaluation.knn": {"k": 2}})}
+    assert files.cells(whole)[0].neighbours == {}
+
+
+def test_a_missing_job_file_is_named(files):
+    assert files.error({"job": "absent.yaml"}).file == str(files.folder / "absent.yaml")
+
+
+def test_tables_are_found_by_name_or_by_path(tmp_path):
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.yaml").touch()
+    assert [file.stem for file in table_files(tmp_path)] == ["a", "b"]
+    assert find_table("a", tmp_path) == tmp_path / "a.yaml"
+    assert find_table("some/where.yml", tmp_path) == Path("some/where.yml")
+    with pytest.raises(UserError, match="no such table; did you mean a") as caught:
+        find_table("aa", tmp_path)
+    assert (caught.value.key, caught.value.allowed) == ("TABLE", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "short"), [("MLCL (ours)", "mlcl-ours"), ("BCE + kNN", "bce-+-knn"), ("P@5", "p-5")]
+)
+def test_ids_are_lower_case_without_signs(text, short):
+    assert slug(text) == short
+
+
+def test_the_direction_of_a_figure_is_the_tables_or_its_own(files):
+    files.cells({"better": {"F1": "lower"}})
+    table = load_table(files.file)
+    assert table.is_better_higher("Acc")
+    assert not table.is_better_higher("F1")

@@ -1,0 +1,245 @@
+"""The job and table files that ship: each loads, fits its data and has the figures that the papers print."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from mlcl.config import job_hash, load_job, read_yaml
+from mlcl.config.job import ResNetConfig
+from mlcl.config.load import validate
+from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
+from mlcl.data import DatasetInfo, LabelSpace
+from mlcl.data.format import Shard
+from mlcl.data.registry import find_source
+from mlcl.data.sources.beeradvocate import REVIEWS as BEERADVOCATE
+from mlcl.data.sources.tripadvisor import REVIEWS as TRIPADVISOR
+from mlcl.evaluation import metric_names
+from mlcl.training.checks import check_job
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = sorted((ROOT / "jobs").glob("*.yaml"))
+TABLES = table_files(ROOT / "tables")
+CASES = [(file, scale) for file in TABLES for scale in (None, *load_table(file).scales)]
+
+PRINTED = {
+    "simdis-table1": 36,
+    "simdis-table2": 16,
+    "simdis-table4": 180,
+    "simdis-table5": 180,
+    "mlcl-table2": 11,
+    "mlcl-table3": 24,
+    "mlcl-table4": 24,
+    "mlcl-table5": 64,
+    "mlcl-table6": 8,
+    "knn-table3": 24,
+    "knn-table4": 24,
+    "knn-table5": 12,
+    "knn-table6": 12,
+}
+"""How many figures each table of the papers prints; the curves and our own tables have none."""
+
+# Typed from the papers once more, a few cells of each table, in the order of their metrics.
+SECOND_READING = [
+    ("simdis-table1", "ALL", "MS-COCO", (68.93, 63.32, 64.11)),
+    ("simdis-table1", "ANY", "NUS-WIDE", (68.42, 50.65, 49.28)),
+    ("simdis-table1", "MulSupCon", "PASCAL", (82.75, 80.26, 79.58)),
+    ("simdis-table1", "Ours", "MS-COCO", (73.40, 70.03, 69.20)),
+    ("simdis-table2", "ANY", "Llama", (73.41, 59.63)),
+    ("simdis-table2", "Ours", "RoBERTa", (74.54, 62.31)),
+    ("simdis-table4", "RoBERTa ANY", "MIMIC-III-Full", (88.15, 94.18, 7.13, 51.35, 68.92)),
+    ("simdis-table4", "Llama Ours", "MIMIC-IV-ICD9-Full", (95.14, 99.58, 13.37, 59.69, 67.14)),
+    ("simdis-table4", "PLM-ICD MulSupCon", "MIMIC-IV-ICD10-Full", (92.83, 99.38, 5.43, 58.15, 70.19)),
+    ("simdis-table5", "RoBERTa Ours", "MIMIC-III-50", (88.86, 93.14, 60.03, 62.43, 62.06)),
+    ("simdis-table5", "Llama ANY", "MIMIC-IV-ICD10-50", (91.89, 93.97, 65.82, 69.09, 61.12)),
+    ("simdis-table5", "PLM-ICD ALL", "MIMIC-IV-ICD9-50", (95.18, 96.42, 71.31, 75.83, 62.45)),
+    ("mlcl-table2", "CIFAR-100", "SimCLR", (70.70,)),
+    ("mlcl-table2", "CIFAR-100", "HiMulConE", (None,)),
+    ("mlcl-table2", "CIFAR-100", "MLCL", (77.70,)),
+    ("mlcl-table2", "DeepFashion", "Guided", (72.61,)),
+    ("mlcl-table3", "1,000", "MLCL", (34.74,)),
+    ("mlcl-table3", "5,000", "CE", (21.56,)),
+    ("mlcl-table3", "20,000", "SupCon", (65.21,)),
+    ("mlcl-table3", "40,000", "SimCLR", (63.21,)),
+    ("mlcl-table4", "TripAdvisor 30", "MLCL", (72.9,)),
+    ("mlcl-table4", "TripAdvisor 180", "CE", (77.00,)),
+    ("mlcl-table4", "BeerAdvocate 60", "MLCL w/o global", (66.71,)),
+    ("mlcl-table4", "BeerAdvocate 360", "MLCL", (71.81,)),
+    ("mlcl-table5", "TripAdvisor 60", "CE 70 %", (40.4,)),
+    ("mlcl-table5", "TripAdvisor 600", "MLCL 80 %", (40.24,)),
+    ("mlcl-table5", "BeerAdvocate 60", "CE 80 %", (34.3,)),
+    ("mlcl-table5", "BeerAdvocate 360", "MLCL 50 %", (54.83,)),
+    ("mlcl-table6", "50K", "SupCon", (85.97,)),
+    ("mlcl-table6", "20K", "MLCL", (79.44,)),
+    ("knn-table3", "CNN", "AAPD", (100 * 0.02378, 69.60)),
+    ("knn-table3", "LDGN", "RCV1-V2", (100 * 0.00863, 86.00)),
+    ("knn-table3", "BERT+ours", "RCV1-V2", (100 * 0.00715, 88.36)),
+    ("knn-table4", "CNN+CL", "AAPD", (69.43,)),
+    ("knn-table4", "LDGN+kNN", "RCV1-V2", (86.76,)),
+    ("knn-table4", "BERT+CL+kNN", "AAPD", (75.18,)),
+    ("knn-table5", "LDGN", "RCV1-V2 w/o beta", (86.78,)),
+    ("knn-table5", "BERT", "AAPD w/ beta", (75.18,)),
+    ("knn-table6", "CNN", "AAPD w/o CL", (64.5,)),
+    ("knn-table6", "BERT", "RCV1-V2 w/ CL", (86.4,)),
+]
+
+SINGLE, LABELS = (
+    LabelSpace(kind=kind, classes=tuple(map(str, range(20)))) for kind in ("single", "multi_label")
+)
+
+
+def levels(*names):
+    return dict.fromkeys(names, SINGLE) | {"path": LabelSpace(kind="hierarchy", levels=names)}
+
+
+SPACES = {
+    "icd10cm": ("text", levels("chapter", "section")),
+    "digits": ("image", {"digits": LABELS}),
+    "cifar10": ("image", {"class": SINGLE}),
+    "cifar100": ("image", levels("coarse", "fine")),
+    "deepfashion": ("image", levels("type", "category")),
+    "voc2007": ("image", {"objects": LABELS}),
+    "coco": ("image", {"objects": LABELS}),
+    "nuswide": ("image", {"concepts": LABELS}),
+    "tripadvisor": ("text", TRIPADVISOR.spaces()),
+    "beeradvocate": ("text", BEERADVOCATE.spaces()),
+    "aapd": ("text", {"subjects": LABELS}),
+    "rcv1": ("text", {"topics": LABELS}),
+    "reuters21578": ("text", {"topics": LABELS}),
+    "goemotions": ("text", {"emotion": LABELS}),
+    "mimic3": ("text", {"codes": LABELS}),
+    "mimic4": ("text", {"codes": LABELS}),
+}
+"""Modality and label spaces of each source, with twenty classes each."""
+
+
+def described(source):
+    modality, spaces = SPACES[source]
+    return DatasetInfo(
+        name=source,
+        modality=modality,
+        label_spaces=spaces,
+        rows={"train": 1, "validation": 1, "test": 1},
+        source="test",
+        licence="none",
+        shards=(Shard(file="rows.parquet", rows=3, sha256="0" * 64),),
+    )
+
+
+def fitted(job):
+    """The task of a job on its source, whose options are checked too; a weight file need not be there."""
+    source = find_source(job.data.source)
+    given = {"path": "here"} if source.needs_input else {}
+    validate(source.options, {**given, **job.data.options}, None)
+    if isinstance(job.encoder, ResNetConfig):
+        job = job.model_copy(update={"encoder": job.encoder.model_copy(update={"weights": None})})
+    return check_job(job, described(job.data.source))
+
+
+@functools.cache
+def cells(name):
+    """The cells of a table with one seed each."""
+    file = find_table(name, ROOT / "tables")
+    return {(cell.row, cell.column): cell for cell in cells_of(load_table(file), file, seeds=1)}
+
+
+@pytest.mark.parametrize("file", JOBS, ids=lambda file: file.stem)
+def test_a_job_file_fits_its_data_set_and_names_its_command(file):
+    job = load_job(file)
+    assert fitted(job) in ("single", "multi_label", "aspects")
+    assert f"\n#   mlcl run jobs/{file.name}" in file.read_text()
+
+
+@pytest.mark.parametrize(("file", "scale"), CASES, ids=lambda part: getattr(part, "stem", part))
+def test_every_cell_of_a_table_fits_its_data_set(file, scale):
+    found = cells_of(load_table(file), file, scale=scale, seeds=1)
+    assert len({cell.id for cell in found}) == len(found)
+    for cell in found:
+        (job,) = cell.jobs
+        task = fitted(job)
+        info = described(job.data.source)
+        known = {*metric_names(task, n_labels=20), "neighbour_overlap"}
+        known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
+        for figure in cell.figures:
+            assert figure.metric.rpartition("/")[2] in known
+            assert figure.metric.startswith("knn/") <= (job.evaluation.knn is not None)
+            assert figure.metric.startswith("transfer/") == (job.evaluation.transfer_to is not None)
+
+
+@pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
+def test_a_table_has_as_many_figures_as_the_paper_prints(file):
+    figures = [figure for cell in cells(file.stem).values() for figure in cell.figures]
+    printed = [figure.printed for figure in figures if figure.printed is not None]
+    assert len(printed) == PRINTED.get(file.stem, 0)
+    assert f"\n#   mlcl reproduce {file.stem}" in file.read_text()
+
+
+@pytest.mark.parametrize(("table", "row", "column", "printed"), SECOND_READING)
+def test_the_printed_figures_are_the_papers(table, row, column, printed):
+    cell = cells(table)[row, column]
+    assert tuple(figure.printed for figure in cell.figures) == pytest.approx(printed)
+
+
+def test_every_paper_table_was_read_twice():
+    assert {table for table, *_ in SECOND_READING} == PRINTED.keys()
+
+
+def test_the_review_tables_draw_samples_and_noise_anew_for_each_seed():
+    for name, *cell in (
+        ("mlcl-table4", "TripAdvisor 30", "MLCL"),
+        ("mlcl-table5", "BeerAdvocate 60", "CE 30 %"),
+    ):
+        file = find_table(name, ROOT / "tables")
+        (found,) = cells_of(load_table(file), file, only=["/".join(map(slug, cell))])
+        assert [job.train.seed for job in found.jobs] == list(range(10))
+        assert [job.data.subset.seed for job in found.jobs] == list(range(10))
+    assert [job.data.label_noise.seed for job in found.jobs] == list(range(10))
+
+
+@pytest.mark.parametrize("row", ["TripAdvisor 60", "BeerAdvocate 60"])
+def test_under_noise_the_global_head_has_most_of_the_weight(row):
+    (job,) = cells("mlcl-table5")[row, "MLCL 70 %"].jobs
+    weights = {name: head.weight for name, head in job.objective.heads.items()}
+    assert weights.pop("global") == 0.6
+    assert sum(weights.values()) == pytest.approx(0.2, abs=1e-3)
+    assert job.objective.classifier_weight == pytest.approx(0.2, abs=1e-3)
+    assert job.data.label_noise.rate == 0.7
+
+
+@pytest.mark.parametrize(("table", "column"), [("mlcl-table2", "CE"), ("mlcl-table4", "CE")])
+def test_the_baseline_is_the_classifier_alone(table, column):
+    for (_, name), cell in cells(table).items():
+        if name == column:
+            assert cell.jobs[0].objective.heads == {}
+            assert cell.jobs[0].objective.classifier_weight == 1
+
+
+def test_supcon_is_mlcl_without_its_superclass_head():
+    found = cells("mlcl-table2")
+    supcon = found["CIFAR-100", "SupCon"].jobs[0].objective.heads
+    mlcl = found["CIFAR-100", "MLCL"].jobs[0].objective.heads
+    assert supcon.keys() == {"subclass"}
+    assert mlcl["subclass"].model_copy(update={"weight": 1.0}) == supcon["subclass"]
+
+
+def test_neighbours_cost_no_training():
+    ablation = cells("knn-table4")
+    for column in ("AAPD", "RCV1-V2"):
+        for row in ("CNN", "LDGN", "BERT", "CNN+CL", "LDGN+CL", "BERT+CL"):
+            assert ablation[row, column].jobs == ablation[f"{row}+kNN", column].jobs
+    curve = cells("knn-figure2")
+    assert len({job_hash(job) for cell in curve.values() for job in cell.jobs}) == 3
+
+
+def test_the_page_of_tables_tells_of_each_and_its_example_loads(tmp_path):
+    page = (ROOT / "docs" / "tables.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|", page.partition("## The tables")[2], re.MULTILINE)
+    assert sorted(rows) == sorted(file.stem for file in TABLES)
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "tables").mkdir()
+    file = tmp_path / "tables" / "example.yaml"
+    file.write_text(example.replace("../jobs/", f"{ROOT}/jobs/"))
+    table = validate(Table, read_yaml(file), file)
+    assert len(cells_of(table, file)) == 4
+    assert len(cells_of(table, file, scale="small")) == 2

@@ -1,0 +1,140 @@
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from mlcl.data.sources.distribution import Distribution, compare_counts, hold_out, in_batches
+from mlcl.errors import UserError
+
+CONTENT = {"top/lists/names.txt": b"one\r\ntwo\n\nfour", "top/rows.csv.gz": gzip.compress(b"a,b\n")}
+
+
+def as_folder(path, content):
+    for name, data in content.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+def as_zip(path, content):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    return path
+
+
+def as_tar(path, content):
+    with tarfile.open(path, "w:gz") as file:
+        for name, data in content.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return path
+
+
+MAKERS = {"set": as_folder, "set.zip": as_zip, "set.tar.gz": as_tar}
+
+
+@pytest.fixture(params=MAKERS)
+def stored(request, tmp_path):
+    return MAKERS[request.param](tmp_path / request.param, CONTENT)
+
+
+def opened(path, expected=("lists/names.txt",)):
+    return Distribution(path, "Toy (toy.zip)", expected)
+
+
+def test_files_are_found_two_folders_deep_and_decompressed(stored):
+    with opened(stored) as files:
+        assert list(files.lines("lists/names.txt")) == [(1, "one"), (2, "two"), (3, ""), (4, "four")]
+        assert files.first("rows.csv", "rows.csv.gz") == "rows.csv.gz"
+        assert files.read("rows.csv", "rows.csv.gz") == b"a,b\n"
+        assert files.file("rows.csv.gz") == stored / "top" / "rows.csv.gz"
+
+
+def test_all_missing_files_are_listed(stored):
+    expected = ["lists/names.txt", ("rows.csv", "rows.csv.gz"), "c.txt", ("d.txt", "d.txt.gz")]
+    with pytest.raises(UserError, match=r"files of Toy \(toy.zip\) are missing.*no c.txt, d.txt or d.txt.gz"):
+        opened(stored, expected)
+    with opened(stored) as files, pytest.raises(UserError, match=r"a file of Toy .* no e.txt or f.txt"):
+        files.read("e.txt", "f.txt")
+
+
+def test_no_path_out(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    root = as_folder(tmp_path / "set", CONTENT)
+    (root / "top" / "link").symlink_to(tmp_path / "secret")
+    with opened(root) as files:
+        for name in ("link", "../../secret"):
+            with pytest.raises(UserError, match="outside the folder"):
+                files.read(name)
+
+
+def test_links_in_archives_are_no_files(tmp_path):
+    path = tmp_path / "set.tar"
+    with tarfile.open(path, "w") as file:
+        link = tarfile.TarInfo("lists/names.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        file.addfile(link)
+    with pytest.raises(UserError, match=r"no lists/names\.txt"):
+        opened(path)
+
+
+def test_damaged_files_are_named(tmp_path):
+    cut = CONTENT["top/rows.csv.gz"][:-9]
+    with opened(as_folder(tmp_path / "set", {**CONTENT, "top/rows.csv.gz": cut})) as files:
+        with pytest.raises(UserError, match="is it whole") as error:
+            files.read("rows.csv.gz")
+        assert error.value.file.endswith("rows.csv.gz")
+    (tmp_path / "set.zip").write_bytes(b"no archive at all")
+    with pytest.raises(UserError, match=r"set.zip: cannot be read.*allowed: a folder, .tar"):
+        opened(tmp_path / "set.zip")
+    with pytest.raises(UserError, match="no such file or folder"):
+        opened(tmp_path / "none")
+
+
+def test_a_line_that_is_no_text_is_named(tmp_path):
+    with opened(as_folder(tmp_path / "set", {"lists/names.txt": b"fine\nK\xe4se\n"})) as files:
+        assert [line for _, line in files.lines("lists/names.txt", encoding="latin-1")] == ["fine", "Käse"]
+        with pytest.raises(UserError, match=r"names.txt: line 2 is no text.*allowed: utf-8"):
+            list(files.lines("lists/names.txt"))
+
+
+def test_state_changes_with_files_and_with_folders_of_files(stored):
+    with opened(stored) as files:
+        before = files.state("images")
+        assert before == files.state("images")
+        assert before != []
+    if stored.is_dir():
+        (stored / "top" / "images" / "a").mkdir(parents=True)
+        with opened(stored) as files:
+            with_folder = files.state("images")
+            (stored / "top" / "images" / "a" / "1.jpg").write_bytes(b"1")
+            assert len({str(before), str(with_folder), str(files.state("images"))}) == 3
+
+
+def test_counts_that_differ_are_all_named(tmp_path):
+    published = {"train": 1000, "test": 10, "classes": 3, "labels a row": 2.9}
+    assert compare_counts(tmp_path, published, {**published, "labels a row": 2.94}) is None
+    with pytest.raises(UserError, match="check_counts=false") as error:
+        compare_counts(tmp_path, published, {**published, "train": 999, "labels a row": 1.5})
+    assert error.value.found == ["train 999", "labels a row 1.5"]
+    assert error.value.allowed == ["train 1,000", "labels a row 2.9"]
+
+
+def test_hold_out_takes_a_share():
+    splits = [hold_out(str(i), 0, 0.25) for i in range(2000)]
+    assert set(splits) == {"train", "validation"}
+    assert 400 < splits.count("validation") < 600
+
+
+def test_batches_draw_the_content_as_it_is_wanted(monkeypatch):
+    monkeypatch.setattr("mlcl.data.sources.distribution.ROWS_AT_ONCE", 2)
+    drawn = []
+    texts = (drawn.append(i) or f"text {i}" for i in range(5))
+    batches = in_batches({"id": list("abcde")}, "text", texts)
+    assert next(batches) == {"id": ["a", "b"], "text": ["text 0", "text 1"]}
+    assert drawn == [0, 1]
+    assert [batch["id"] for batch in batches] == [["c", "d"], ["e"]]

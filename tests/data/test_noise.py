@@ -1,0 +1,109 @@
+"""Label noise: how much changes, to what, and what must not."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.data import Dataset, LabelSpace, add_label_noise, reached_by, subset
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+ROWS, FINE = 6_000, 6
+SPACES = {
+    "coarse": LabelSpace(kind="single", classes=("a", "b", "c")),
+    "fine": LabelSpace(kind="single", classes=tuple("uvwxyz")),
+    "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
+    "tags": LabelSpace(kind="multi_label", classes=tuple(f"t{i}" for i in range(40))),
+    "ratings": LabelSpace(kind="aspects", aspects=("p", "q"), scale=(1, 2.5, 4)),
+}
+
+
+@pytest.fixture
+def train(write):
+    rng = np.random.default_rng(0)
+    fine = rng.integers(0, FINE, ROWS)
+    batch = {
+        "id": [str(i) for i in range(ROWS)],
+        "text": ["text"] * ROWS,
+        "split": ["train"] * ROWS,
+        "fine": [None if i % 50 == 0 else int(c) for i, c in enumerate(fine)],
+        "coarse": [None if i % 50 == 0 else int(c) // 2 for i, c in enumerate(fine)],
+        "tags": [rng.choice(40, rng.integers(0, 4), replace=False).tolist() for _ in range(ROWS)],
+        "ratings": rng.choice([0, 1, 2.5, 4], (ROWS, 2)).tolist(),
+    }
+    return Dataset.open(write(batch, label_spaces=SPACES)).split("train")
+
+
+def deviation(p, n):
+    return 4 * math.sqrt(p * (1 - p) / n)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
+def test_a_class_stays_as_often_as_the_paper_says(train, rate):
+    clean, noisy = train.labels("fine"), add_label_noise(train, "fine", rate, seed=1).labels("fine")
+    known = clean >= 0
+    assert torch.equal(noisy[~known], clean[~known])
+    stays = 1 - rate * (FINE - 1) / FINE
+    assert float((noisy == clean)[known].double().mean()) == pytest.approx(
+        stays, abs=deviation(stays, int(known.sum())) + 1e-12
+    )
+    changed = noisy[known & (noisy != clean)]
+    if rate:
+        shares = torch.bincount(changed, minlength=FINE) / len(changed)
+        assert shares.numpy() == pytest.approx(1 / FINE, abs=0.03)
+
+
+def test_coarser_levels_follow_the_drawn_class(train):
+    noisy = add_label_noise(train, "fine", 0.5, seed=2)
+    fine, coarse = noisy.labels("fine"), noisy.labels("coarse")
+    assert torch.equal(coarse, torch.where(fine < 0, -1, fine // 2))
+    assert torch.equal(noisy.labels("path"), torch.stack([coarse, fine], dim=1))
+    assert torch.equal(noisy.labels("path.coarse"), coarse)
+    assert not torch.equal(coarse, train.labels("coarse"))
+
+
+def test_aspects_are_drawn_one_by_one_and_missing_ratings_stay_missing(train):
+    noisy = add_label_noise(train, "ratings", 0.6, seed=3)
+    clean_NA, noisy_NA = train.labels("ratings"), noisy.labels("ratings")
+    assert torch.equal(noisy_NA == 0, clean_NA == 0)
+    assert set(noisy_NA.unique().tolist()) == {0, 1, 2.5, 4}
+    known_NA = clean_NA > 0
+    stays_A = [(noisy_NA == clean_NA)[known_NA[:, a], a].double().mean() for a in range(2)]
+    assert [float(share) for share in stays_A] == pytest.approx([0.6, 0.6], abs=0.04)
+    assert torch.equal(noisy.labels("ratings.q") >= 0, known_NA[:, 1])
+    expected = torch.tensor([-1, 0, 1, 2])[torch.searchsorted(torch.tensor([0, 1, 2.5, 4]), noisy_NA[:, 1])]
+    assert torch.equal(noisy.labels("ratings.q"), expected)
+
+
+def test_a_multi_label_row_keeps_its_number_of_labels_less_repeats(train):
+    clean, noisy = train.labels("tags"), add_label_noise(train, "tags", 0.5, seed=4).labels("tags")
+    assert isinstance(noisy, LabelRows)
+    assert bool((noisy.counts() <= clean.counts()).all())
+    assert int(noisy.counts().sum()) > 0.97 * int(clean.counts().sum())
+    kept = sum(len(set(a) & set(b)) for a, b in zip(clean.lists(), noisy.lists(), strict=True))
+    assert kept / int(clean.counts().sum()) == pytest.approx(0.5 + 0.5 / 40, abs=0.03)
+
+
+@pytest.mark.parametrize("name", ["fine", "tags", "ratings"])
+def test_a_row_has_the_same_noise_in_every_subset(train, name):
+    whole = add_label_noise(train, name, 0.5, seed=5).labels(name)
+    part = subset(train, "fine", n=500, seed=0)
+    noisy = add_label_noise(part, name, 0.5, seed=5).labels(name)
+    rows = part.index
+    if isinstance(whole, LabelRows):
+        assert noisy.lists() == whole.take(rows).lists()
+    else:
+        assert torch.equal(noisy, whole[rows])
+    other = add_label_noise(part, name, 0.5, seed=6).labels(name)
+    assert noisy.lists() != other.lists() if isinstance(noisy, LabelRows) else not torch.equal(noisy, other)
+
+
+def test_only_whole_spaces_and_finest_levels_take_noise(train):
+    assert reached_by(train.info, "fine") == {"fine", "path", "coarse", "path.coarse", "path.fine"}
+    assert reached_by(train.info, "ratings") == {"ratings", "ratings.p", "ratings.q"}
+    for name in ("path", "coarse", "ratings.p"):
+        with pytest.raises(UserError, match="whole label space") as caught:
+            add_label_noise(train, name, 0.5, seed=0)
+        assert caught.value.allowed == ["fine", "ratings", "tags"]

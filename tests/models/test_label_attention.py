@@ -1,0 +1,135 @@
+import pytest
+import torch
+
+from mlcl.models import label_attention
+from mlcl.models.label_attention import LabelAttention, attend
+
+TEXTS, TOKENS, DIM, LABELS = 3, 6, 4, 7
+
+
+def make(pooling="max"):
+    torch.manual_seed(0)
+    layer = LabelAttention(DIM, LABELS, pooling).double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.normal_()  # far from the flat weights of the start
+    return layer
+
+
+def states():
+    h = torch.randn(TEXTS, TOKENS, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return h, torch.arange(TOKENS) < torch.tensor([[6], [1], [4]])
+
+
+def by_hand(layer, h, mask):
+    """Text by text, label by label, token by token."""
+    V, U, w, b = layer.key.weight, layer.query.weight, layer.output.weight, layer.output.bias
+    rows = []
+    for text, tokens in zip(h, mask.sum(1).tolist(), strict=True):
+        vectors, logits = [], []
+        for label in range(LABELS):
+            scores = torch.stack([U[label] @ torch.tanh(V @ text[t]) for t in range(tokens)])
+            shares = scores.exp() / scores.exp().sum()
+            vectors.append(sum(shares[t] * text[t] for t in range(tokens)))
+            logits.append(w[label] @ vectors[-1] + b[label])
+        together = torch.stack(vectors)
+        pooled = together.max(0).values if layer.pooling == "max" else together.mean(0)
+        rows.append(torch.cat([pooled, torch.stack(logits)]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("at_once", [512, 7, 3, 1])
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+def test_equals_the_loop_over_labels_and_tokens(monkeypatch, pooling, at_once):
+    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    layer, (h, mask) = make(pooling), states()
+    h.requires_grad_()
+    found, expected = layer(h, mask), by_hand(layer, h, mask)
+    assert found.shape == (TEXTS, DIM + LABELS)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    inputs = [h, *layer.parameters()]
+    weights = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    gradients, wanted = (torch.autograd.grad((x * weights).sum(), inputs) for x in (found, expected))
+    for left, right in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
+
+
+def test_the_gradient_is_right():
+    layer, (h, mask) = make(), states()
+    assert torch.autograd.gradcheck(lambda x: layer(x, mask), h.requires_grad_())
+
+
+@pytest.mark.parametrize("at_once", [512, 2])
+def test_padding_changes_nothing_and_gets_no_gradient(monkeypatch, at_once):
+    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    layer, (h, mask) = make(), states()
+    expected = layer(h, mask)
+    other = torch.where(mask.unsqueeze(2), h, 9.0).requires_grad_()
+    found = layer(other, mask)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    found.sum().backward()
+    assert other.grad[~mask].abs().max() == 0
+    torch.testing.assert_close(layer(h[2:, :4], mask[2:, :4])[0], expected[2])
+
+
+@pytest.mark.parametrize("at_once", [512, 3])
+def test_labels_may_stand_in_any_order(monkeypatch, at_once):
+    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    layer, (h, mask) = make(), states()
+    expected = layer(h, mask)
+    order = torch.randperm(LABELS, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        for p in (layer.query.weight, layer.output.weight, layer.output.bias):
+            p.copy_(p[order].clone())
+    found = layer(h, mask)
+    torch.testing.assert_close(found[:, :DIM], expected[:, :DIM])
+    torch.testing.assert_close(found[:, DIM:], expected[:, DIM:][:, order])
+
+
+def test_every_parameter_has_a_gradient_whichever_part_is_used():
+    layer, (h, mask) = make(), states()
+    for part in (slice(None, DIM), slice(DIM, None)):
+        layer.zero_grad()
+        layer(h, mask)[:, part].sum().backward()
+        assert all(p.grad is not None for p in layer.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_leaves_it_in_float32(dtype):
+    layer, (h, mask) = make().float(), states()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer(h.to(dtype), mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, layer(h.to(dtype).float(), mask))
+
+
+def saved(layer, h, mask):
+    """Elements of the tensors that autograd keeps for the backward."""
+    kept = {}
+
+    def pack(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.itemsize
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        found = layer(h, mask)
+    return found, sum(kept.values())
+
+
+def test_blocks_keep_neither_weights_nor_vectors_for_the_backward(monkeypatch):
+    torch.manual_seed(0)
+    layer, h, mask = LabelAttention(8, 600), torch.randn(2, 40, 8), torch.ones(2, 40, dtype=torch.bool)
+    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", 600)
+    whole, held = saved(layer, h, mask)
+    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", 50)
+    blocks, held_by_blocks = saved(layer, h, mask)
+    torch.testing.assert_close(blocks, whole)
+    assert held > 2 * 600 * (40 + 8)
+    assert held_by_blocks < 2 * 600 * 40 / 2
+
+
+def test_attend_gives_a_mean_of_states_for_equal_scores():
+    h, mask = states()
+    vectors = attend(torch.zeros(TEXTS, LABELS, TOKENS, dtype=torch.float64), h, mask)
+    torch.testing.assert_close(vectors[2], h[2, :4].mean(0).expand(LABELS, DIM))
+    torch.testing.assert_close(vectors[1], h[1, :1].expand(LABELS, DIM))

@@ -1,0 +1,298 @@
+import contextlib
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+
+from mlcl.labels import LabelRows
+from mlcl.models.label_graph import GraphConvolution, label_graph, normalized
+from mlcl.models.ldgn import Ldgn
+from mlcl.training.batches import Batch
+from mlcl.training.context import Context
+from mlcl.training.micro import Passes
+from mlcl.training.objective import ContrastiveModel, ObjectiveValue
+
+ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]
+LABELS = 4  # no row holds the last one
+
+
+def make(pooling="max", dropout=0.0, layers=2):
+    torch.manual_seed(0)
+    graph = label_graph(LabelRows.from_lists(ROWS, LABELS))
+    encoder = Ldgn(30, graph, embedding_dim=5, width=3, graph_layers=layers, dropout=dropout, pooling=pooling)
+    return encoder.eval()
+
+
+def batch(lengths, total):
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, 30, (len(lengths), total), generator=generator)
+    mask = torch.arange(total) < torch.tensor(lengths).unsqueeze(1)
+    return ids, mask
+
+
+# Slow: loops over lists of numbers, from the equations.
+
+
+def dot(a, b):
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def slow_attention(states, label):
+    weights = [math.exp(dot(state, label)) for state in states]
+    shares = [weight / math.fsum(weights) for weight in weights]
+    return [
+        math.fsum(share * state[k] for share, state in zip(shares, states, strict=True))
+        for k in range(len(label))
+    ]
+
+
+def slow_normalized(graph):
+    rows = [math.fsum(row) for row in graph]
+    columns = [math.fsum(column) for column in zip(*graph, strict=True)]
+    return [
+        [value / math.sqrt(rows[i] * columns[j]) for j, value in enumerate(row)]
+        for i, row in enumerate(graph)
+    ]
+
+
+def slow_convolution(vectors, graph, weights):
+    for weight in weights:
+        moved = [[dot(row, vector) for row in weight.weight.tolist()] for vector in vectors]
+        mixed = [[dot(row, column) for column in zip(*moved, strict=True)] for row in graph]
+        vectors = [[x if x > 0 else 0.01 * x for x in row] for row in mixed]
+    return vectors
+
+
+def slow_output(encoder, words, graph, pooling):
+    states, _ = encoder.recurrent(encoder.embedding(words).unsqueeze(0))
+    parts = [slow_attention(states[0].tolist(), label) for label in encoder.labels_LK.tolist()]
+    statistical = slow_convolution(parts, slow_normalized(graph), encoder.statistical.weights)
+    left, right = (
+        [[dot(row, vector) for row in side.weight.tolist()] for vector in statistical]
+        for side in (encoder.left, encoder.right)
+    )
+    affinity = [[1 / (1 + math.exp(-dot(a, b))) for b in right] for a in left]
+    dynamic = slow_convolution(statistical, slow_normalized(affinity), encoder.dynamic.weights)
+    vectors = [a + b for a, b in zip(statistical, dynamic, strict=True)]
+    weight, bias = encoder.classifier.weight[0].tolist(), encoder.classifier.bias.item()
+    pool = max if pooling == "max" else lambda column: math.fsum(column) / len(column)
+    return [pool(column) for column in zip(*vectors, strict=True)] + [dot(weight, v) + bias for v in vectors]
+
+
+@pytest.mark.parametrize(("pooling", "layers"), [("max", 2), ("mean", 1)])
+def test_equals_the_equations_in_slow_loops(pooling, layers):
+    encoder = make(pooling, layers=layers).double()
+    ids, mask = batch([4, 2], 4)
+    graph = label_graph(LabelRows.from_lists(ROWS, LABELS)).tolist()
+    expected = [slow_output(encoder, ids[row, mask[row]], graph, pooling) for row in range(2)]
+    # The graph is kept in float32.
+    torch.testing.assert_close(
+        encoder(ids, mask), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
+    )
+
+
+def test_shape_dim_and_label_logits():
+    encoder = make()
+    assert (encoder.dim, encoder.label_logits) == (12, LABELS)
+    ids, mask = batch([5, 1, 3], 5)
+    assert encoder(input_ids=ids, attention_mask=mask).shape == (3, 12 + LABELS)
+
+
+def test_the_graph_holds_conditional_probabilities():
+    graph = label_graph(LabelRows.from_lists(ROWS, LABELS))
+    for i in range(LABELS):
+        for j in range(LABELS):
+            holding = [row for row in ROWS if j in row]
+            both = [row for row in holding if i in row]
+            expected = len(both) / len(holding) if holding else float(i == j)
+            assert graph[i, j].item() == pytest.approx(expected)
+    assert graph.dtype == torch.float32
+
+
+def test_a_graph_of_no_labels_joins_nothing():
+    assert torch.equal(label_graph(LabelRows.from_lists([[], []], 3)), torch.eye(3))
+
+
+def test_normalized_divides_by_the_roots_of_both_sums():
+    graph = torch.rand(2, 3, 3, dtype=torch.float64) + 0.1
+    expected = torch.tensor([slow_normalized(one) for one in graph.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(normalized(graph.log()), expected)
+    torch.testing.assert_close(normalized(graph[0].log()), expected[0])
+
+
+def test_normalized_is_that_of_kipf_and_welling_where_the_graph_is_symmetric():
+    graph = torch.rand(4, 4, dtype=torch.float64) + 0.1
+    graph = graph + graph.T
+    scale = torch.diag(graph.sum(1) ** -0.5)
+    torch.testing.assert_close(normalized(graph.log()), scale @ graph @ scale)
+
+
+def test_normalized_never_lets_a_vector_grow():
+    graph = torch.rand(20, 5, 5, dtype=torch.float64) ** 9
+    weight = normalized(graph.log())
+    assert weight.max() <= 1
+    assert torch.linalg.matrix_norm(weight, 2).max() <= 1 + 1e-12
+
+
+def test_labels_that_no_sigmoid_joins_leave_finite_weights_and_gradients():
+    affinity = torch.tensor([[-500.0, -500.0], [500.0, -2e4]], requires_grad=True)
+    weight = normalized(F.logsigmoid(affinity))
+    weight.square().sum().backward()
+    assert torch.isfinite(weight).all()
+    assert torch.isfinite(affinity.grad).all()
+
+
+def test_a_convolution_along_no_edges_is_a_layer_of_each_vector():
+    convolution = GraphConvolution(3, layers=1)
+    h_BLK = torch.randn(2, 4, 3)
+    torch.testing.assert_close(
+        convolution(h_BLK, torch.eye(4)), F.leaky_relu(h_BLK @ convolution.weights[0].weight.T)
+    )
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_padding_never_changes_an_output(length):
+    encoder = make()
+    ids, mask = batch([length], 12)
+    expected = encoder(ids[:, : max(length, 1)], mask[:, : max(length, 1)])
+    assert torch.isfinite(expected).all()
+    for total in (length + 1, 7, 12):
+        torch.testing.assert_close(encoder(ids[:, :total], mask[:, :total]), expected)
+    other_padding = torch.where(mask, ids, 7)
+    torch.testing.assert_close(encoder(other_padding, mask), expected)
+
+
+def test_a_text_does_not_depend_on_its_batch():
+    encoder = make()
+    ids, mask = batch([6, 0, 3], 6)
+    together = encoder(ids, mask)
+    for row in range(3):
+        torch.testing.assert_close(encoder(ids[row, None], mask[row, None])[0], together[row])
+
+
+def test_labels_in_another_order_give_their_logits_in_that_order():
+    encoder, other = make(), make()
+    order = torch.tensor([2, 0, 3, 1])
+    other.labels_LK.data = encoder.labels_LK.data[order]
+    other.graph_LL = encoder.graph_LL[order][:, order]
+    ids, mask = batch([4, 2], 4)
+    embedding, logits = encoder(ids, mask).tensor_split([encoder.dim], dim=1)
+    embedding_again, logits_again = other(ids, mask).tensor_split([encoder.dim], dim=1)
+    torch.testing.assert_close(embedding_again, embedding)
+    torch.testing.assert_close(logits_again, logits[:, order])
+
+
+def test_gradients_equal_differences():
+    encoder = make().double()
+    ids, mask = batch([3, 1], 3)
+    names = ("labels_LK", "left.weight", "statistical.weights.0.weight", "recurrent.weight_hh_l0")
+    values = tuple(encoder.get_parameter(name).detach().requires_grad_() for name in names)
+
+    def output(*values):
+        return functional_call(encoder, dict(zip(names, values, strict=True)), (ids, mask))
+
+    assert torch.autograd.gradcheck(output, values)
+
+
+@pytest.mark.parametrize("part", ["embedding", "logits"])
+def test_every_parameter_has_a_gradient_in_either_use(part):
+    encoder = make(dropout=0.5).train()
+    embedding, logits = encoder(*batch([6, 3], 6)).tensor_split([encoder.dim], dim=1)
+    (embedding if part == "embedding" else logits).square().sum().backward()
+    zero = {name for name, p in encoder.named_parameters() if p.grad.count_nonzero() == 0}
+    assert zero == ({"classifier.weight", "classifier.bias"} if part == "embedding" else set())
+
+
+def test_no_gradient_reaches_padding():
+    encoder = make()
+    encoder(torch.tensor([[3, 4, 9]]), torch.tensor([[True, True, False]])).sum().backward()
+    assert encoder.embedding.weight.grad[9].abs().sum() == 0
+    assert encoder.embedding.weight.grad[3].abs().sum() > 0
+
+
+class Squares(nn.Module):
+    """An objective that reads every column."""
+
+    def forward(self, z_RD, labels, sample_ids):
+        return ObjectiveValue((z_RD.square().mean(0) - z_RD.mean(0)).sum(), {})
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_micro_batches_give_the_gradient_of_the_whole_batch(size):
+    model = ContrastiveModel(make().double(), Squares()).train()
+    ids, mask = batch([6, 1, 4, 0, 2], 6)
+    inputs = Batch({"input_ids": ids, "attention_mask": mask}, {}, torch.arange(5))
+    passes = Passes(model, model, Context(torch.device("cpu")), "float32", 1, 5, lambda value, batch: None)
+    passes(inputs, 5)
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    passes(inputs, size)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, expected[name])
+
+
+def test_autocast_keeps_labels_in_float32():
+    encoder = make()
+    ids, mask = batch([6, 2, 0], 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = encoder(ids, mask)
+    assert output.dtype == torch.float32
+    torch.testing.assert_close(output, encoder(ids, mask), rtol=0.1, atol=0.05)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_training_repeats_bit_for_bit():
+    encoder = make(dropout=0.5).train()
+    ids, mask = batch([6, 2, 4], 6)
+    runs = []
+    with deterministic():
+        for _ in range(2):
+            torch.manual_seed(3)
+            encoder.zero_grad()
+            encoder(ids, mask).square().sum().backward()
+            runs.append([p.grad.clone() for p in encoder.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_dropout_makes_two_views_in_training_alone():
+    encoder = make(dropout=0.5)
+    ids, mask = batch([6, 6], 6)
+    assert torch.equal(encoder(ids, mask), encoder(ids, mask))
+    encoder.train()
+    assert not torch.equal(encoder(ids, mask), encoder(ids, mask))
+
+
+def test_the_graph_goes_with_the_weights():
+    encoder, other = make(), make()
+    other.graph_LL.zero_()
+    other.load_state_dict(encoder.state_dict())
+    assert torch.equal(other.graph_LL, encoder.graph_LL)
+
+
+def test_it_learns_words_that_stand_for_labels():
+    encoder = make().train()
+    generator = torch.Generator().manual_seed(2)
+    y_BL = (torch.rand(40, LABELS, generator=generator) < 0.4).float()
+    mask = torch.ones(40, LABELS, dtype=torch.bool)
+    ids = torch.where(y_BL > 0, torch.arange(1, LABELS + 1), 9)
+    optimiser = torch.optim.Adam(encoder.parameters(), lr=0.02)
+    losses = []
+    for _ in range(150):
+        logits_BL = encoder(ids, mask)[:, encoder.dim :]
+        loss = F.binary_cross_entropy_with_logits(logits_BL, y_BL)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2

