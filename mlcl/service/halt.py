@@ -55,7 +55,7 @@ class Halt:
         if state is State.FAILED:
             self._failed += 1
             if self._max_failed is not None and self._failed > self._max_failed and self.cause is None:
-                text = f"{self._failed} trainings failed in a row, max_failed is {self._max_failed}"
+                text = f"{self._failed} trainings failed in a row, the limit is {self._max_failed}"
                 self._set(State.FAILED, f"{text}; the last: {reason}")
         elif state in (State.COMPLETE, State.PRUNED):
             self._failed = 0

@@ -17,6 +17,7 @@ from torch import Tensor
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting, evaluate
 from mlcl.training.files import EMBEDDINGS
+from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
 from mlcl.training.neighbours import Datastore
 
@@ -29,7 +30,8 @@ def stored_metrics(folder: Path, material: Material, setting: Setting) -> dict[s
     `lambda_` 0 is the model alone. Raises UserError where the run left no embeddings, or those of other rows.
     """
     table = _read(folder / EMBEDDINGS)
-    space = material.dataset.info.space(material.job.objective.classifier.labels)
+    labels = material.job.objective.classifier.labels
+    space, coarser = material.dataset.info.space(labels), parents(material.dataset, labels)
     train_ND, _ = _split(table, "train", material.train.ids, folder)
     store = Datastore(train_ND, material.targets(material.train), material.task, space.n_classes)
     metrics: dict[str, float] = {}
@@ -40,9 +42,11 @@ def stored_metrics(folder: Path, material: Material, setting: Setting) -> dict[s
         shape = (len(split), len(space.aspects), -1) if material.task == "aspects" else (len(split), -1)
         model = flat_NP.reshape(shape)
         predict = store.predictor(lambda _, model=model: model, setting)  # type: ignore[misc]
+        probabilities = predict(queries_ND)
         values = evaluate(
-            material.task, predict(queries_ND), targets, material.job.evaluation.threshold, space.aspects
+            material.task, probabilities, targets, material.job.evaluation.threshold, space.aspects
         )
+        values |= coarse_accuracy(probabilities, split, coarser)
         overlap = store.overlap(queries_ND, targets, setting.k)
         if overlap == overlap:
             values["neighbour_overlap"] = overlap

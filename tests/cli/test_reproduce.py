@@ -45,8 +45,6 @@ def report(*values, printed=None, **how):
         "folder": Path("outputs/tables/mlcl-1"),
         "cells": (CellReport("CE", "All", "ce/all", (figure,), runs),),
         "unit": "percent",
-        "digits": 2,
-        "tolerance": 0.5,
         "higher": {"Acc": True},
     }
     return TableReport(**{**fields, **how})

@@ -167,6 +167,28 @@ def test_data_of_cells_that_were_not_asked_for_are_no_mistake(files, tmp_path):
     assert (error.key, error.found, error.allowed) == ("--data", "digit", ["digits"])
 
 
+def test_a_prepared_folder_does_not_stand_for_several_versions(files, tmp_path):
+    files.write("job", job_tree(Path("x")) | SOURCE)
+    tree = {"columns": {"a": {}, "b": {"set": {"data.options.level": 1}}}, "paper": {}}
+    here = {"icd10cm": str(tmp_path)}
+    assert len(files.cells(tree, data=here)) == 4
+    (tmp_path / "dataset.json").touch()
+    error = files.error(tree, data=here)
+    assert (error.key, error.found) == ("--data", f"icd10cm={tmp_path}")
+    assert len(files.cells(tree, data=here, only=["*/b"])) == 2
+
+
+def test_tolerance_and_digits_may_be_a_figures_own(files):
+    small = {"small": {"about": "less", "tolerance": {"F1": 3}}}
+    files.cells({"tolerance": {"Acc": 0.1}, "digits": {"Acc": 3}, "scales": small})
+    table = load_table(files.file)
+    assert [table.tolerance_of(name) for name in ("Acc", "F1")] == [0.1, None]
+    assert [table.tolerance_of(name, "small") for name in ("Acc", "F1")] == [None, 3]
+    assert [table.digits_of(name) for name in ("Acc", "F1")] == [3, 2]
+    for wrong in ("tolerance", "digits"):
+        assert f"{wrong}: no figure AUC" in files.error({wrong: {"AUC": 1}}).line()
+
+
 def test_data_reaches_the_set_that_is_transferred_to(files, tmp_path):
     other = {"evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
     cells = files.cells({"set": other}, data={"cifar10": str(tmp_path)})

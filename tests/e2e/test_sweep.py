@@ -178,7 +178,7 @@ def test_failing_trials_are_failed_with_their_reason_and_too_many_end_the_sweep(
     assert answer.status == 3, answer.err
     report = answer.json
     assert report["state"] == "FAILED"
-    assert "max_failed is 1" in report["reason"]
+    assert "the limit is 1" in report["reason"]
     assert [trial["state"] for trial in report["trials"]] == ["FAILED", "FAILED"]
     assert all("not finite" in trial["reason"] for trial in report["trials"])
     runs = by_key(mlcl)

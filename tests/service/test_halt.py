@@ -58,7 +58,7 @@ def test_a_row_of_failures(make):
     halt.count(State.FAILED, "c")
     assert halt()
     assert halt.cause is State.FAILED
-    assert halt.reason == "2 trainings failed in a row, max_failed is 1; the last: c"
+    assert halt.reason == "2 trainings failed in a row, the limit is 1; the last: c"
 
 
 def test_the_first_cause_stays(make, clock):

@@ -138,8 +138,16 @@ def test_other_data_under_the_same_path_are_other_runs(tables, tmp_path):
 def test_overrides_reach_every_job_and_nothing_is_judged(tables):
     report = tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}, overrides={"train.epochs": 2}))
     assert {epoch for _, epoch in tables.formula.trained} == {1, 2}
-    assert (report.tolerance, report.outside) == (None, [])
+    assert (report.limits, report.outside) == ({}, [])
     assert report.command.endswith("table.yaml train.epochs=2")
+
+
+def test_who_says_where_something_lies_keeps_the_papers_setting(tables):
+    tree = {"paper": {"Cold": {"All": 9}}, "places": ["train.lr"]}
+    report = tables.run(tables.plan(tree, overrides={"train.lr": 0.5}))
+    assert report.outside == ["cold/all Acc"]
+    both = {"train.lr": 0.5, "train.batch_size": 4}
+    assert tables.run(tables.plan(tree, overrides=both)).limits == {}
 
 
 def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
@@ -147,7 +155,7 @@ def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
     tree = {"scales": scales, "about": "Batch size is ours."}
     report = tables.run(tables.plan(tree, scale="small"))
     assert (report.name, report.about) == ("table@small", "Two epochs. Batch size is ours.")
-    assert (report.tolerance, len(tables.trained())) == (1, 2)
+    assert (report.cells[0].figures[0].tolerance, len(tables.trained())) == (1, 2)
     assert report.command.endswith("table.yaml --scale small")
     assert tables.run(tables.plan(tree)).id != report.id
 

@@ -11,8 +11,8 @@ from mlcl.service.reproduce.render import as_dict, caption, latex, markdown, tex
 from mlcl.tracking import State
 
 
-def figure(*values, printed=None, tolerance=0.5, name="Acc"):
-    return FigureReport(name, f"test/{name.lower()}", printed, values, tolerance)
+def figure(*values, printed=None, tolerance=0.5, name="Acc", digits=2):
+    return FigureReport(name, f"test/{name.lower()}", printed, values, tolerance, digits)
 
 
 def cell(row, column, *figures, reasons=()):
@@ -33,8 +33,6 @@ def report(*cells, **how):
         "folder": Path("outputs/tables/mlcl-1"),
         "cells": cells,
         "unit": "percent",
-        "digits": 2,
-        "tolerance": 0.5,
         "higher": {"Acc": True},
     }
     return TableReport(**{**fields, **how})
@@ -81,18 +79,29 @@ def test_metrics_come_in_the_tables_unit_if_they_are_numbers(value, unit, scale)
 
 
 @pytest.mark.parametrize(
-    ("its", "digits", "text"),
+    ("its", "text"),
     [
-        (figure(71.304), 2, "71.30"),
-        (figure(71.0, 72.0, printed=71.3), 1, "71.5 ± 0.7 (71.3)"),
-        (figure(71.0, 72.0, printed=75.0), 1, "71.5 ± 0.7 (75.0) !"),
-        (figure(71.0, None, printed=75.0), 2, "71.00 [1 of 2] (75.00)"),
-        (figure(None, None, printed=75.0), 2, "- (75.00)"),
-        (figure(0.004, printed=0.0061, tolerance=None), 4, "0.0040 (0.0061)"),
+        (figure(71.304), "71.30"),
+        (figure(71.0, 72.0, printed=71.3, digits=1), "71.5 ± 0.7 (71.3)"),
+        (figure(71.0, 72.0, printed=75.0, digits=1), "71.5 ± 0.7 (75.0) !"),
+        (figure(71.0, None, printed=75.0), "71.00 [1 of 2] (75.00)"),
+        (figure(None, None, printed=75.0), "- (75.00)"),
+        (figure(0.004, printed=0.0061, tolerance=None, digits=4), "0.0040 (0.0061)"),
     ],
 )
-def test_a_figure_is_ours_then_the_printed_one(its, digits, text):
-    assert text_of(its, digits) == text
+def test_a_figure_is_ours_then_the_printed_one(its, text):
+    assert text_of(its) == text
+
+
+def test_figures_have_digits_and_tolerances_of_their_own():
+    its = report(
+        cell("CE", "All", figure(2.31, printed=2.25, tolerance=0.1, digits=3, name="HL"),
+             figure(60.0, printed=62.5, tolerance=1.0, digits=1, name="F1")),
+    )  # fmt: skip
+    assert "| CE | 2.310 (2.250) | 60.0 (62.5) ! |" in markdown(its)
+    assert caption(its)[1] == (
+        "`!` marks a mean that is more than 0.1 (HL), 1 (F1) from the printed figure (1 of 2)."
+    )
 
 
 TWO = report(
@@ -144,7 +153,6 @@ def test_signs_stay_signs():
         cell("[CLS] 5%_|\\ {a}", "τ < 1\n& more", figure(1.0)),
         title="50% & more\n\nthan #1",
         about="a_b $5\n\n~^",
-        tolerance=None,
     )
     assert r"| [CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
     assert r"|  | τ \< 1 & more |" in markdown(signs)
@@ -160,12 +168,12 @@ def test_signs_stay_signs():
 
 
 def test_what_is_not_the_papers_setting_is_not_judged():
-    its = report(cell("CE", "All", figure(10.0, printed=71.3, tolerance=None)), tolerance=None, about="")
+    its = report(cell("CE", "All", figure(10.0, printed=71.3, tolerance=None)), about="")
     assert caption(its) == [
         "One seed; in parentheses the printed figure.",
         "Figures are shown beside each other and not judged: this is not the paper's setting.",
     ]
-    assert (its.outside, its.judged) == ([], 0)
+    assert (its.outside, its.judged, its.limits) == ([], 0, {})
 
 
 def test_a_long_reason_is_cut_and_none_is_not_run():

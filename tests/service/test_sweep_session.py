@@ -197,7 +197,7 @@ def test_too_many_failures_in_a_row_end_it(world, job):
     text = f"{SPACE}\nsearch: {{scheduler: none, max_failed: 1}}"
     report = world.run(world.plan(job, text, trials=9, seeds=2))
     assert report.state is State.FAILED
-    assert report.reason.startswith("2 trainings failed in a row, max_failed is 1; the last: Diverged")
+    assert report.reason.startswith("2 trainings failed in a row, the limit is 1; the last: Diverged")
     assert states(world) == [State.COMPLETE, State.FAILED, State.FAILED]
     assert report.best is not None
     assert report.confirmations == ()

@@ -39,9 +39,10 @@ def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings
     knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
     material, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
     found = stored_metrics(tmp_path / "run", material, Setting(3, 0.7, 2.0))
-    logged = {n: v for n, v in metrics.items() if n.startswith("knn/") and "accuracy_topic" not in n}
+    logged = {n: v for n, v in metrics.items() if n.startswith("knn/")}
     assert found == pytest.approx(logged, nan_ok=True)
     assert ("knn/test/neighbour_overlap" in found) == (settings == TAGS)
+    assert ("knn/test/accuracy_topic" in found) == (settings == ())
 
 
 def test_lambda_0_is_the_model_alone(tiny, tmp_path):

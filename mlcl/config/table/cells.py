@@ -11,12 +11,10 @@ from typing import Any
 from mlcl.config.job import JobConfig, dump_job, job_hash
 from mlcl.config.load import apply_overrides, validate
 from mlcl.config.space.condition import covers
+from mlcl.config.table.places import PLACES, check_places, placed
 from mlcl.config.table.schema import Line, Scale, Table, slug
-from mlcl.config.table.tree import PAPER, cell_tree, placed, source_of
+from mlcl.config.table.tree import PAPER, cell_tree
 from mlcl.errors import UserError
-
-PLACES = ("data", "evaluation.transfer_to")
-"""The sections of a job that name a data set."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ def cells_of(
     }
     if data:
         # A source of another scale's cells, or of those that `only` leaves out, is no mistake.
-        known = [*trees.values(), *_whole(table, file)]
-        _check_places(data, [apply_overrides(tree, overrides) for tree, _ in known])
+        asked = [apply_overrides(tree, overrides) for tree, _ in trees.values()]
+        check_places(data, asked, [apply_overrides(tree, overrides) for tree, _ in _whole(table, file)])
     number = seeds or preset.seeds or table.seeds
     cells = []
     for (row, column), (tree, neighbours) in trees.items():
@@ -142,14 +140,6 @@ def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
         for key in overrides:
             if covers(key, own) or covers(own, key):
                 raise UserError(f"the table itself sets {own}", key=key, allowed="any other key, and --seeds")
-
-
-def _check_places(data: Mapping[str, str], trees: Sequence[dict[str, Any]]) -> None:
-    used = {source_of(tree, section) for tree in trees for section in PLACES}
-    known = sorted(source for source in used if source is not None)
-    for source in data:
-        if source not in known:
-            raise UserError("no cell takes this source", key="--data", found=source, allowed=known or "none")
 
 
 def _job(

@@ -12,6 +12,8 @@ from mlcl.config.job import Name, Positive, Section
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
+Digits = Annotated[int, Field(ge=0, le=6)]
+Tolerance = Positive | dict[str, Positive]
 
 
 def _listed(value: Any) -> Any:
@@ -53,7 +55,7 @@ class Scale(Change):
     seeds: int | None = Field(None, ge=1, description="default: the table's")
     rows: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
     columns: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
-    tolerance: Positive | None = Field(None, description="default: none, figures are shown and not judged")
+    tolerance: Tolerance | None = Field(None, description="default: none, figures are shown and not judged")
 
 
 class Table(Section):
@@ -76,8 +78,13 @@ class Table(Section):
     metrics: dict[Text, str] = Field(min_length=1, description="how a figure is called, and the run's metric")
     better: Direction | dict[str, Direction] = Field("higher", description="for all figures, or by name")
     unit: Literal["percent", "share"] = Field("percent", description="percent: metrics times 100")
-    digits: int = Field(2, ge=0, le=6, description="after the point")
-    tolerance: Positive = Field(description="how far a mean may be from the paper's figure, in the unit")
+    digits: Digits | dict[str, Digits] = Field(2, description="after the point; for all figures, or by name")
+    tolerance: Tolerance = Field(
+        description="how far a mean may be from the paper's figure, in the unit; for all figures, or by name"
+    )
+    places: tuple[str, ...] = Field(
+        (), description="keys that say where something lies: who gives them keeps the paper's setting"
+    )
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
     rows: dict[Text, Line] = Field(min_length=1)
@@ -93,8 +100,11 @@ class Table(Section):
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)
-        if not isinstance(self.better, str):
-            _in("better", "figure", self.better, dict.fromkeys(self._figures()))
+        by_name: dict[str, Any] = {"better": self.better, "digits": self.digits, "tolerance": self.tolerance}
+        by_name |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
+        for place, value in by_name.items():
+            if isinstance(value, dict):
+                _in(place, "figure", value, dict.fromkeys(self._figures()))
         return self
 
     @model_validator(mode="after")
@@ -116,6 +126,15 @@ class Table(Section):
         """Whether a larger value of a figure is the better one."""
         kind = self.better if isinstance(self.better, str) else self.better.get(figure, "higher")
         return kind == "higher"
+
+    def digits_of(self, figure: str) -> int:
+        """How many digits of a figure are shown after the point."""
+        return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
+
+    def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
+        """How far our mean of a figure may be from the printed one; None where it is not judged."""
+        limit = self.tolerance if scale is None else self.scales[scale].tolerance
+        return limit.get(figure) if isinstance(limit, dict) else limit
 
 
 def _in(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:

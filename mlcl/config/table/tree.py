@@ -39,27 +39,8 @@ def cell_tree(
     return tree, neighbours
 
 
-def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[str, Any]:
-    """The tree with a source's files, or a prepared folder in its place, from the command line."""
-    node, source = _section(tree, section), source_of(tree, section)
-    if node is None or source is None or source not in data:
-        return tree
-    place = data[source]
-    if "://" not in place:
-        place = str(Path(place).expanduser())  # however it is written, it is one place
-        if not (Path(place) / "dataset.json").is_file():
-            return apply_overrides(tree, {f"{section}.options.path": place})
-    kept = {key: value for key, value in node.items() if key not in ("source", "options", "split_seed")}
-    return apply_overrides(tree, {section: {**kept, "path": place}})
-
-
-def source_of(tree: dict[str, Any], section: str) -> str | None:
-    """The source that a section of the tree names, if any."""
-    source = (_section(tree, section) or {}).get("source")
-    return source if isinstance(source, str) else None
-
-
-def _section(tree: dict[str, Any], dotted: str) -> dict[str, Any] | None:
+def section_of(tree: dict[str, Any], dotted: str) -> dict[str, Any] | None:
+    """The section of a tree under a dotted key, if it has one."""
     node: Any = tree
     for part in dotted.split("."):
         node = node.get(part) if isinstance(node, dict) else None
@@ -89,7 +70,7 @@ def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[st
 
 def _drop(tree: dict[str, Any], dotted: str, file: Path) -> None:
     above, _, last = dotted.rpartition(".")
-    node = _section(tree, above) if above else tree
+    node = section_of(tree, above) if above else tree
     if node is None or last not in node:
         raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
     del node[last]

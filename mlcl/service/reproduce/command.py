@@ -200,8 +200,6 @@ class _Command:
             folder=self.record.folder.path,
             cells=cells,
             unit=table.unit,
-            digits=table.digits,
-            tolerance=plan.tolerance,
             higher={name: table.is_better_higher(name) for name in names},
         )
         if outcome.state is State.COMPLETE and report.missing:

@@ -36,7 +36,9 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "title": plan.table.title,
             "source": plan.table.source,
             "about": plan.about,
-            "tolerance": plan.tolerance,
+            "tolerance": {
+                figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures
+            },
         },
         "cells": {
             cell.id: {

@@ -49,7 +49,14 @@ class Figures:
                 if value is None and found
             ]
             figures.append(
-                FigureReport(figure.name, figure.metric, figure.printed, values, self._plan.tolerance)
+                FigureReport(
+                    name=figure.name,
+                    metric=figure.metric,
+                    printed=figure.printed,
+                    values=values,
+                    tolerance=self._plan.tolerance(figure.name),
+                    digits=self._plan.table.digits_of(figure.name),
+                )
             )
         return CellReport(
             row=cell.row,

@@ -18,7 +18,7 @@ class FigureReport:
     """One number of a cell in the table's unit: ours, over seeds, beside the printed one.
 
     `values` has an entry for each seed, None where its run or the number is missing. `deviation` is the
-    sample's, None below two.
+    sample's, None below two. `digits` are shown after the point.
     """
 
     name: str
@@ -26,6 +26,7 @@ class FigureReport:
     printed: float | None
     values: tuple[float | None, ...]
     tolerance: float | None
+    digits: int = 2
 
     @property
     def there(self) -> list[float]:
@@ -90,8 +91,6 @@ class TableReport:
     folder: Path
     cells: tuple[CellReport, ...]
     unit: str
-    digits: int
-    tolerance: float | None
     higher: dict[str, bool]
     undelivered: int = 0
     run_id: str | None = None
@@ -109,6 +108,21 @@ class TableReport:
     def cell(self, row: str, column: str) -> CellReport | None:
         """A cell; None where it was not asked for."""
         return next((c for c in self.cells if (c.row, c.column) == (row, column)), None)
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper prints any of the figures."""
+        return any(figure.printed is not None for cell in self.cells for figure in cell.figures)
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """How far a mean may be from a printed figure, by its name; empty where none is judged."""
+        return {
+            figure.name: figure.tolerance
+            for cell in self.cells
+            for figure in cell.figures
+            if figure.tolerance is not None and figure.printed is not None
+        }
 
     @property
     def outside(self) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config.space.condition import covers
 from mlcl.config.table import Cell, Table, cells_of
 from mlcl.config.table.load import FOLDER
 from mlcl.data import DatasetInfo
@@ -71,15 +72,14 @@ class TablePlan:
         scale = "" if self.scale is None else self.table.scales[self.scale].about
         return " ".join(part for part in (scale, self.table.about) if part)
 
-    @property
-    def tolerance(self) -> float | None:
+    def tolerance(self, figure: str) -> float | None:
         """How far a mean may be from a printed figure; None where figures are shown and not judged.
 
-        With overrides, data of one's own choice aside, the figures are not those of the paper's setting.
+        With overrides of more than places the figures are not those of the paper's setting.
         """
-        if self.overrides:
-            return None
-        return self.table.tolerance if self.scale is None else self.table.scales[self.scale].tolerance
+        places = self.table.places
+        elsewhere = [key for key in self.overrides if not any(covers(place, key) for place in places)]
+        return None if elsewhere else self.table.tolerance_of(figure, self.scale)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -149,7 +149,8 @@ def identity(plan: TablePlan, runs: Sequence[TableRun]) -> str:
     """Sixteen hex digits: the same table, asked for in the same way, on the same data."""
     cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
     keys = sorted(run.key for run in runs)
-    content = [plan.table.model_dump(mode="json"), plan.about, plan.tolerance, cells, keys]
+    limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
+    content = [plan.table.model_dump(mode="json"), plan.about, limits, cells, keys]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

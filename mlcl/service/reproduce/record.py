@@ -68,9 +68,9 @@ class TableRecord:
         self.log.artifacts([self.folder.path / name for name in files])
         there = sum(run is not None for cell in report.cells for run in cell.runs)
         self.log.metrics(_metrics(report), step=there)
-        if report.tolerance is not None:
-            tags = {"mlcl.outside": str(len(report.outside)), "mlcl.tolerance": f"{report.tolerance:g}"}
-            self.log.tags(tags)
+        if report.limits:
+            limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
+            self.log.tags({"mlcl.outside": str(len(report.outside)), "mlcl.tolerance": limits})
 
     def end(self, state: State, reason: str) -> None:
         """What became of it."""

@@ -33,9 +33,9 @@ def as_dict(report: TableReport) -> dict[str, Any]:
     return tree
 
 
-def text_of(figure: FigureReport, digits: int) -> str:
+def text_of(figure: FigureReport) -> str:
     """`72.31 ± 0.42 (71.30) !`: mean, deviation, the printed figure, and whether it is out of tolerance."""
-    mean = figure.mean
+    mean, digits = figure.mean, figure.digits
     if mean is None:
         ours = "-"
     else:
@@ -52,14 +52,15 @@ def caption(report: TableReport) -> list[str]:
     figures = [figure for cell in report.cells for figure in cell.figures]
     seeds = len(figures[0].values)
     lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
-    printed = any(figure.printed is not None for figure in figures)
-    lines[0] += "; in parentheses the printed figure." if printed else "; no figures are printed."
-    if report.tolerance is not None and printed:
+    lines[0] += "; in parentheses the printed figure." if report.printed else "; no figures are printed."
+    if report.limits:
+        limits = {f"{limit:g}" for limit in report.limits.values()}
+        each = ", ".join(f"{limit:g} ({name})" for name, limit in report.limits.items())
         lines.append(
-            f"`!` marks a mean that is more than {report.tolerance:g} from the printed figure"
-            f" ({len(report.outside)} of {report.judged})."
+            f"`!` marks a mean that is more than {limits.pop() if len(limits) == 1 else each} from the"
+            f" printed figure ({len(report.outside)} of {report.judged})."
         )
-    elif printed:
+    elif report.printed:
         lines.append("Figures are shown beside each other and not judged: this is not the paper's setting.")
     return lines + ([_line(report.about)] if report.about else [])
 
@@ -112,7 +113,7 @@ def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
     for row in report.rows:
         found = {c.column: {f.name: f for f in c.figures} for c in report.cells if c.row == row}
         figures = [found.get(column, {}).get(name) for column, name in places]
-        body.append([row, *("" if f is None else text_of(f, report.digits) for f in figures)])
+        body.append([row, *("" if f is None else text_of(f) for f in figures)])
     return heads, body
 
 
