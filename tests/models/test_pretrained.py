@@ -420,14 +420,19 @@ def test_a_model_inside_a_python_package(folders, packages, no_network):
 
 def test_python_packages_without_a_model_or_with_two(packages, no_network):
     packages("plain", "plain/__init__.py", "plain/config.json")
-    packages("double", *(f"double/{i}/{name}" for i in "ab" for name in ("config.json", "w.safetensors")))
+    two = [f"double/{i}/{name}" for i in "ab" for name in ("config.json", "w.safetensors")]
+    site = packages("double", *two)
+    for file in two:
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).touch()
     packages("gone", "gone/config.json", "gone/model.safetensors")
     for name, problem in {
         "absent": "not installed",
         "": "not installed",
         "plain": "not exactly one model.*package:plain",
         "double": "not exactly one model.*double/a, double/b",
-        "gone": "no such folder",
+        # Once some library has imported importlib_metadata, files that are gone are no longer listed.
+        "gone": "no such folder|not exactly one model",
     }.items():
         with pytest.raises(UserError, match=problem) as caught:
             model_folder(f"package:{name}")
