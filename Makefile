@@ -18,7 +18,7 @@ demo: setup
 	  --trials 12 --seeds 3 --baseline jobs/icd10cm_ce.yaml
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
