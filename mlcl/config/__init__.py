@@ -1,10 +1,10 @@
 """What a person writes: the job and the space file, checked before anything starts."""
 
+from mlcl.config.encoder import EncoderConfig
 from mlcl.config.job import (
     AugmentConfig,
     ClassifierConfig,
     DataConfig,
-    EncoderConfig,
     EvaluationConfig,
     HeadConfig,
     JobConfig,

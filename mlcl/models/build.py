@@ -6,15 +6,15 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from mlcl.config.job import (
+from mlcl.config.encoder import (
     CnnImageConfig,
     EncoderConfig,
     LdgnConfig,
     PlmIcdConfig,
-    ProjectionConfig,
     ResNetConfig,
     TransformerConfig,
 )
+from mlcl.config.job import ProjectionConfig
 from mlcl.errors import UserError
 from mlcl.models.cnn_image import CnnImage
 from mlcl.models.cnn_text import CnnText

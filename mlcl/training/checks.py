@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.job import ObjectiveConfig, ResNetConfig
+from mlcl.config.encoder import ResNetConfig
+from mlcl.config.job import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation import Task, metric_names

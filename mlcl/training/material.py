@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mlcl.config import JobConfig
-from mlcl.config.job import (
+from mlcl.config.encoder import (
     CnnImageConfig,
     CnnTextConfig,
     LdgnConfig,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcl.config import job_hash, load_job, read_yaml
-from mlcl.config.job import ResNetConfig
+from mlcl.config.encoder import ResNetConfig
 from mlcl.config.load import validate
 from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
 from mlcl.data import DatasetInfo, LabelSpace

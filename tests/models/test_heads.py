@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from mlcl.config.job import CnnImageConfig, CnnTextConfig, ProjectionConfig
+from mlcl.config.encoder import CnnImageConfig, CnnTextConfig
+from mlcl.config.job import ProjectionConfig
 from mlcl.errors import UserError
 from mlcl.models.build import build_encoder, build_projection
 from mlcl.models.classifier import Classifier

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mlcl.config.job import Name, Positive, Section
+from mlcl.config.section import Name, Positive, Section
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
