@@ -44,7 +44,7 @@ class ResNet(nn.Module):
             nn.init.kaiming_normal_(self.network.conv1.weight, mode="fan_out", nonlinearity="relu")
             self.network.maxpool = nn.Identity()
         if weights is not None:
-            _load(self.network, Path(weights))
+            _load(self.network, Path(weights).expanduser())
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`pixels` (B, 3, H, W) float; gives (B, D)."""

@@ -52,6 +52,14 @@ def test_resnet_in_evaluation_does_not_depend_on_the_batch(name):
 
 
 @torchvision_is_there
+def test_resnet_weights_may_lie_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    source = ResNet("resnet18", stem="imagenet").network
+    save_file(source.state_dict(), tmp_path / "w.safetensors")
+    found = ResNet("resnet18", stem="imagenet", weights="~/w.safetensors").network
+    assert torch.equal(found.conv1.weight, source.conv1.weight)
+
+
 def test_resnet_weights_come_from_safetensors(tmp_path):
     from torchvision.models import resnet18
 
