@@ -60,6 +60,7 @@ def test_resnet_weights_may_lie_in_the_home_folder(tmp_path, monkeypatch):
     assert torch.equal(found.conv1.weight, source.conv1.weight)
 
 
+@torchvision_is_there
 def test_resnet_weights_come_from_safetensors(tmp_path):
     from torchvision.models import resnet18
 
