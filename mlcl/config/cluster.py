@@ -136,5 +136,5 @@ class ClusterConfig(Section):
 
 
 def load_cluster(path: Path) -> ClusterConfig:
-    """Reads and checks a cluster file. Raises UserError that names file, key, what was found and is allowed."""
+    """The checked cluster file. Raises UserError that names file, key, what was found and is allowed."""
     return validate(ClusterConfig, read_yaml(path), path)
