@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.service.budget import Account
-from mlcl.service.folders import RunFolder, RunFolders
+from mlcl.service.folders import RunFolder, RunFolders, submitted_id
 from mlcl.service.halt import Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.orphans import close_orphans
@@ -82,7 +82,7 @@ def _folder(name: str, asked: str, home: Path) -> RunFolder:
     """The folder of the same table that was asked for in the same way, or a new one."""
     folders = RunFolders(home, "tables")
     known = (f for f, record in folders.records() if (record.name, record.job_hash) == (name, asked))
-    return next(known, None) or folders.new()
+    return next(known, None) or folders.new(submitted_id())
 
 
 @contextmanager
