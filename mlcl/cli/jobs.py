@@ -214,10 +214,7 @@ def _follow(client: JobsClient, id: str) -> None:
 
 
 def _tree(view: JobView) -> dict[str, Any]:
-    tree = asdict(view)
-    return {name: value for name, value in tree.items() if name != "metadata"} | {
-        "command": list(view.command)
-    }
+    return {name: value for name, value in asdict(view).items() if name != "metadata"}
 
 
 def _time(seconds: float | None) -> str:

@@ -32,7 +32,7 @@ app.command("submit", context_settings=jobs.WORDS)(jobs.submit)
 app.command("list")(jobs.list_jobs)
 app.command("logs")(jobs.logs)
 app.command("stop")(jobs.stop)
-app.command("resume", context_settings=jobs.WORDS)(jobs.resume)
+app.command("resume", context_settings=jobs.MORE)(jobs.resume)
 app.add_typer(data.app, name="data")
 app.add_typer(space.app, name="space")
 

@@ -43,13 +43,7 @@ def check_shared(home: Path) -> None:
 def _blind(nodes: list[dict[str, object]], file: Path, word: str) -> list[str]:
     """The addresses of the nodes that do not see the file; one that does not answer counts as such."""
 
-    @ray.remote(num_cpus=0, max_retries=0)
-    def look(path: str) -> str:
-        try:
-            return Path(path).read_text()
-        except OSError:
-            return ""
-
+    look = ray.remote(num_cpus=0, max_retries=0)(_read)
     asked = {}
     for node in nodes:
         where = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
@@ -59,8 +53,15 @@ def _blind(nodes: list[dict[str, object]], file: Path, word: str) -> list[str]:
     return sorted(address for ref, address in asked.items() if ref not in seen)
 
 
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
 def _answer(ref: ray.ObjectRef[str]) -> str:
     try:
-        return ray.get(ref)
+        return str(ray.get(ref))
     except ray.exceptions.RayError:
         return ""

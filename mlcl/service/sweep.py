@@ -74,7 +74,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
         folder = sweep_folder(plan, home, identity)
         if plan.warm_start == folder.path.name:
             raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
-        with _held(folder, plan.name), ray_session(cpus=_local_cpus(plan)):
+        with _held(folder, plan.name), ray_session(home, cpus=_local_cpus(plan)):
             packing = _pack(plan)
             storage = open_storage(plan.study or folder.path / "study.journal")
             with Delivery(tracker, announce) as delivery:

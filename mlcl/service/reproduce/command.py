@@ -53,7 +53,7 @@ def run_table(plan: TablePlan, *, home: Path, watch: Watcher) -> TableReport:
         done = finished(home)
         missing = [run for run in runs if run.key not in done]
         announce(f"{plan.name}: {len(runs) - len(missing)} of {len(runs)} runs are done")
-        with _cluster(plan, missing) as packing, Delivery(tracker, announce) as delivery:
+        with _cluster(plan, missing, home) as packing, Delivery(tracker, announce) as delivery:
             delivery.add_left()
             command = _Command(plan, runs, missing, packing, record, home, tracker, delivery, stop, watch)
             return command.run()
@@ -86,14 +86,14 @@ def _folder(name: str, asked: str, home: Path) -> RunFolder:
 
 
 @contextmanager
-def _cluster(plan: TablePlan, missing: Sequence[TableRun]) -> Iterator[Packing | None]:
+def _cluster(plan: TablePlan, missing: Sequence[TableRun], home: Path) -> Iterator[Packing | None]:
     """A Ray for what is missing, and how many trainings fit into it at once; None where nothing is."""
     if not missing:
         yield None
         return
     train = missing[0].job.train
     cpus = train.workers * max(1, math.ceil(plan.cpus)) if train.workers > 1 else 1
-    with ray_session(cpus=cpus):
+    with ray_session(home, cpus=cpus):
         yield pack(
             nodes(),
             workers=train.workers,
