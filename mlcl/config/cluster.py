@@ -129,12 +129,19 @@ class ClusterConfig(Section):
     def _by_reference(cls, env: dict[str, str | Reference]) -> dict[str, str | Reference]:
         for name, value in env.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(f"{name} is no name of a variable")
+                raise ValueError(f"not the name of a variable: {name}")
             if isinstance(value, str) and SECRET.search(name):
-                raise ValueError(f"{name} may be a secret: give it as {{env: NAME}} or {{file: PATH}}")
+                raise ValueError(f"the value of {name} may be a secret: give {{env: NAME}} or {{file: PATH}}")
         return env
 
 
 def load_cluster(path: Path) -> ClusterConfig:
     """The checked cluster file. Raises UserError that names file, key, what was found and is allowed."""
-    return validate(ClusterConfig, read_yaml(path), path)
+    try:
+        return validate(ClusterConfig, read_yaml(path), path)
+    except UserError as error:
+        # What stands there by mistake may be a secret.
+        found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
+        raise UserError(
+            error.problem, file=error.file, key=error.key, found=found, allowed=error.allowed
+        ) from None
