@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, print_tree, results, say
+from mlcl.cli.service import print_service_status
 from mlcl.config.cluster import ClusterConfig, load_cluster
 from mlcl.errors import UserError
 
@@ -50,14 +51,14 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit [OPTIONS] run|sweep|reproduce ARGUMENTS."""
-    from mlcl.cli.submitted import SUBMITTABLE, check_words, commands, with_share
+    from mlcl.cli.submitted import SUBMITTABLE, check_words, with_share
     from mlcl.service.jobs import submit as hand_in
 
     config, file = _cluster(cluster, home)
     words = context.args
     if not words or words[0] not in SUBMITTABLE:
         raise UserError("not a command to submit", found=words[0] if words else "none", allowed=SUBMITTABLE)
-    needed = check_words(commands(), words)
+    needed = check_words(words)
     words = with_share(words, config.trial)
     if dry_run:
         print_tree(_plan(config, words, needed), as_json=json)
@@ -87,11 +88,18 @@ def list_jobs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
     results.print(table)
 
 
-def status(id: str, cluster: Path | None, home: Path, *, as_json: bool) -> None:
-    """One job. The exit status is 0 where it waits, runs or is complete, and that of its state otherwise."""
+def status(
+    id: Annotated[str | None, typer.Argument(help="A job's id; default: the service of `mlcl up`.")] = None,
+    cluster: ClusterFile = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """A job, or the service on this machine. Exit status 0 where all is well, else that of the state."""
+    if id is None:
+        raise typer.Exit(print_service_status(home, as_json=json))
     config, file = _cluster(cluster, home)
     view = _client(config, file).get(id)
-    if as_json:
+    if json:
         print_json({"cluster": config.ray.address, **_tree(view)})
     else:
         rows = {

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 from mlcl.config import load_job, load_space
@@ -18,16 +17,16 @@ HERE = ("home", "dry_run", "print_config")
 """Options whose answer is this machine's."""
 
 
-def check_words(commands: click.Group, words: Sequence[str]) -> list[Path]:
+def check_words(words: Sequence[str]) -> list[Path]:
     """Reads a command as `mlcl` would, and the job, space and table files that it names.
 
-    Returns these files. Raises UserError where a file is wrong, and click's UsageError for wrong options.
+    Returns these files. Raises UserError where a file is wrong; wrong options are a usage error.
     """
     name = words[0]
-    context = commands.commands[name].make_context(name, list(words[1:]))
+    context = _command(name).make_context(name, list(words[1:]))
     given = context.params
     for option in HERE:
-        if context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+        if context.get_parameter_source(option).name == "COMMANDLINE":
             raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
     return _CHECKS[name](given)
 
@@ -69,14 +68,10 @@ _CHECKS = {"run": _run, "sweep": _sweep, "reproduce": _reproduce}
 SUBMITTABLE = tuple(_CHECKS)
 
 
-def commands() -> click.Group:
-    """The commands that can be submitted, as click has them."""
+def _command(name: str) -> Any:
+    """One of the commands that can be submitted, as the command line's library has it."""
     from mlcl.cli import reproduce, run, sweep
 
     app = typer.Typer()
-    app.command("run")(run.run)
-    app.command("sweep")(sweep.sweep)
-    app.command("reproduce")(reproduce.reproduce)
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    return group
+    app.command(name)({"run": run.run, "sweep": sweep.sweep, "reproduce": reproduce.reproduce}[name])
+    return typer.main.get_command(app)

@@ -70,15 +70,9 @@ class StoredRows:
             if at < self.stop and after > self.first:
                 for batch in file.iter_batches(READ_ROWS, row_groups=[group], columns=[COLUMN]):
                     rows = batch.column(0)[max(self.first - at, 0) : max(self.stop - at, 0)]
-                    _check_no_nulls(rows, self.file)
                     yield rows.flatten().to_numpy().reshape(-1, self.dim)
                     at += len(batch)
             at = after
-
-
-def _check_no_nulls(rows: Any, file: Path) -> None:
-    if rows.null_count:
-        raise UserError("rows without an embedding", file=file, key=COLUMN, found=rows.null_count)
 
 
 def _dim(schema: Any, file: Path) -> int:
