@@ -47,6 +47,13 @@ def tiny_model(folder: Path, kind: str) -> Path:
     return folder
 
 
+def save(model: Any, folder: Path) -> Path:
+    """Any model, with a tokenizer beside it."""
+    model.save_pretrained(folder)
+    _tokenizer("bert").save_pretrained(folder)
+    return folder
+
+
 def _tokenizer(kind: str) -> Any:
     special = SPECIAL[kind]
     ids = {token: i for i, token in enumerate((*special.values(), *WORDS))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,11 @@ def _command(name: str) -> Any:
     """One of the commands that can be submitted, as the command line's library has it."""
     from mlcl.cli import reproduce, run, sweep
 
+    functions: dict[str, Callable[..., None]] = {
+        "run": run.run,
+        "sweep": sweep.sweep,
+        "reproduce": reproduce.reproduce,
+    }
     app = typer.Typer()
-    app.command(name)({"run": run.run, "sweep": sweep.sweep, "reproduce": reproduce.reproduce}[name])
+    app.command(name)(functions[name])
     return typer.main.get_command(app)

@@ -106,7 +106,9 @@ class CnnTextConfig(Section):
 
     name: Literal["cnn_text"]
     width: int = Field(100, ge=1, description="filters of each kernel size")
-    kernel_sizes: tuple[int, ...] = Field((3, 4, 5), min_length=1, description="words that a filter spans")
+    kernel_sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (3, 4, 5), min_length=1, description="words that a filter spans"
+    )
     embedding_dim: int = Field(128, ge=1, description="size of a word vector")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout of the encoder's output")
     vocabulary: int = Field(30_000, ge=2, description="most frequent training words that are kept")

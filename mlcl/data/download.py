@@ -21,7 +21,7 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     """Fetch a file from the first of several places that has it; return `target`.
 
     It is streamed to a name beside `target`, its SHA-256 is checked, then it is renamed. Nothing is resumed.
-    Raises UserError where no place has the file, and where one has another file.
+    Raises UserError where no place has the whole file, and where one has another file.
     """
     errors = []
     for url in urls:
@@ -33,7 +33,7 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
             return target
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
             errors.append(f"{url}: {error}")
-    raise UserError("cannot be downloaded; get it elsewhere and give it with --from", found=errors)
+    raise UserError("cannot be downloaded; get it elsewhere and name its place", found=errors)
 
 
 def _stream(url: str, target: Path) -> str:
@@ -42,4 +42,8 @@ def _stream(url: str, target: Path) -> str:
         while block := response.read(BLOCK):
             digest.update(block)
             file.write(block)
+        # A connection that ends early looks like the end of the file.
+        announced = response.headers.get("Content-Length", "")
+        if announced.isdecimal() and file.tell() < int(announced):
+            raise ConnectionError(f"{file.tell():,} of {int(announced):,} bytes came")
     return digest.hexdigest()

@@ -97,14 +97,14 @@ SOURCES: dict[str, Source] = {
             "PASCAL VOC 2007: multi-label images, 20 classes",
             "images: Flickr terms, for research",
             True,
-            "1",
+            "2",
         ),
         Source(
             "coco",
             "MS COCO 2014 or 2017: multi-label images, 80 classes",
             "annotations CC BY 4.0; images: Flickr terms",
             True,
-            "1",
+            "2",
         ),
         Source(
             "nuswide",
@@ -113,12 +113,12 @@ SOURCES: dict[str, Source] = {
             True,
             "1",
         ),
-        Source("tripadvisor", "TripAdvisor hotel reviews: seven rated aspects", "for research", True, "1"),
-        Source("beeradvocate", "BeerAdvocate beer reviews: five rated aspects", "for research", True, "1"),
+        Source("tripadvisor", "TripAdvisor hotel reviews: seven rated aspects", "for research", True, "2"),
+        Source("beeradvocate", "BeerAdvocate beer reviews: five rated aspects", "for research", True, "2"),
         Source("aapd", "AAPD arXiv abstracts: 54 subjects, multi-label", "not stated", True, "1"),
         Source("rcv1", "RCV1-V2 newswire stories: 103 topics, multi-label", "for research", True, "1"),
         Source(
-            "reuters21578", "Reuters-21578 ModApte R90: 90 topics, multi-label", "for research", True, "1"
+            "reuters21578", "Reuters-21578 ModApte R90: 90 topics, multi-label", "for research", True, "2"
         ),
         Source(
             "goemotions",

@@ -56,12 +56,13 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
         ) from None
     try:
         loaded = AutoTokenizer.from_pretrained(name_or_folder, use_fast=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a torn file ends in whatever its reader stumbles over
         raise UserError("no tokenizer there", key="encoder.model", found=error) from None
     if not getattr(loaded, "is_fast", False):
         raise UserError("this tokenizer has no fast form", key="encoder.model", found=name_or_folder)
     tokenizer: Tokenizer = loaded.backend_tokenizer
     # Decoders such as Llama have no padding token; the mask hides whichever id stands there.
-    pad_id = loaded.pad_token_id if loaded.pad_token_id is not None else loaded.eos_token_id
+    known = (loaded.pad_token_id, loaded.eos_token_id, 0)
+    pad_id = next(id for id in known if id is not None)
     tokenizer.enable_padding(pad_id=pad_id, pad_token=str(loaded.convert_ids_to_tokens(pad_id)))
     return tokenizer

@@ -19,7 +19,8 @@ class CnnText(nn.Module):
     k words has one window, completed with zeros. Padding stands on the right and never changes an output.
 
     `vocabulary_size` counts every id that may occur, padding included; `dim` is D.
-    Source: Kim 2014, Convolutional Neural Networks for Sentence Classification, Eq. 2 and section 2.
+    Source: Kim 2014, Convolutional Neural Networks for Sentence Classification, Eq. 2 and section 2. Its code
+    sets zeros before and after a text, may start from word2vec, and bounds the norms of the classifier.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ class Lora:
 def add_lora(network: nn.Module, lora: Lora) -> None:
     """Puts adapters into the network, which freezes all else; they are float32 whatever the weights are.
 
-    Raises UserError for a target that is no linear layer of the network, and where peft is not installed.
+    Raises UserError for a target that is no linear layer of the network, for none at all, and where peft is
+    not installed.
     """
     try:
         import peft
@@ -52,11 +53,11 @@ def _linear_layers(network: nn.Module, targets: tuple[str, ...]) -> list[str]:
 
     linear = [name for name, module in network.named_modules() if isinstance(module, (nn.Linear, Conv1D))]
     unknown = [t for t in targets if not any(f".{name}".endswith(f".{t}") for name in linear)]
-    if unknown:
+    if unknown or not targets:
         raise UserError(
             "no such linear layer",
             key="encoder.lora.targets",
-            found=unknown,
+            found=unknown or "none",
             allowed=sorted({name.rpartition(".")[2] for name in linear}),
         )
     return list(targets)

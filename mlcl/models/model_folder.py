@@ -11,21 +11,24 @@ PACKAGE = "package:"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Configuration, weights and tokenizer. Nothing that is pickled and no code is even fetched."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", ".model")
+"""How the names of the files end of which a tokenizer has one at least."""
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder of a model, with config.json and safetensors in it.
+    """The folder of a model, with config.json, safetensors and a tokenizer in it.
 
     `model` is a folder; or `package:NAME`, which is the one folder with these files in that installed Python
     package; or else a name on the hub, which goes through the local cache. Nothing of a package is imported.
 
-    Raises UserError where there is none, where its weights are pickled, and where an adapter lies beside it.
+    Raises UserError where there is none, where its weights are pickled, where an adapter lies beside it and
+    where its tokenizer is missing.
     """
     name = str(model)
     if name.startswith(PACKAGE):
         folder = _package_folder(name.removeprefix(PACKAGE))
-    elif Path(name).is_absolute() or name.startswith(".") or Path(name).is_dir():
-        folder = Path(name)
+    elif Path(name).is_absolute() or name.startswith((".", "~")) or Path(name).is_dir():
+        folder = Path(name).expanduser()
     else:
         folder = _hub_folder(name)
     _check_files(folder)
@@ -63,7 +66,7 @@ def _hub_folder(name: str) -> Path:
     try:
         # Below the top folder stand the same weights for other frameworks.
         return Path(snapshot_download(name, allow_patterns=list(HUB_FILES), ignore_patterns=["*/*"]))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the network fails in ways that have no type in common
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             "no such folder, and not to be had from the hub",
@@ -81,12 +84,18 @@ def _check_files(folder: Path) -> None:
         problem = "not a Hugging Face model: no config.json"
     elif "adapter_config.json" in present:
         problem = "an adapter lies beside this model: merge it into the weights first"
-    elif any(name.endswith(".safetensors") for name in present):
-        return
-    elif any(name.endswith(PICKLES) for name in present):
-        problem = "these weights are pickled, and reading them can run code: convert them to safetensors"
-    else:
+    elif not any(name.endswith(".safetensors") for name in present):
         problem = "no weights"
+        if any(name.endswith(PICKLES) for name in present):
+            problem = "these weights are pickled, and reading them can run code: convert them to safetensors"
+    elif not any(name.endswith(TOKENIZERS) for name in present):
+        # transformers would make up one that knows no word.
+        problem = "no tokenizer lies beside this model"
+    else:
+        return
     raise UserError(
-        problem, key="encoder.model", found=folder, allowed="a folder with config.json and safetensors"
+        problem,
+        key="encoder.model",
+        found=folder,
+        allowed="a folder with config.json, safetensors and a tokenizer",
     )

@@ -5,11 +5,12 @@ Shapes: B texts, T tokens, D the model's hidden size.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mlcl.errors import UserError
@@ -30,6 +31,8 @@ DROPOUTS = (
     "attn_pdrop",
 )
 """What families of models call the dropout of their hidden states and of their attention weights."""
+POSITIONS = ("position_embeddings", "embed_positions", "wpe")
+"""What they call the vectors of learned positions."""
 
 
 def load_pretrained(
@@ -50,8 +53,8 @@ def load_pretrained(
     The model's own code is never run and nothing is unpickled. A decoder keeps no keys and values, and a
     pooler is left out: it is not on the way to the token states.
 
-    Raises UserError for a model that is missing, damaged, pickled or none of text, for an option that it does
-    not have, and where transformers or peft is not installed.
+    Raises UserError for a model that is missing, damaged, pickled, quantized or none of text, for an option
+    that it does not have, and where transformers or peft is not installed.
     """
     if lora is None and weights != "float32":
         raise UserError(
@@ -82,10 +85,11 @@ def hidden_size(network: nn.Module) -> int:
 def check_length(network: nn.Module, tokens: int, key: str) -> None:
     """Raises UserError where `tokens` tokens are more than the network has learned positions for."""
     for name, module in network.named_modules():
-        if not (name.endswith("position_embeddings") and isinstance(module, nn.Embedding)):
+        if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue
-        # RoBERTa counts positions from behind its padding id.
-        longest = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        # RoBERTa counts positions from behind its padding id, OPT from an offset.
+        first = 0 if module.padding_idx is None else module.padding_idx + 1
+        longest = module.num_embeddings - max(first, int(getattr(module, "offset", 0)))
         if tokens > longest:
             raise UserError("more tokens than this model reads", key=key, found=tokens, allowed=longest)
 
@@ -93,20 +97,41 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
 def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
     auto_config, auto_model = _auto_classes()
     safe = {"local_files_only": True, "trust_remote_code": False}
-    try:
+    with _loading(folder):
         config = auto_config.from_pretrained(folder, **safe)
-        _configure(config, folder, dropout)
+    _configure(config, folder, dropout)
+    with _loading(folder):
         network, report = auto_model.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError("cannot load this model", file=folder, key="encoder.model", found=reason) from error
+        words = network.get_input_embeddings()
+    if not isinstance(words, nn.Embedding):
+        raise _no_text(config, folder)
     # What is not in the file starts at random, and would train without a word.
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if missing:
         raise UserError("weights are missing", file=folder, key="encoder.model", found=missing[:5])
     return network
+
+
+@contextlib.contextmanager
+def _loading(folder: Path) -> Iterator[None]:
+    """Whatever the library raises over a foreign folder becomes one error, and all else that it says is lost:
+    what we look at in its report, we say ourselves."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:  # a configuration holds anything, and so fails anywhere
+        reason = str(error) or type(error).__name__
+        raise UserError("cannot load this model", file=folder, key="encoder.model", found=reason) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _auto_classes() -> tuple[Any, Any]:
@@ -123,9 +148,9 @@ def _auto_classes() -> tuple[Any, Any]:
 
 def _configure(config: Any, folder: Path, dropout: float | None) -> None:
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
-        raise UserError(
-            "neither a text encoder nor a decoder", file=folder, key="encoder.model", found=config.model_type
-        )
+        raise _no_text(config, folder)
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError("these weights are quantized", file=folder, key="encoder.model")
     config.use_cache = False
     if dropout is None:
         return
@@ -134,6 +159,12 @@ def _configure(config: Any, folder: Path, dropout: float | None) -> None:
         raise UserError("this model has no dropout", key="encoder.dropout", found=config.model_type)
     for name in names:
         setattr(config, name, dropout)
+
+
+def _no_text(config: Any, folder: Path) -> UserError:
+    return UserError(
+        "neither a text encoder nor a decoder", file=folder, key="encoder.model", found=config.model_type
+    )
 
 
 def _recompute_layers(network: Any) -> None:

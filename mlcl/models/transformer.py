@@ -39,14 +39,15 @@ class Transformer(nn.Module):
         self.dim = hidden_size(network)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens, padding on the right.
+        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens.
 
-        Gives (B, D), at least float32.
+        Padding may stand on either side; a network that counts positions from the left, as BERT does, needs
+        it on the right. Gives (B, D), at least float32.
         """
         h_BTD = token_states(self.network, input_ids, attention_mask)
-        if self.pooling == "cls":
-            return h_BTD[:, 0]
-        tokens_B = attention_mask.sum(1).clamp(min=1)
-        if self.pooling == "last":
-            return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), tokens_B - 1]
-        return (h_BTD * attention_mask.unsqueeze(2)).sum(1) / tokens_B.unsqueeze(1)
+        if self.pooling == "mean":
+            tokens_B = attention_mask.sum(1).clamp(min=1)
+            return (h_BTD * attention_mask.unsqueeze(2)).sum(1) / tokens_B.unsqueeze(1)
+        place_BT = attention_mask * torch.arange(attention_mask.shape[1], device=h_BTD.device)
+        at_B = attention_mask.long().argmax(1) if self.pooling == "cls" else place_BT.argmax(1)
+        return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), at_B]

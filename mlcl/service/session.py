@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -45,6 +47,34 @@ def ray_session(home: Path, cpus: int = 1) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     if address:
         _reach(address)
+    with _own_handlers():
+        _init(address, cpus)
+    try:
+        # Ray prints deaths of its workers to standard output, which is for results.
+        with redirect_stdout(sys.stderr):
+            check_shared(home)
+            yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Keeps who listens to Ctrl-C and SIGTERM: Ray, as it begins, puts itself in their place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None is a handler of another library, which cannot be set again
+                signal.signal(number, handler)
+
+
+def _init(address: str | None, cpus: int) -> None:
+    if address:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     else:
         # "local": a plain init would join whatever cluster an earlier session left behind.
@@ -55,10 +85,3 @@ def ray_session(home: Path, cpus: int = 1) -> Iterator[None]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    try:
-        # Ray prints deaths of its workers to standard output, which is for results.
-        with redirect_stdout(sys.stderr):
-            check_shared(home)
-            yield
-    finally:
-        ray.shutdown()

@@ -24,6 +24,7 @@ from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.material import Material
+from mlcl.training.memory import give_back
 
 SCORE, EPOCH, ENDED, VALUES, REASON = "score", "epoch", "ended", "values", "reason"
 """Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
@@ -74,7 +75,10 @@ def run_trial(config: dict[str, str]) -> None:
     with RunFolder(Path(task.folder)).owned(PATIENCE) as mine:
         if not mine:
             raise RuntimeError(f"another process is still training in {task.folder}")
-        train(task, tune.report)
+        try:
+            train(task, tune.report)
+        finally:
+            give_back()
 
 
 def train(task: TrialTask, report: Report) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ray import tune
-from ray.exceptions import RayActorError
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune.execution import tune_controller
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -165,6 +167,29 @@ class _Abort(_DriverOnly, Stopper):
         return self._desk.abort()
 
 
+class _Manager(RayActorManager):
+    """Takes a process that Ray's memory monitor killed for a dead one, which is replaced.
+
+    Tune itself (2.60) ends with an error of its own, and with it every training of the sweep.
+    """
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=str(exception))
+        super()._actor_task_failed(tracked_actor_task, exception)
+
+
+@contextmanager
+def _with_manager() -> Iterator[None]:
+    """While inside, Tune manages its processes with ours: it lets nobody choose."""
+    usual = tune_controller.RayActorManager
+    tune_controller.RayActorManager = _Manager
+    try:
+        yield
+    finally:
+        tune_controller.RayActorManager = usual
+
+
 def run_work(
     desk: Desk,
     *,
@@ -201,7 +226,8 @@ def run_work(
         ),
     )
     try:
-        tuner.fit()
+        with _with_manager():
+            tuner.fit()
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)
     if guard.error is not None:

@@ -135,7 +135,7 @@ class Assessor:
 
     def _overlap(self, prefix: str, name: str, output_MO: Tensor, split: Split) -> dict[str, float]:
         """How many labels of the neighbours are the query's own (kNN-MLTC Table 6), where there are any."""
-        if self._store is None or prefix not in self._settings:
+        if self._store is None or prefix not in self._settings or self._material.task != "multi_label":
             return {}
         share = self._store.overlap(output_MO, self._material.targets(split), self._settings[prefix].k)
         return {} if math.isnan(share) else {f"{prefix}{name}/neighbour_overlap": share}

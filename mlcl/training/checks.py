@@ -45,7 +45,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
             "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
         )
     weights = job.encoder.weights if isinstance(job.encoder, ResNetConfig) else None
-    if weights is not None and not Path(weights).is_file():
+    if weights is not None and not Path(weights).expanduser().is_file():
         raise UserError("no such file", key="encoder.weights", found=weights)
     if job.train.views == 1 and any(head.loss == "simclr" for head in job.objective.heads.values()):
         raise UserError(

@@ -165,8 +165,22 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
         return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
     if isinstance(encoder, TransformerConfig | PlmIcdConfig):
-        return hugging_face_tokenizer(str(model_folder(encoder.model)))
+        tokenizer = hugging_face_tokenizer(str(model_folder(encoder.model)))
+        _check_room(tokenizer, encoder.max_length)
+        return tokenizer
     return None
+
+
+def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
+    """The library does not shorten a text at all where its special tokens alone would fill the length."""
+    least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
+    if max_length < least:
+        raise UserError(
+            "no room for a word beside the model's special tokens",
+            key="encoder.max_length",
+            found=max_length,
+            allowed=f"{least} or more",
+        )
 
 
 def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:

@@ -76,8 +76,9 @@ class Classifier(nn.Module):
         return value if self.regulariser is None else value + self.regulariser()
 
     def _cross_entropy(self, features: Tensor, targets: Labels) -> Tensor:
-        logits = self.linear(features)
-        logits = logits if logits.dtype == torch.float64 else logits.float()
+        # Autocast would round logits to bf16, of which float32 sums then make nothing better.
+        with torch.autocast(features.device.type, enabled=False):
+            logits = self.linear(features if features.dtype == torch.float64 else features.float())
         if isinstance(targets, LabelRows):
             total = F.binary_cross_entropy_with_logits(logits, targets.dense(logits.dtype), reduction="sum")
             return _mean_over_ranks(total, logits.new_tensor(float(logits.numel())))

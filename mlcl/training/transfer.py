@@ -1,6 +1,6 @@
 """What an encoder's features are worth on another data set: a linear probe, trained and tested there.
 
-Shapes: N rows, D embedding.
+Shapes: N rows of a split, D embedding.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from mlcl.config import ProbeConfig
 from mlcl.config.job import TransferConfig
 from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare, rating_classes
+from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import Task, evaluate, linear_probe, metric_names, predict
+from mlcl.evaluation import ProbeResult, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.objective import Labels
 
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
@@ -32,19 +33,30 @@ class Transfer:
 
     @classmethod
     def of(cls, config: TransferConfig, home: Path, modality: str) -> Transfer:
-        """Opens and checks it. Raises UserError for another modality, label space or metric."""
+        """Opens and checks it. Raises UserError for a split that is missing, another modality, and no such
+        label space or metric.
+        """
         place = config.path
         if place is None:
             assert config.source is not None
             place = str(prepare(config.source, home / "data", config.options, config.split_seed))
         dataset = Dataset.open(place)
         key = "evaluation.transfer_to"
+        have = [split for split, rows in dataset.info.rows.items() if rows]
+        if len(have) < len(SPLITS):
+            raise UserError("a split is missing", file=dataset.place, key=key, found=have, allowed=SPLITS)
         if dataset.info.modality != modality:
             raise UserError(
                 "holds another modality", file=dataset.place, key=key, found=dataset.info.modality,
                 allowed=modality,
             )  # fmt: skip
-        space = dataset.info.space(config.labels)
+        try:
+            space = dataset.info.space(config.labels)
+        except UserError as error:
+            raise UserError(
+                error.problem, file=dataset.place, key=f"{key}.labels", found=error.found,
+                allowed=error.allowed,
+            ) from None  # fmt: skip
         task = KINDS.get(space.kind)
         if task is None:
             raise UserError(
@@ -66,35 +78,43 @@ class Transfer:
         `encode` gives the embeddings (N, D) of a split, on every rank; `main` is the one that probes them.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
         """
-        splits = {name: self.dataset.split(name) for name in ("train", "validation", "test")}
-        embeddings = {name: encode(split) for name, split in splits.items()}
-        if not main:
+        features = {name: encode(self.dataset.split(name)) for name in ("train", "validation")}
+        result = self._probe(features, probe, seed, threshold) if main else None
+        # Opened when the probe is chosen, not before.
+        test = self.dataset.split("test")
+        test_ND = encode(test)
+        if result is None:
             return {}
+        predicted = predict(result, test_ND)
+        aspects = self.dataset.info.space(self.config.labels).aspects
+        tested = evaluate(self.task, predicted, self._targets(test), threshold, aspects)
+        return {
+            **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
+            **{f"transfer/test/{name}": value for name, value in tested.items()},
+        }
+
+    def _probe(
+        self, features: dict[str, Tensor], config: ProbeConfig, seed: int, threshold: float
+    ) -> ProbeResult:
+        """The probe that is best on validation; `features` (N, D) by split."""
         space = self.dataset.info.space(self.config.labels)
-        targets = {name: self._targets(split) for name, split in splits.items()}
-        result = linear_probe(
-            embeddings["train"],
-            targets["train"],
-            embeddings["validation"],
-            targets["validation"],
+        return linear_probe(
+            features["train"],
+            self._targets(self.dataset.split("train")),
+            features["validation"],
+            self._targets(self.dataset.split("validation")),
             task=self.task,
             n_classes=space.n_classes,
-            lrs=probe.lr,
-            weight_decays=probe.weight_decay,
-            epochs=probe.epochs,
-            batch_size=probe.batch_size,
+            lrs=config.lr,
+            weight_decays=config.weight_decay,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
             seed=seed,
             metric=self.config.metric,
             mode=default_mode(self.config.metric),
             threshold=threshold,
             aspects=space.aspects,
         )
-        tested = predict(result, embeddings["test"])
-        test = evaluate(self.task, tested, targets["test"], threshold, space.aspects)
-        return {
-            **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
-            **{f"transfer/test/{name}": value for name, value in test.items()},
-        }
 
     def _targets(self, split: Split) -> Labels:
         labels = split.labels(self.config.labels)

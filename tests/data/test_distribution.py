@@ -1,5 +1,6 @@
 import gzip
 import io
+import random
 import tarfile
 import zipfile
 
@@ -95,6 +96,51 @@ def test_damaged_files_are_named(tmp_path):
         opened(tmp_path / "none")
 
 
+def test_an_encrypted_file_is_told(tmp_path):
+    path = as_zip(tmp_path / "set.zip", {"lists/names.txt": b"one"})
+    data = bytearray(path.read_bytes())
+    # The flags of the file, in its own header and in the directory.
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    with opened(path) as files, pytest.raises(UserError, match=r"names.txt: cannot be read.*encrypted"):
+        files.read("lists/names.txt")
+
+
+def test_a_damaged_xz_archive_is_told(tmp_path):
+    path = tmp_path / "set.tar.xz"
+    with tarfile.open(path, "w:xz") as file:
+        for name in ("lists/names.txt", "b"):
+            member = tarfile.TarInfo(name)
+            member.size = 1 << 20
+            file.addfile(member, io.BytesIO(random.Random(0).randbytes(member.size)))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(200) + data[len(data) // 2 + 200 :])
+    with pytest.raises(UserError, match=r"set.tar.xz.*: cannot be read"), opened(path) as files:
+        files.read("b")
+
+
+def test_class_names_and_json(tmp_path):
+    content = {
+        "names.txt": b"\xef\xbb\xbfone\n\n two \n",
+        "twice.txt": b"a\nb\na\n",
+        "a.json": b'{"x": {"y": 1}}',
+    }
+    with opened(as_folder(tmp_path / "set", content), ["names.txt"]) as files:
+        assert files.class_names("names.txt") == ("one", "two")
+        with pytest.raises(UserError, match=r"twice.txt: names a class twice; found: a"):
+            files.class_names("twice.txt")
+        assert files.json("a.json", lambda entry: entry.get("x", 7)) == 7
+        with pytest.raises(UserError, match=r"names.txt: not valid JSON"):
+            files.json("names.txt")
+
+
+def test_a_name_that_is_too_long_is_no_file(tmp_path):
+    with opened(as_folder(tmp_path / "set", CONTENT)) as files:
+        assert files.first("x" * 5_000) is None
+        assert len(files.state("x" * 5_000)) == 1
+
+
 def test_a_line_that_is_no_text_is_named(tmp_path):
     with opened(as_folder(tmp_path / "set", {"lists/names.txt": b"fine\nK\xe4se\n"})) as files:
         assert [line for _, line in files.lines("lists/names.txt", encoding="latin-1")] == ["fine", "Käse"]
@@ -121,6 +167,8 @@ def test_counts_that_differ_are_all_named(tmp_path):
     with pytest.raises(UserError, match="check_counts=false") as error:
         compare_counts(tmp_path, published, {**published, "train": 999, "labels a row": 1.5})
     assert error.value.found == ["train 999", "labels a row 1.5"]
+    with pytest.raises(UserError, match="found: train 0; allowed: train 1,000"):
+        compare_counts(tmp_path, {"train": 1000}, {"test": 10})
     assert error.value.allowed == ["train 1,000", "labels a row 2.9"]
 
 

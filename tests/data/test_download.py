@@ -47,10 +47,27 @@ def test_another_file_is_refused_and_not_left(server, tmp_path):
     assert list((tmp_path / "got").iterdir()) == []
 
 
+class Short(Quiet):
+    """Ends each answer after half of what it announced."""
+
+    def copyfile(self, source, outputfile):
+        outputfile.write(source.read()[: len(CONTENT) // 2])
+        self.close_connection = True
+
+
+def test_half_a_file_is_no_file_and_the_next_place_is_tried(server, tmp_path):
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Short, directory=tmp_path / "served")) as short:
+        Thread(target=short.serve_forever, args=(0.01,), daemon=True).start()
+        url, target = f"http://127.0.0.1:{short.server_port}/set.bin", tmp_path / "got" / "set.bin"
+        with pytest.raises(UserError, match=r"cannot be downloaded.*1,152,000 of 2,304,000 bytes came"):
+            fetch([url], SHA256, target)
+        assert list(target.parent.iterdir()) == []
+        assert fetch([url, f"{server}/set.bin"], SHA256, target).read_bytes() == CONTENT
+        short.shutdown()
+
+
 def test_without_a_server_the_user_is_told_what_to_do(server, tmp_path):
-    with pytest.raises(
-        UserError, match=r"give it with --from; found: .*nowhere.bin: HTTP Error 404"
-    ) as error:
+    with pytest.raises(UserError, match=r"name its place; found: .*nowhere.bin: HTTP Error 404") as error:
         fetch([f"{server}/nowhere.bin", "http://127.0.0.1:9/set.bin"], SHA256, tmp_path / "got" / "set.bin")
     assert "127.0.0.1:9" in str(error.value)
     assert list((tmp_path / "got").iterdir()) == []

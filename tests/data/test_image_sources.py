@@ -10,6 +10,7 @@ from PIL import Image
 from mlcl.data import Dataset
 from mlcl.data.check import check
 from mlcl.data.sources import cifar, voc2007
+from mlcl.data.sources import coco as coco_source
 from mlcl.errors import UserError
 
 
@@ -159,6 +160,15 @@ def test_cifar_wrong_records(cifar100, put, write):
         write("cifar100")
 
 
+@pytest.mark.parametrize(
+    ("names", "found"), [("fish\nfish\n", "names a class twice; found: fish"), ("", "names no class")]
+)
+def test_cifar_wrong_class_names(cifar100, put, write, names, found):
+    put("cifar-100-binary/coarse_label_names.txt", names)
+    with pytest.raises(UserError, match=f"coarse_label_names.txt: {found}"):
+        write("cifar100")
+
+
 def test_cifar_python_version_is_not_opened(put, write):
     put("cifar-100-python/train", b"a pickle")
     with pytest.raises(UserError, match=r"the Python version is pickles: not opened.*no train.bin, test.bin"):
@@ -215,19 +225,23 @@ def test_voc2007_split_of_the_paper(voc, write):
     rows = rows_of(write("voc2007", split="paper"), "objects")
     assert {i for i, row in rows.items() if row[0] == "train"} == {"000012", "000017", "000005"}
     halves = [row[0] for row in rows.values()]
-    assert 10 < halves.count("validation") < 30
+    assert (halves.count("validation"), halves.count("test")) == (20, 20)
 
 
 def test_voc2007_wrong_files(voc, put, write, root):
     main = root / "VOCdevkit" / "VOC2007" / "ImageSets" / "Main"
     for text, found in (
-        ("000012  2\n000017 -1\n", "car_train.txt: unknown mark at line 1; found: 2"),
+        ("000012  1\n\n000017  2\n", "car_train.txt: unknown mark at line 3; found: 2"),
         ("000012  1 1\n", "car_train.txt: wrong number of fields at line 1"),
         ("000012  1\n", "car_train.txt: lists other images than train.txt"),
     ):
         (main / "car_train.txt").write_text(text)
         with pytest.raises(UserError, match=found):
             write("voc2007")
+    (main / "val.txt").write_text("000005\n000017\n")
+    with pytest.raises(UserError, match=r"val.txt: the image of line 2 is in train.txt too; found: 000017"):
+        write("voc2007")
+    (main / "val.txt").write_text("000005\n")
     (main / "car_train.txt").unlink()
     with pytest.raises(UserError, match=r"missing.*no ImageSets/Main/car_train.txt"):
         write("voc2007")
@@ -306,8 +320,7 @@ def test_coco_split_of_the_paper_and_images_folder(coco, write, root):
     rows = rows_of(write("coco", split="paper"), "objects")
     assert {row[0] for i, row in rows.items() if coco[i][0] == "train"} == {"train"}
     halves = [row[0] for i, row in rows.items() if coco[i][0] == "val"]
-    assert set(halves) == {"validation", "test"}
-    assert 10 < halves.count("test") < 30
+    assert (halves.count("validation"), halves.count("test")) == (20, 20)
 
 
 def test_coco_2017_names(put, write, make_png):
@@ -326,20 +339,35 @@ def test_coco_wrong_files(coco, put, write):
         UserError, match=r"annotations_trainval2017.zip.*no annotations/instances_train2017.json"
     ):
         write("coco", year=2017)
-    other = instances({50: "a.jpg"}, [])
+    other, same_name = instances({50: "a.jpg"}, []), instances({50: "a.jpg"}, [])
     other["categories"].pop()
+    same_name["categories"][0]["name"] = "person"
     for content, found in (
         (
             json.dumps(instances({1: "a.jpg"}, [(2, 1, 0)])),
-            "instances_val2014.json: no COCO instances.*KeyError: 2",
+            "instances_val2014.json: annotation 0 is of an image or a .*; found: image 2, category 1",
         ),
         ("[]", "no COCO instances.*TypeError"),
-        ("{", "no COCO instances.*JSONDecodeError"),
+        ("{", "instances_val2014.json: not valid JSON"),
+        ("[" * 100_000, "instances_val2014.json: not valid JSON; found: maximum recursion depth"),
+        (json.dumps(same_name), "names a class twice; found: person"),
         (json.dumps(other), "other categories than train's"),
     ):
         put("annotations/instances_val2014.json", content)
         with pytest.raises(UserError, match=found):
             write("coco")
+
+
+def test_coco_forgets_outlines_as_they_are_read(coco, root, write, monkeypatch):
+    file = root / "annotations" / "instances_val2014.json"
+    tree = json.loads(file.read_text())
+    tree["annotations"][0]["segmentation"] = [[1.0, 2.0]]
+    file.write_text(json.dumps(tree))
+    seen = []
+    parse = coco_source._parse
+    monkeypatch.setattr(coco_source, "_parse", lambda tree, *more: seen.append(tree) or parse(tree, *more))
+    assert rows_of(write("coco"), "objects")["COCO_val2014_000000000050.jpg"] == ("test", [1])
+    assert "segmentation" not in seen[-1]["annotations"][0]
 
 
 def test_coco_takes_no_image_from_elsewhere(coco, put, write, root):
@@ -420,6 +448,8 @@ def test_deepfashion_in_the_older_layout(deepfashion, write, root):
             "not the number of rows at line 1; found: 5; allowed: 4",
         ),
         ("Eval/list_eval_partition.txt", "val\n", "dev2\n", "unknown split at line 4"),
+        ("Eval/list_eval_partition.txt", "train\n", "train\n\nx y z\n", "wrong number of fields at line 5"),
+        ("Anno_coarse/list_category_cloth.txt", "Blouse", "Tee", "listed twice at line 4; found: Tee"),
         ("Eval/list_eval_partition.txt", "val\n", "val x\n", "wrong number of fields at line 4"),
         (
             "Eval/list_eval_partition.txt",
@@ -526,6 +556,17 @@ def test_nuswide_counts_lists_and_missing_files(nuswide, put, write, root):
     (root / "ConceptsList").mkdir()
     (root / "Concepts81.txt").rename(root / "ConceptsList" / "Concepts81.txt")
     assert write("nuswide").info.space("concepts").classes == CONCEPTS
+    put("Concepts81.txt", "lake\nlake\n")
+    with pytest.raises(UserError, match=r"Concepts81.txt: names a class twice; found: lake"):
+        write("nuswide")
+    put("Concepts81.txt", "x" * 1_000)
+    with pytest.raises(UserError, match="no Groundtruth/AllLabels/Labels_xxx"):
+        write("nuswide")
+    (root / "Concepts81.txt").unlink()
+    both = [(root / "ImageList" / f"{name}Imagelist.txt").read_text() for name in ("Test", "Train")]
+    put("ImageList/TestImagelist.txt", "".join(both))
+    with pytest.raises(UserError, match=r"TestImagelist.txt: 23 images are in ImageList/TrainImagelist"):
+        write("nuswide")
     put("ImageList/TestImagelist.txt", "")
     with pytest.raises(UserError, match=r"21 images are neither in ImageList/TrainImagelist\.txt nor in"):
         write("nuswide")

@@ -205,6 +205,11 @@ def test_an_edited_file_is_prepared_anew(csv_file, opened):
         {"encoding": "utf-9"},
         {"labels": {}},
         {"labels": {"x": {"kind": "double", "column": "c"}}},
+        {"labels": {"x": {"kind": "single", "column": "c", "classes": ["1", "1", "2"]}}},
+        {"labels": {"x": {"kind": "aspects", "columns": ["c", "c"]}}},
+        {"labels": {"x": {"kind": "aspects", "columns": ["c"], "scale": [5, 1]}}},
+        {"labels": {"x": {"kind": "hierarchy", "levels": ["y", "y"]}}},
+        {"labels": {"text": {"kind": "single", "column": "c"}}},
     ],
 )
 def test_wrong_options_are_named(csv_file, opened, wrong):

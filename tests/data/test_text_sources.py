@@ -8,7 +8,8 @@ import pytest
 from mlcl.data import Dataset
 from mlcl.data.check import check
 from mlcl.data.sources import aapd, beeradvocate, goemotions, rcv1, reuters21578, tripadvisor
-from mlcl.data.sources.draw import draw
+from mlcl.data.sources.draw import draw, halves
+from mlcl.data.sources.same_text import words_of
 from mlcl.errors import UserError
 
 
@@ -117,11 +118,28 @@ def test_goemotions(folder, read):
         ("train.tsv", b"ok\t0\te1\n\xff\t0\te2\n", "train.tsv: line 2 is no text"),
         ("ekman_mapping.json", '{"joy": ["joy"]}', "emotions have no group; found: grief, anger"),
         ("sentiment_dict.json", "[]", "not an object of lists of emotions"),
+        ("sentiment_dict.json", "[" * 100_000, "sentiment_dict.json: not valid JSON"),
+        ("sentiment_dict.json", '{"a": ["joy"], "b": ["joy"]}', "an emotion comes twice; found: joy, joy"),
+        ("emotions.txt", f"joy\n{EMOTIONS}", "emotions.txt: names a class twice; found: joy"),
+        ("emotions.txt", "\n", "emotions.txt: names no class"),
     ],
 )
 def test_goemotions_names_the_first_bad_line(folder, tmp_path, file, content, message):
     path = folder(GOEMOTIONS | {file: content})
     assert message in refused(goemotions, path, tmp_path, check_counts=False)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(folder, read):
+    marked = GOEMOTIONS | {"emotions.txt": f"\ufeff{EMOTIONS}", "test.tsv": "\ufeffGood\t0\tee5\n"}
+    assert read(goemotions, folder(marked))["ee5"][1:] == (
+        "Good",
+        {"emotion": ["joy"], "ekman": ["joy"], "sentiment": ["positive"]},
+    )
+
+
+def test_a_part_of_a_set_may_test_what_it_does_not_train(folder, read):
+    rows = read(goemotions, folder(GOEMOTIONS | {"train.tsv": "Hm\t3\tee1\n"}))
+    assert rows["ee5"][2]["emotion"] == ["joy"]
 
 
 # Reuters-21578
@@ -183,6 +201,25 @@ def test_reuters_holds_out_training_stories_only_and_trains_every_topic(folder, 
     assert (rows["1"][0], rows["14826"][0]) == ("train", "test")
 
 
+def test_reuters_keeps_a_story_and_its_repetition_in_one_split(folder, read):
+    texts = [normal(f"T{i // 2}", "x" if i % 2 else " X\n") for i in range(80)]
+    more = [story(100 + i, "TRAIN", ["earn"], text) for i, text in enumerate(texts)]
+    # The first pair alone has a topic of its own: it is trained whole.
+    more[:2] = [story(100 + i, "TRAIN", ["rare"], texts[i]) for i in range(2)]
+    tested = story(15000, "TEST", ["rare"], normal("R", "y"))
+    rows = read(reuters21578, folder(reuters([*STORIES, "".join(more), tested])), validation=0.5)
+    splits = [rows[str(100 + i)][0] for i in range(80)]
+    assert splits[::2] == splits[1::2]
+    assert splits[0] == "train"
+    assert 10 < splits.count("validation") < 70
+
+
+def test_reuters_names_a_story_without_a_number(folder, tmp_path):
+    path = folder(reuters([STORIES[0] + STORIES[1].replace(' NEWID="2"', "")]))
+    told = refused(reuters21578, path, tmp_path, check_counts=False)
+    assert "reut2-000.sgm: story 2 of the file lacks an attribute" in told
+
+
 def test_reuters_names_missing_and_cut_files_and_other_counts(folder, tmp_path):
     path = folder(reuters())
     told = refused(reuters21578, path, tmp_path)
@@ -190,7 +227,7 @@ def test_reuters_names_missing_and_cut_files_and_other_counts(folder, tmp_path):
     assert "allowed: train 7,770, test 3,019, classes 90" in told
     (path / "reut2-000.sgm").write_text(HEAD + STORIES[0][:-20])
     told = refused(reuters21578, path, tmp_path, check_counts=False)
-    assert "reut2-000.sgm: a story has no end" in told
+    assert "reut2-000.sgm: story 1 of the file has no end" in told
     (path / "reut2-003.sgm").unlink()
     told = refused(reuters21578, path, tmp_path, check_counts=False)
     assert "Reuters-21578 (D. D. Lewis, distribution 1.0) are missing; found: no reut2-003.sgm" in told
@@ -287,6 +324,8 @@ def test_rcv1_in_a_random_split(folder, read, monkeypatch):
         ("lyrl2004_tokens_test_pt3.dat", tokens(99), "line 1 has no topics or is there twice; found: 99"),
         ("lyrl2004_tokens_test_pt3.dat", tokens(810596, 2286), "line 6 has no topics or is there twice"),
         ("lyrl2004_tokens_test_pt3.dat", "", "1 stories have topics and no words; found: 810596"),
+        ("rcv1-v2.topics.qrels", "", "rcv1-v2.topics.qrels: names no class"),
+        ("rcv1-v2.topics.qrels", "E11 2286 0\n", "line 1 is no topic, number and 1; found: E11 2286 0"),
         ("rcv1-v2.topics.qrels", "E11 2286 1\nE11 1\n", "line 2 is no topic, number and 1; found: E11 1"),
     ],
 )
@@ -357,6 +396,23 @@ def test_tripadvisor_with_missing_ratings_and_a_least_length(folder, read):
     }
 
 
+def test_tripadvisor_takes_a_review_once_whatever_its_spaces_and_marks(folder, read):
+    copies = [("Good, and  quiet!", FULL), ("good and\nquiet", FULL), ("Quiet and good", FULL)]
+    path = folder({"hotel_1.dat": hotel(*copies)})
+    assert set(read(tripadvisor, path, train=1, test=1, validation=0)) == {"hotel_1/0", "hotel_1/2"}
+
+
+def test_tripadvisor_loses_no_line_of_a_text(folder, read):
+    path = folder({"hotel_1.dat": hotel(("One\n<B>bold\n<3 this\n<Note>\n</b>\nlast", FULL))})
+    assert read(tripadvisor, path, train=1, test=0, validation=0)["hotel_1/0"][1] == "One\n<3 this\nlast"
+
+
+def test_tripadvisor_names_a_hotel_that_is_there_twice(folder, tmp_path):
+    path = folder({"a/hotel_1.dat": hotel(("x", FULL)), "b/hotel_1.dat": hotel(("y", FULL))})
+    told = refused(tripadvisor, path, tmp_path, check_counts=False, **SMALL)
+    assert "b/hotel_1.dat: this hotel is there twice; found: " in told
+
+
 def test_tripadvisor_in_json(folder, read):
     ratings = {"Overall": "4.0", "Check in / front desk": "5", "Sleep Quality": "3", "Service": "1"}
     review = {"Ratings": ratings, "Title": "“Nice”", "Content": "We stayed.", "ReviewID": "UR1", "Date": "x"}
@@ -383,6 +439,8 @@ def test_tripadvisor_names_what_is_wrong(folder, tmp_path):
     assert "no hotels of TripAdvisor here; allowed: a folder with hotel_<number>.dat" in told
     told = refused(tripadvisor, folder({"1.json": '{"Reviews": [{"Content": "x"}]}'}, "bad"), tmp_path)
     assert "1.json: no hotel of TripAdvisor; found: KeyError('Ratings')" in told
+    told = refused(tripadvisor, folder({"1.json": "[" * 100_000}, "deep"), tmp_path)
+    assert "1.json: no hotel of TripAdvisor; found: RecursionError" in told
 
 
 def test_tripadvisor_follows_no_link_out_of_the_folder(folder, tmp_path):
@@ -487,6 +545,22 @@ def test_state_changes_with_the_files(folder, source, files, touched):
     with (path / touched).open("ab") as file:
         file.write(b"\n")
     assert source.state(options) != before
+
+
+def test_copies_of_a_text_have_the_same_words():
+    assert words_of("It's  GOOD,\nreally!") == words_of("it s good really") == "it s good really"
+    assert words_of("!?") == "!?"
+
+
+def test_halves_are_halves():
+    half = list(halves([f"k{i}" for i in range(101)], 3).values())
+    assert (half.count("validation"), half.count("test")) == (50, 51)
+
+
+def test_a_path_may_begin_at_home(folder, read, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder(GOEMOTIONS).parent))
+    assert len(read(goemotions, "~/given")) == 5
+    assert goemotions.Options(path="~nobody-of-this-name/x").path.name == "x"
 
 
 def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():

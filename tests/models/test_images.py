@@ -39,6 +39,19 @@ def test_resnet_stems(stem, side):
 
 
 @torchvision_is_there
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_resnet_in_evaluation_does_not_depend_on_the_batch(name):
+    torch.manual_seed(0)
+    encoder = ResNet(name)
+    pixels = torch.rand(4, 3, 8, 8)
+    encoder(pixels).sum().backward()
+    assert all(p.grad is not None for p in encoder.parameters())
+    encoder.eval()
+    assert encoder(pixels).shape == (4, encoder.dim)
+    torch.testing.assert_close(encoder(pixels)[1], encoder(pixels[1, None])[0], rtol=1e-4, atol=1e-5)
+
+
+@torchvision_is_there
 def test_resnet_weights_come_from_safetensors(tmp_path):
     from torchvision.models import resnet18
 

@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import KINDS, tiny_model, token_batch
+from tiny_models import KINDS, save, tiny_model, token_batch
 from torch import nn
 
 from mlcl.errors import UserError
@@ -67,7 +67,7 @@ def test_weights_are_those_of_the_file(folders, no_network, kind):
 
 
 def test_trained_weights_are_float32_whatever_the_file(folders, tmp_path):
-    transformers.BertModel.from_pretrained(folders["bert"]).half().save_pretrained(tmp_path)
+    save(transformers.BertModel.from_pretrained(folders["bert"]).half(), tmp_path)
     assert {p.dtype for p in make(tmp_path).parameters()} == {torch.float32}
     with pytest.raises(UserError, match=r"encoder\.weights.*lora"):
         load_pretrained(folders["bert"], weights="bf16")
@@ -94,7 +94,7 @@ def test_a_family_without_dropout(tmp_path):
     config = transformers.MambaConfig(
         vocab_size=20, hidden_size=8, state_size=4, num_hidden_layers=1, time_step_rank=2
     )
-    transformers.MambaModel(config).save_pretrained(tmp_path)
+    save(transformers.MambaModel(config), tmp_path)
     with pytest.raises(UserError, match=r"encoder\.dropout.*no dropout.*mamba"):
         load_pretrained(tmp_path, dropout=0.1)
 
@@ -136,6 +136,8 @@ def test_an_adapter_for_a_layer_that_is_not_there(folders):
         load_pretrained(folders["bert"], lora=Lora(targets=("query", "q_proj")))
     assert (caught.value.key, caught.value.found) == ("encoder.lora.targets", ["q_proj"])
     assert caught.value.allowed == ["dense", "key", "query", "value"]
+    with pytest.raises(UserError, match=r"no such linear layer; found: none"):
+        load_pretrained(folders["bert"], lora=Lora(targets=()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,6 +174,25 @@ def test_learned_positions_end(folders):
     check_length(make(folders["llama"]), 1_000, "encoder.max_length")
 
 
+DECODERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 20}
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("GPT2", {"n_positions": 12}),
+        ("OPT", {"max_position_embeddings": 12, "word_embed_proj_dim": 16, "ffn_dim": 16}),
+    ],
+)
+def test_learned_positions_of_decoders_end_too(tmp_path, kind, model):
+    config = getattr(transformers, f"{kind}Config")(**DECODERS, **model)
+    network = make(save(getattr(transformers, f"{kind}Model")(config), tmp_path))
+    check_length(network, 12, "encoder.max_length")
+    token_states(network, *token_batch([12], 12))
+    with pytest.raises(UserError, match=r"encoder\.max_length.*found: 13; allowed: 12"):
+        check_length(network, 13, "encoder.max_length")
+
+
 def test_a_folder_without_a_model(tmp_path, no_network):
     with pytest.raises(UserError, match=r"encoder\.model.*no config\.json"):
         load_pretrained(tmp_path)
@@ -180,6 +201,21 @@ def test_a_folder_without_a_model(tmp_path, no_network):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(UserError, match=r"encoder\.model.*no weights"):
         load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_without_its_tokenizer_is_refused(folders, tmp_path, no_network, kind):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(folders[kind] / name, tmp_path)
+    with pytest.raises(UserError, match=r"encoder\.model.*no tokenizer"):
+        model_folder(tmp_path)
+
+
+def test_a_folder_below_the_home(folders, monkeypatch):
+    monkeypatch.setenv("HOME", str(folders["bert"].parent))
+    assert model_folder(f"~/{folders['bert'].name}") == folders["bert"]
+    with pytest.raises(UserError, match="no such folder"):
+        model_folder("~/nowhere")
 
 
 def test_pickled_weights_are_refused(folders, copy, no_network):
@@ -226,6 +262,74 @@ def test_a_model_s_own_code_is_never_run(copy, tmp_path, no_network):
     assert not ran.exists()
 
 
+FOREIGN = [
+    {"hidden_size": "x"},
+    {"hidden_size": 0},
+    {"num_attention_heads": 3},
+    {"hidden_act": "no-such-function"},
+    {"dtype": "no-such-type"},
+    {"attn_implementation": "flash_attention_2"},
+    {"quantization_config": 3},
+]
+
+
+@pytest.mark.parametrize("change", FOREIGN, ids=[next(iter(change)) for change in FOREIGN])
+def test_a_configuration_that_does_not_make_a_model(copy, no_network, change):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UserError, match=r"encoder\.model: cannot load this model; found: ."):
+        load_pretrained(copy)
+
+
+def test_quantized_weights_are_refused(copy, no_network):
+    config = json.loads((copy / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"encoder\.model.*quantized"):
+        load_pretrained(copy)
+
+
+def test_weights_under_the_names_of_older_files(folders, copy, no_network, capfd):
+    """As BERT's own are: behind `bert.`, gamma and beta, with the head of its pre-training beside them."""
+    tensors = {
+        "bert."
+        + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+        for name, t in load_file(copy / "model.safetensors").items()
+    }
+    save_file({**tensors, "cls.predictions.bias": torch.ones(3)}, copy / "model.safetensors")
+    capfd.readouterr()
+    loaded, expected = make(copy).state_dict(), make(folders["bert"]).state_dict()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    assert capfd.readouterr() == ("", "")  # nothing of the library's own over the progress of a run
+
+
+def test_a_language_model_in_several_files(folders, tmp_path, no_network):
+    """As Llama's own is."""
+    whole = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"])
+    whole.save_pretrained(tmp_path, max_shard_size="5KB")
+    shutil.copy(folders["llama"] / "tokenizer.json", tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    loaded, expected = make(tmp_path).state_dict(), make(folders["llama"]).state_dict()
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    next(tmp_path.glob("*.safetensors")).unlink()
+    with pytest.raises(UserError, match="cannot load this model"):
+        load_pretrained(tmp_path)
+
+
+def test_a_model_of_images_is_refused(tmp_path, no_network):
+    config = transformers.ViTConfig(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=8,
+        patch_size=4,
+    )
+    with pytest.raises(UserError, match=r"neither a text encoder nor a decoder; found: vit"):
+        load_pretrained(save(transformers.ViTModel(config), tmp_path))
+
+
 def test_models_of_other_kinds(copy, no_network):
     (copy / "config.json").write_text(json.dumps({"model_type": "no-such-kind"}))
     with pytest.raises(UserError, match=r"encoder\.model"):
@@ -235,9 +339,59 @@ def test_models_of_other_kinds(copy, no_network):
         load_pretrained(copy)
 
 
-def test_a_name_that_is_no_model():
+def test_a_name_that_is_no_model(no_network):
     with pytest.raises(UserError, match=r"encoder\.model.*no/such-model"):
         load_pretrained("no/such-model")
+
+
+def test_a_name_on_the_hub_is_read_from_the_cache_without_a_network(
+    folders, tmp_path, monkeypatch, no_network
+):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    cached = tmp_path / "models--some--bert"
+    shutil.copytree(folders["bert"], cached / "snapshots" / "0123")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123")
+    assert torch.equal(states_sum(make("some/bert").eval()), states_sum(make(folders["bert"]).eval()))
+
+
+def test_neither_pickles_nor_code_are_fetched(folders, monkeypatch):
+    import huggingface_hub
+
+    asked = {}
+
+    def fetch(name, *, allow_patterns, ignore_patterns):
+        listed = [
+            *("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer.model"),
+            *("pytorch_model.bin", "modeling_own.py", "original/params.json", "onnx/model.safetensors"),
+        ]
+        kept = huggingface_hub.utils.filter_repo_objects(
+            listed, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+        )
+        asked[name] = list(kept)
+        return folders["bert"]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    model_folder("some/bert")
+    assert asked == {
+        "some/bert": ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer.model"]
+    }
+
+
+def test_a_network_that_fails_in_its_own_way(monkeypatch):
+    import huggingface_hub
+
+    class ProxyError(Exception):
+        pass
+
+    def fetch(*args, **options):
+        raise ProxyError("407 Proxy Authentication Required")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with pytest.raises(UserError, match=r"encoder\.model.*some/bert \(407 Proxy"):
+        model_folder("some/bert")
 
 
 @pytest.fixture

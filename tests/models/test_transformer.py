@@ -43,6 +43,21 @@ def test_padding_never_changes_an_output(folders, kind, pooling):
     torch.testing.assert_close(alone[0], together[1])
 
 
+@pytest.mark.parametrize("kind", ["roberta", "llama"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_may_stand_on_the_left_where_positions_allow_it(folders, kind, pooling):
+    encoder = make(folders[kind], pooling).train()
+    encoder.network.eval()
+    ids, mask = token_batch([6, 2, 4], 6)
+    right = encoder(ids, mask)
+    left = encoder(
+        *(torch.stack([row.roll(6 - n) for row, n in zip(x, (6, 2, 4), strict=True)]) for x in (ids, mask))
+    )
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    left.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in encoder.parameters())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pooling(folders, kind):
     encoder = make(folders[kind]).eval()

@@ -142,12 +142,19 @@ def test_overrides_reach_every_job_and_nothing_is_judged(tables):
     assert report.command.endswith("table.yaml train.epochs=2")
 
 
-def test_who_says_where_something_lies_keeps_the_papers_setting(tables):
-    tree = {"paper": {"Cold": {"All": 9}}, "places": ["train.lr"]}
-    report = tables.run(tables.plan(tree, overrides={"train.lr": 0.5}))
+def test_who_says_where_something_lies_keeps_the_papers_setting(tables, tiny):
+    tree = {"paper": {"Cold": {"All": 9}}, "places": ["data.path"]}
+    report = tables.run(tables.plan(tree, overrides={"data.path": str(tiny)}))
     assert report.outside == ["cold/all Acc"]
-    both = {"train.lr": 0.5, "train.batch_size": 4}
+    both = {"data.path": str(tiny), "train.batch_size": 4}
     assert tables.run(tables.plan(tree, overrides=both)).limits == {}
+
+
+@pytest.mark.parametrize("value", [None, "seeded", 0.5])
+def test_what_is_no_place_keeps_no_table_judged(tables, value):
+    tree = {"paper": {"Cold": {"All": 9}}, "places": ["data.options.splits"]}
+    assert tables.plan(tree).tolerance("Acc") == 5
+    assert tables.plan(tree, overrides={"data.options.splits": value}).tolerance("Acc") is None
 
 
 def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):

@@ -1,10 +1,14 @@
 """Whether a table can be run, and what it would take: told before anything is started."""
 
+import json
+import shutil
+
 import pytest
 from reproduced import Tables
 
+from mlcl.data.sources import cifar
 from mlcl.errors import UserError
-from mlcl.service.reproduce import plan_table
+from mlcl.service.reproduce import cost, plan_table
 
 
 @pytest.fixture
@@ -78,19 +82,76 @@ def test_a_job_that_does_not_fit_its_data_names_the_cell(tables):
     assert caught.value.key == "objective.classifier.labels"
 
 
-def test_a_source_without_its_files_says_how_to_give_them(tables):
-    with pytest.raises(UserError) as caught:
-        plan_table(tables.plan({"set": {"data": {"source": "aapd"}}}), tables.home)
-    assert (caught.value.key, caught.value.allowed) == ("data.options.path", "--data aapd=PLACE")
+SOURCES = {name: {"set": {"data": {"source": name}}} for name in ("aapd", "rcv1", "icd10cm")}
+
+
+@pytest.mark.parametrize(
+    ("sources", "needs", "allowed"),
+    [
+        (["aapd"], "aapd", "--data aapd=PLACE"),
+        (["aapd", "rcv1"], "aapd, rcv1", "--data aapd=PLACE --data rcv1=PLACE"),
+        (["icd10cm", "rcv1"], "rcv1", "--data rcv1=PLACE, or --only with cells of other data"),
+    ],
+)
+def test_all_sources_without_their_files_are_told_at_once(tables, sources, needs, allowed):
+    plan = tables.plan({"columns": {name: SOURCES[name] for name in sources}})
+    with pytest.raises(UserError, match=f"needs files of {needs}: docs/data.md") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.allowed) == ("--data", allowed)
+    assert not list(tables.home.glob("data/*"))
+
+
+def test_what_is_to_be_classified_besides_needs_its_files_too(tables):
+    other = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
+    with pytest.raises(UserError, match="needs files of rcv1"):
+        plan_table(tables.plan({"rows": {"Cold": {"set": other}}}), tables.home)
+
+
+def test_a_source_of_a_package_takes_no_files(tables, tmp_path):
+    plan = tables.plan({"rows": {"Cold": SOURCES["icd10cm"]}}, data={"icd10cm": str(tmp_path)})
+    with pytest.raises(UserError, match="takes no files") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.found) == ("--data", f"icd10cm={tmp_path}")
+
+
+def test_a_download_that_fails_says_how_to_give_the_files(tables, monkeypatch):
+    def fetch(*_):
+        raise UserError("cannot be downloaded", found="no network")
+
+    monkeypatch.setattr(cifar, "fetch", fetch)
+    job = {"data": {"source": "cifar100"}, "evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
+    with pytest.raises(UserError, match=r"cannot be downloaded \(cell cold/all\)") as caught:
+        plan_table(tables.plan({"rows": {"Cold": {"set": job}}}), tables.home)
+    assert caught.value.allowed == "--data cifar100=PLACE --data cifar10=PLACE"
+
+
+def test_a_prepared_folder_of_another_source_does_not_stand_for_one(tables, tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "prepared")
+    plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+    named(folder, "rcv1")
+    with pytest.raises(UserError, match="a prepared folder of another source") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.found, caught.value.allowed) == ("--data", "rcv1", "aapd")
+    for name in ("aapd", "our own copy"):
+        named(folder, name)
+        plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+        assert plan_table(plan, tables.home)["trainings"]["all"] == 2
+
+
+def named(folder, name):
+    """Gives a prepared data set another name."""
+    file = folder / "dataset.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"name": name}))
 
 
 def test_a_dry_run_counts_and_starts_nothing(tables):
     plan = tables.plan({**MORE, "paper": {"Cold": {"All": 9}}})
     told = plan_table(plan, tables.home)
-    assert told["trainings"] | {"share": None} == {
-        "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2,
+    assert told["trainings"] | {"share": None, "kinds": None} == {
+        "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
         "share": None, "time_one_at_a_time": "not known before the first of each kind",
     }  # fmt: skip
+    assert told["trainings"]["share"]["gpus"] == "one where there are any"
     assert told["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}
     assert not list(tables.home.glob("*/mlcl-*"))
     tables.run(tables.plan())
@@ -99,6 +160,20 @@ def test_a_dry_run_counts_and_starts_nothing(tables):
     told = plan_table(plan, tables.home)["trainings"]
     assert (told["done"], told["missing"], told["rows_to_encode"]) == (8, 0, 0)
     assert told["time_one_at_a_time"] == "0.0 s"
+
+
+def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
+    monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
+    encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
+    tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
+    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3}}}
+    told = plan_table(tables.plan({"rows": rows}), tables.home)["trainings"]
+    long, short = told["kinds"]
+    assert (short["trainings"], short["epochs"], short["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
+    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 48 * 2)
+    assert long["encoder"] == "cnn_text, 1,024 tokens"
+    assert short["time_one_at_a_time"] == "9.6 s"
+    assert told["time_one_at_a_time"] == long["time_one_at_a_time"] != short["time_one_at_a_time"]
 
 
 def test_a_last_batch_that_is_left_out_is_not_counted(tables):

@@ -5,13 +5,23 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.tune.execution import tune_controller
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from mlcl.service.packing import Packing
 from mlcl.service.trial import TrialTask
-from mlcl.service.tuning import _Abort, _Closer, _Feed, _Guard, _resources, _Scheduler
+from mlcl.service.tuning import (
+    _Abort,
+    _Closer,
+    _Feed,
+    _Guard,
+    _Manager,
+    _resources,
+    _Scheduler,
+    run_work,
+)
 
 
 class Desk:
@@ -132,3 +142,24 @@ def test_snapshots_leave_the_desk_out(kind):
 def test_what_a_training_takes():
     assert _resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
     assert _resources(Packing(1, 1, 0, 2))["cpu"] == 0
+
+
+def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
+    heard = []
+    actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: heard.append(error))
+    failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
+    manager = _Manager.__new__(_Manager)
+    manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
+    manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
+    assert [type(error) for error in heard] == [RayActorError, RayActorError]
+    assert "node running low" in str(heard[0])
+    assert manager._failed_actor_ids == {"a"}
+
+
+def test_tune_has_our_manager_while_it_works_and_its_own_after(monkeypatch, tmp_path):
+    usual, seen = tune_controller.RayActorManager, []
+    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(tune_controller.RayActorManager) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_work(Desk(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
+    assert seen == [_Manager]
+    assert tune_controller.RayActorManager is usual

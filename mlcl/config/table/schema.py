@@ -83,7 +83,8 @@ class Table(Section):
         description="how far a mean may be from the paper's figure, in the unit; for all figures, or by name"
     )
     places: tuple[str, ...] = Field(
-        (), description="keys that say where something lies: who gives them keeps the paper's setting"
+        (),
+        description="keys that say where something lies: a file or folder there keeps the paper's setting",
     )
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")

@@ -19,7 +19,13 @@ from pydantic import Field
 
 from mlcl.data.assign import assign, train_every_class
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    distinct,
+    in_batches,
+)
 from mlcl.data.sources.multi_label import count, indices, space_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -54,7 +60,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         splits = [split for part, split in PARTS.items() for _ in range(rows[part])]
         if options.check_counts:
             compare_counts(options.path, COUNTS, count(splits, names))
-        space = space_of(sorted(set(chain.from_iterable(names))))
+        space = space_of(distinct(sorted(set(chain.from_iterable(names))), options.path))
         subjects = indices(names, space)
         if options.split == "paper":
             splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]
@@ -68,6 +74,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             batches=in_batches(columns, "text", _texts(files, rows)),
             source="AAPD (Yang et al. 2018)",
             licence="not stated; cite Yang et al. 2018",
+            # A part of the set may lack classes that the whole trains.
+            allow_untrained=not options.check_counts,
         )
 
 

@@ -6,17 +6,24 @@ regular files count there; in a folder a link that leads out of it is refused.
 
 from __future__ import annotations
 
+import lzma
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
 from mlcl.errors import UserError
 
-UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
-"""What a damaged file or archive raises."""
+UNREADABLE = (
+    OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError,
+    UnicodeError,
+)  # fmt: skip
+"""What a damaged file or archive raises; UnicodeError for the names in it."""
+ENCRYPTED = 1
+"""The bit of a zip member's flags that says so."""
 
 
 class Store(Protocol):
@@ -57,7 +64,10 @@ class _Folder:
         self._root = path.resolve()
 
     def has(self, name: str) -> bool:
-        return (self._root / name).is_file()
+        # A name that is too long raises instead.
+        with suppress(OSError):
+            return (self._root / name).is_file()
+        return False
 
     def open(self, name: str) -> IO[bytes]:
         file = (self._root / name).resolve()
@@ -84,7 +94,10 @@ class _Zip:
         return name in self._members
 
     def open(self, name: str) -> IO[bytes]:
-        return self._file.open(self._members[name])
+        info = self._members[name]
+        if info.flag_bits & ENCRYPTED:
+            raise PermissionError("it is encrypted")
+        return self._file.open(info)
 
     def folders(self) -> Iterator[str]:
         return _prefixes(self._members)

@@ -20,7 +20,7 @@ from typing import Any
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.sources.distribution import Distribution, compare_counts
-from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, western, write_reviews
+from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
 TITLE = "BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)"
@@ -76,20 +76,20 @@ def _reviews(files: Distribution, options: Options) -> Iterator[Review]:
 def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The reviews of the text file, and the line that each begins on."""
     with files.open(name) as lines:
-        first, key, values = 0, "", dict[str, str]()
+        first, key, values = 0, "", dict[str, list[str]]()
         for number, line in enumerate(lines, 1):
             text = western(line).rstrip("\r\n")
             start, colon, value = text.partition(":")
             if start == "beer/name":
                 if values:
-                    yield first, values
+                    yield first, joined(values)
                 first, values = number, {}
             if colon and start.startswith(("beer/", "review/")) and " " not in start:
-                key, values[start] = start, value.strip(" ")
+                key, values[start] = start, [value.strip(" ")]
             elif values:
-                values[key] += f"\n{text}"
+                values[key].append(text)
         if values:
-            yield first, values
+            yield first, joined(values)
 
 
 def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

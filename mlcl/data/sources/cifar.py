@@ -26,6 +26,7 @@ from mlcl.data.download import fetch
 from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -40,7 +41,7 @@ class CifarOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: Path | None = Field(None, description="the folder or archive; default: download it")
+    path: UserPath | None = Field(None, description="the folder or archive; default: download it")
     check_counts: bool = Field(True, description="compare with the published counts")
     validation: float = Field(0.1, gt=0, lt=1, description="share of train that is held out")
 
@@ -71,7 +72,10 @@ class Cifar:
     def write(self, folder: Path, options: CifarOptions, split_seed: int) -> DatasetInfo:
         """Write the data set. Raises UserError with the file for missing files and wrong records."""
         with self._found(folder, options.path) as path, self._open(path) as files:
-            spaces = {name: _classes(files, file) for name, file in self.spaces.items()}
+            spaces = {
+                name: LabelSpace(kind="single", classes=files.class_names(file))
+                for name, file in self.spaces.items()
+            }
             hierarchy = {"path": LabelSpace(kind="hierarchy", levels=self.levels)} if self.levels else {}
             return write_dataset(
                 folder,
@@ -110,11 +114,6 @@ class Cifar:
                     yield batch
         if options.check_counts:
             compare_counts(files.path, self.counts, found)
-
-
-def _classes(files: Distribution, file: str) -> LabelSpace:
-    names = tuple(line.strip() for _, line in files.lines(file) if line.strip())
-    return LabelSpace(kind="single", classes=names)
 
 
 def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> Iterator[NDArray[np.uint8]]:

@@ -1,4 +1,4 @@
-"""What `mimic3` and `mimic4` share: notes as rows, ICD codes as labels, splits by lists of admissions.
+"""What `mimic3` and `mimic4` share: notes as rows, ICD codes as labels.
 
 A row is an admission that has a split and a note. `codes: 50` leaves out rows without any of the fifty codes,
 as published.
@@ -19,17 +19,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.data.assign import assign
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.distribution import DistributionOptions, compare_counts, in_batches
 from mlcl.data.sources.notes import NoteStore, clean_text
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-FRACTIONS = (0.9, 1 / 30, 1 / 15)
-"""Shares of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` takes over."""
-LIST_SPLITS = dict(zip(("train", "dev", "test"), SPLITS, strict=True))
-"""How the names of the lists call the splits."""
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
 
 
@@ -39,7 +35,7 @@ class ClinicalOptions(DistributionOptions):
     codes: Annotated[Literal["full", "50"], BeforeValidator(str)] = Field(
         "full", description="full: all codes; 50: the fifty most frequent"
     )
-    splits: Literal["seeded"] | Path | None = Field(
+    splits: Literal["seeded"] | UserPath | None = Field(
         None, description="folder of the lists of admission ids; seeded: by a hash of the patient"
     )
     clean: bool = Field(True, description="lower case, words with a letter only, no punctuation")
@@ -85,44 +81,6 @@ class Admissions:
     splits: Mapping[str, str]
     codes: Codes
     top: frozenset[str] | None = None
-
-
-def list_names(options: ClinicalOptions, folder: str) -> dict[str, tuple[str, ...]]:
-    """Split to the names of its list: in `folder` of what the project publishes, or just there."""
-    names = {split: f"{prefix}_{options.codes}_hadm_ids.csv" for prefix, split in LIST_SPLITS.items()}
-    return {split: (f"{folder}/{name}", name) for split, name in names.items()}
-
-
-def open_lists(options: ClinicalOptions, title: str, names: Sequence[tuple[str, ...]]) -> Distribution:
-    """The published lists, which the user has. Raises UserError that says what they are and who has them."""
-    if isinstance(options.splits, Path):
-        return Distribution(options.splits, title, names)
-    raise UserError(
-        f"the splits are lists of admission ids, published with {title}",
-        key="data.options.splits",
-        found=options.splits or "nothing",
-        allowed=f"the folder that has {', '.join(choice[-1] for choice in names)}; or seeded",
-    )
-
-
-def read_splits(lists: Distribution, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Admission to split. Raises UserError for a line that is no id, and for an id of two lists."""
-    splits: dict[str, str] = {}
-    for split, choice in names.items():
-        file = lists.file(lists.first(*choice) or "")
-        for number, line in lists.lines(*choice):
-            admission = line.strip()
-            if not admission.isdecimal():
-                raise UserError(f"line {number} is no admission id", file=file, found=admission or "nothing")
-            if splits.setdefault(admission, split) != split:
-                problem = f"the admission of line {number} is in the list of {splits[admission]} too"
-                raise UserError(problem, file=file, found=admission)
-    return splits
-
-
-def seeded_splits(codes: Codes, seed: int) -> dict[str, str]:
-    """Admission to split by a seeded hash of the patient, so that nobody is in two splits."""
-    return {admission: assign(patient, seed, FRACTIONS) for admission, patient in codes.patient.items()}
 
 
 def write_notes(

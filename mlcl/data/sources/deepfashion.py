@@ -21,6 +21,7 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
 from mlcl.data.sources.table import SPLIT_NAMES
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -36,7 +37,7 @@ PARTITION = ("Eval/list_eval_partition.txt",)
 class Options(DistributionOptions):
     """Where the files are."""
 
-    path: Path = Field(description="the folder with Anno_coarse, Eval and Img")
+    path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 
 
 def state(options: Options) -> list[Any]:
@@ -49,14 +50,12 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
     with _open(options) as files:
         cloth = _table(files, CLOTH)
-        types = [_number(files, CLOTH, row, value, len(TYPES)) for row, (_, value) in enumerate(cloth)]
+        types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
         category = {
-            image: _number(files, IMAGES, row, value, len(cloth))
-            for row, (image, value) in enumerate(_table(files, IMAGES))
+            image: _number(files, IMAGES, line, value, len(cloth))
+            for line, image, value in _table(files, IMAGES)
         }
-        split = {
-            image: _split(files, row, value) for row, (image, value) in enumerate(_table(files, PARTITION))
-        }
+        split = {image: _split(files, line, value) for line, image, value in _table(files, PARTITION)}
         if category.keys() != split.keys():
             image = min(category.keys() ^ split.keys())
             raise UserError(
@@ -78,7 +77,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
             modality="image",
             label_spaces={
                 "type": LabelSpace(kind="single", classes=TYPES),
-                "category": LabelSpace(kind="single", classes=tuple(name for name, _ in cloth)),
+                "category": LabelSpace(kind="single", classes=tuple(name for _, name, _ in cloth)),
                 "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
             },
             batches=in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids)),
@@ -93,28 +92,32 @@ def _open(options: Options) -> Distribution:
     return Distribution(options.path, TITLE, [CLOTH, IMAGES, PARTITION])
 
 
-def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The two columns of a list, whose first line is the number of rows."""
+def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """The lines of a list with their numbers and two fields; the first line is the number of rows."""
     lines = [(number, line.split()) for number, line in files.lines(*names) if line.strip()]
+    seen: set[str] = set()
     for number, fields in lines[2:]:
         if len(fields) != 2:
             raise _wrong(files, names, number, "wrong number of fields", " ".join(fields), 2)
+        if fields[0] in seen:
+            raise _wrong(files, names, number, "listed twice", fields[0], "each name once")
+        seen.add(fields[0])
     declared = " ".join(lines[0][1]) if lines else ""
     if declared != str(len(lines[2:])):
         raise _wrong(files, names, 1, "not the number of rows", declared, len(lines[2:]))
-    return [(fields[0], fields[1]) for _, fields in lines[2:]]
+    return [(number, fields[0], fields[1]) for number, fields in lines[2:]]
 
 
-def _number(files: Distribution, names: tuple[str, ...], row: int, value: str, count: int) -> int:
+def _number(files: Distribution, names: tuple[str, ...], line: int, value: str, count: int) -> int:
     """A number from 1 to `count` as an index from 0."""
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= count):
-        raise _wrong(files, names, row + 3, "not a number of the list", value, f"1 to {count}")
+        raise _wrong(files, names, line, "not a number of the list", value, f"1 to {count}")
     return int(value) - 1
 
 
-def _split(files: Distribution, row: int, value: str) -> str:
+def _split(files: Distribution, line: int, value: str) -> str:
     if value not in SPLIT_NAMES:
-        raise _wrong(files, PARTITION, row + 3, "unknown split", value, ["train", "val", "test"])
+        raise _wrong(files, PARTITION, line, "unknown split", value, ["train", "val", "test"])
     return SPLIT_NAMES[value]
 
 

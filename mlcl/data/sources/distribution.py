@@ -7,10 +7,13 @@ of the folder.
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
@@ -19,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mlcl.data.assign import assign
 from mlcl.data.sources.archive import UNREADABLE, open_store
+from mlcl.data.sources.user_path import UserPath
 from mlcl.errors import UserError
 
 ROWS_AT_ONCE = 1_024
@@ -31,7 +35,7 @@ class DistributionOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: Path = Field(description="the folder or archive of the distribution")
+    path: UserPath = Field(description="the folder or archive of the distribution")
     check_counts: bool = Field(True, description="compare with the published counts")
 
 
@@ -85,15 +89,31 @@ class Distribution:
             return file.read()
 
     def lines(self, *names: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-        """Every line with its number from 1, without its end. Raises UserError for one that is no text."""
+        """Every line with its number from 1, without its end and without a byte order mark.
+
+        Raises UserError for one that is no text.
+        """
         with self.open(*names) as file:
             for number, line in enumerate(file, 1):
+                content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 try:
-                    yield number, line.decode(encoding).rstrip("\r\n")
+                    yield number, content.decode(encoding).rstrip("\r\n")
                 except UnicodeError as error:
                     where = self.file(self.first(*names) or "")
                     problem = f"line {number} is no text"
                     raise UserError(problem, file=where, found=error, allowed=encoding) from None
+
+    def class_names(self, *names: str) -> tuple[str, ...]:
+        """The names in a file with one a line. Raises UserError for none and for one that comes twice."""
+        found = [line.strip() for _, line in self.lines(*names) if line.strip()]
+        return distinct(found, self.file(self.first(*names) or ""))
+
+    def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+        """What a JSON file holds; `hook` replaces each object as it is read. Raises UserError for no JSON."""
+        try:
+            return json.loads(self.read(name), object_hook=hook)
+        except (ValueError, RecursionError) as error:
+            raise UserError("not valid JSON", file=self.file(name), found=error) from None
 
     def file(self, name: str) -> Path:
         """Where a file lies, for messages."""
@@ -105,14 +125,26 @@ class Distribution:
         A folder in `more` stands for itself and the folders in it: these change when a file is added, removed
         or renamed. An archive is told by itself.
         """
-        files = [self.file(name) for names in (*self._expected, more) for name in names]
+        if self.path.is_file():
+            return [_stat(self.path)]
+        named = [self.file(name) for names in (*self._expected, more) for name in names]
+        files = [file for file in named if _exists(file)]
         files += [below for file in files if file.is_dir() for below in _folders(file)]
-        there = [self.path] if self.path.is_file() else [file for file in files if file.exists()]
-        return [[str(file.resolve()), *_stat(file)] for file in there]
+        return [_stat(file) for file in files]
 
     def _find_base(self) -> str:
         first = self._expected[0]
         return next((f for f in self._store.folders() if any(self._store.has(f + n) for n in first)), "")
+
+
+def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
+    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
+    counts = Counter(classes)
+    if not counts:
+        raise UserError("names no class", file=file)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UserError("names a class twice", file=file, found=twice)
+    return tuple(counts)
 
 
 def hold_out(key: str, seed: int, share: float) -> str:
@@ -121,7 +153,11 @@ def hold_out(key: str, seed: int, share: float) -> str:
 
 
 def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-    """Raise UserError that names every count which is not the published one; averages may differ by SLACK."""
+    """Raise UserError that names every count which is not the published one; averages may differ by SLACK.
+
+    What was not found counts as 0: a split without a row.
+    """
+    found = {name: found.get(name, 0) for name in published}
     slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
     differ = [name for name, count in published.items() if abs(found[name] - count) > slack[name]]
     if differ:
@@ -154,6 +190,13 @@ def _folders(folder: Path) -> list[Path]:
         return sorted(Path(entry) for entry in entries if entry.is_dir())
 
 
-def _stat(file: Path) -> list[int]:
+def _exists(file: Path) -> bool:
+    # A name that is too long raises instead.
+    with suppress(OSError):
+        return file.exists()
+    return False
+
+
+def _stat(file: Path) -> list[Any]:
     stat = file.stat()
-    return [stat.st_size, stat.st_mtime_ns]
+    return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]

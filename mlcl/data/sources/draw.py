@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from mlcl.data.assign import position
@@ -18,3 +18,8 @@ def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, 
     first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
     splits = (split for split, size in sizes.items() for _ in range(size))
     return dict(zip(first, splits, strict=False))
+
+
+def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
+    """Key to `validation` or `test`, half of the keys each; of an odd number test gets one more."""
+    return draw(keys, seed, {"validation": len(keys) // 2, "test": len(keys) - len(keys) // 2})

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mlcl.data.assign import FRACTIONS, assign, train_every_class
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.table import ROWS_AT_ONCE, SPLIT_NAMES
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -27,7 +28,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: Path = Field(description="the folder")
+    path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(
         FRACTIONS, description="train, validation, test, without folders"
     )

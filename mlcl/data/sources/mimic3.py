@@ -20,17 +20,8 @@ from typing import Any
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.sources import icd9
-from mlcl.data.sources.clinical import (
-    Admissions,
-    ClinicalOptions,
-    Codes,
-    CodeTable,
-    list_names,
-    open_lists,
-    read_splits,
-    seeded_splits,
-    write_notes,
-)
+from mlcl.data.sources.admissions import list_names, open_lists, read_splits, seeded_splits
+from mlcl.data.sources.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
 from mlcl.data.sources.distribution import Distribution
 from mlcl.data.sources.notes import NoteStore, records
 

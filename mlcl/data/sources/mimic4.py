@@ -21,19 +21,11 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.sources import icd9, icd10
-from mlcl.data.sources.clinical import (
-    Admissions,
-    ClinicalOptions,
-    Codes,
-    CodeTable,
-    list_names,
-    open_lists,
-    read_splits,
-    seeded_splits,
-    write_notes,
-)
+from mlcl.data.sources.admissions import list_names, open_lists, read_splits, seeded_splits
+from mlcl.data.sources.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
 from mlcl.data.sources.distribution import Distribution
 from mlcl.data.sources.notes import NoteStore, records
+from mlcl.data.sources.user_path import UserPath
 
 TITLE = "MIMIC-IV v2.2 (PhysioNet)"
 NOTE_TITLE = "MIMIC-IV-Note v2.2 (PhysioNet)"
@@ -75,7 +67,7 @@ class Options(ClinicalOptions):
     """Where the tables and the lists are, and what is taken from them."""
 
     version: Literal[9, 10] = Field(10, description="of the codes")
-    notes: Path | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
+    notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
 
 
 def state(options: Options) -> list[Any]:

@@ -33,15 +33,17 @@ def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
 
 
 def hold_out_validation(
-    splits: list[str], labels: Sequence[Sequence[int]], ids: Sequence[str], seed: int, share: float
+    splits: list[str], labels: Sequence[Sequence[int]], keys: Sequence[str], seed: int, share: float
 ) -> None:
     """Turn a seeded share of the training rows to validation, in place; every class keeps a training row.
 
-    `labels` are class indices. Only training rows are looked at: the test split stays as it was published.
+    `labels` are class indices. Rows of one key stay together. Only training rows are looked at: the test
+    split stays as it was published.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
-    keys = [ids[row] for row in train]
-    held = [hold_out(key, seed, share) for key in keys]
-    train_every_class(held, [[labels[row] for row in train]], keys, seed)
-    for row, split in zip(train, held, strict=True):
-        splits[row] = split
+    own = [keys[row] for row in train]
+    held = [hold_out(key, seed, share) for key in own]
+    train_every_class(held, [[labels[row] for row in train]], own, seed)
+    trained = {key for key, split in zip(own, held, strict=True) if split == "train"}
+    for row, key in zip(train, own, strict=True):
+        splits[row] = "train" if key in trained else "validation"

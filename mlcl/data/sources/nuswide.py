@@ -34,6 +34,7 @@ from mlcl.data.sources.distribution import (
     hold_out,
     in_batches,
 )
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -55,7 +56,7 @@ PAPER = (0.6, 0.2, 0.2)
 class Options(DistributionOptions):
     """Which images, and how they are split."""
 
-    path: Path = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
+    path: UserPath = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
     split: Literal["official", "paper"] = Field("official", description="paper: a seeded hash, 60/20/20")
     validation: float = Field(0.1, gt=0, lt=1, description="share of train held out, with split=official")
     unlabelled: Literal["keep", "drop"] = Field("drop", description="images without any concept")
@@ -65,18 +66,15 @@ class Options(DistributionOptions):
 def state(options: Options) -> list[Any]:
     """What tells this state of the files from another."""
     with _open(options) as files:
-        return files.state("Flickr", *(_label_file(concept) for concept in _concepts(files)))
+        return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
     with _open(options) as files:
-        concepts = _concepts(files)
+        concepts = files.class_names(*CONCEPTS)
         images = _images(files, LIST)
-        parts = dict.fromkeys(_images(files, TRAIN), "train") | dict.fromkeys(_images(files, TEST), "test")
-        if unlisted := set(images) - set(parts):
-            problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
-            raise UserError(problem, file=files.file(LIST), found=min(unlisted))
+        parts = _parts(files, images)
         labels = _labels(files, concepts, images)
         if options.check_counts:
             _check_counts(options, concepts, parts, labels)
@@ -105,16 +103,23 @@ def _open(options: Options) -> Distribution:
     return Distribution(options.path, TITLE, [LIST, TRAIN, TEST, CONCEPTS])
 
 
-def _concepts(files: Distribution) -> tuple[str, ...]:
-    return tuple(line.strip() for _, line in files.lines(*CONCEPTS) if line.strip())
-
-
 def _label_file(concept: str) -> str:
     return f"Groundtruth/AllLabels/Labels_{concept}.txt"
 
 
 def _images(files: Distribution, name: str) -> list[str]:
     return [line.strip().replace("\\", "/") for _, line in files.lines(name) if line.strip()]
+
+
+def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
+    """The list of each image."""
+    train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
+    if unlisted := set(images) - train - test:
+        problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
+        raise UserError(problem, file=files.file(LIST), found=min(unlisted))
+    if twice := train & test:
+        raise UserError(f"{len(twice)} images are in {TRAIN} too", file=files.file(TEST), found=min(twice))
+    return dict.fromkeys(train, "train") | dict.fromkeys(test, "test")
 
 
 def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ story. SGM (Yang et al. 2018), whose setting kNN-MLTC follows, splits at random 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -26,6 +27,7 @@ from mlcl.data.sources.distribution import (
     Distribution,
     DistributionOptions,
     compare_counts,
+    distinct,
 )
 from mlcl.data.sources.draw import draw
 from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
@@ -74,7 +76,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
         if options.check_counts:
             compare_counts(options.path, COUNTS, count(splits, names))
-        space = space_of(sorted(set(chain.from_iterable(names))))
+        space = space_of(distinct(sorted(set(chain.from_iterable(names))), files.file(TOPICS[0])))
         labels = indices(names, space)
         if options.split == "random":
             drawn = draw(ids, split_seed, RANDOM)
@@ -99,10 +101,11 @@ def _topics(files: Distribution) -> dict[str, list[str]]:
     topics: dict[str, list[str]] = {}
     for line, text in files.lines(*TOPICS, encoding="latin-1"):
         fields = text.split()
-        if len(fields) != 3 or not fields[1].isdecimal():
+        if len(fields) != 3 or not fields[1].isdecimal() or fields[2] != "1":
             file = files.file(files.first(*TOPICS) or "")
             raise UserError(f"line {line} is no topic, number and 1", file=file, found=text)
-        topics.setdefault(fields[1], []).append(fields[0])
+        # Millions of lines repeat a hundred topics.
+        topics.setdefault(fields[1], []).append(sys.intern(fields[0]))
     return topics
 
 

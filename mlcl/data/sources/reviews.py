@@ -3,15 +3,16 @@
 MLCL (section 4.1 and Table 1) trains on 10,000 and tests on 2,000 reviews, and maps four and five stars to
 positive, three to neutral and fewer to negative. It does not say which reviews those are: here a seeded hash
 draws them out of those that rate every aspect, and the validation split from the rest. Wang et al. (2011,
-section 5.1) ask for 50 words too, which is the option `min_words`. A text that came before is left out, so
-that no two splits share one.
+section 5.1) ask for 50 words too, which is the option `min_words`. A text whose words came before is left
+out, so that no two splits share one: of 12,000 reviews of TripAdvisor 50 are such, half of them with other
+letters, spaces or marks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
 from mlcl.data.sources.draw import draw
+from mlcl.data.sources.same_text import words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -118,11 +120,16 @@ def western(data: bytes) -> str:
         return data.decode("cp1252", errors="replace")
 
 
+def joined(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Fields of several lines as one text each."""
+    return {name: "\n".join(lines) for name, lines in fields.items()}
+
+
 def _usable(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Review]:
     rated = all if options.complete else any
     seen: set[bytes] = set()
     for review in reviews:
-        digest = hashlib.sha256(review.text.encode()).digest()[:16]
+        digest = hashlib.sha256(words_of(review.text).encode()).digest()[:16]
         long_enough = len(review.text.split()) >= max(1, options.min_words)
         if long_enough and rated(review.ratings) and digest not in seen:
             seen.add(digest)

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from mlcl.data.assign import FRACTIONS, assign, train_every_class
-from mlcl.data.format import SPLITS, DatasetInfo, Modality, SpaceName
-from mlcl.data.sources.label_column import LabelColumn, LabelReader
+from mlcl.data.format import SPLITS, DatasetInfo, Modality
+from mlcl.data.sources.label_column import LabelColumns
+from mlcl.data.sources.label_reader import LabelReader
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -39,11 +41,11 @@ class TableOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: Path = Field(description="the file")
+    path: UserPath = Field(description="the file")
     text: str | None = Field(None, description="column of the text")
     image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
     id: str | None = Field(None, description="column of a unique id; default: the row's number")
-    labels: dict[SpaceName, LabelColumn] = Field(min_length=1, description="label space to its column")
+    labels: LabelColumns = Field(description="label space to its column")
     split: str | None = Field(None, description="column of the split; default: a seeded hash of the id")
     fractions: tuple[float, float, float] = Field(
         FRACTIONS, description="train, validation, test, without split"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, western, write_reviews
+from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
 TAGS = {
@@ -40,8 +40,11 @@ REVIEWS = ReviewSet(
     source="TripAdvisor data set of the LARA project (Wang, Lu and Zhai 2010)",
     licence="for research; cite Wang, Lu and Zhai 2010",
 )
-TAG = re.compile(r"<([A-Z][A-Za-z. /]*)>(.*)")
-SCRIPT = re.compile(r"\s*showReview\(\d+, '\w+'\);\s*")
+HEADS = ("Author", "Content", "Date", *TAGS.values())
+"""The tags that are read."""
+TAG = re.compile(rf"<({'|'.join(map(re.escape, HEADS))})>(.*)")
+MARKUP = re.compile(r"</?[A-Za-z!]")
+SCRIPT = re.compile(r"(?<!\s)\s*showReview\(\d+, '\w+'\);\s*")
 
 
 class Options(ReviewOptions):
@@ -78,9 +81,18 @@ def hotels(path: Path) -> list[Path]:
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]
         if files:
-            return sorted(files)
+            return _once(sorted(files))
     expected = "a folder with hotel_<number>.dat or <number>.json, from the authors' page of LARA"
     raise UserError("no hotels of TripAdvisor here", file=path, key="data.options.path", allowed=expected)
+
+
+def _once(files: list[Path]) -> list[Path]:
+    """The files as they are. Raises UserError for two of one hotel: their reviews would share ids."""
+    places: dict[str, Path] = {}
+    for file in files:
+        if places.setdefault(file.stem, file) != file:
+            raise UserError("this hotel is there twice", file=file, found=places[file.stem])
+    return files
 
 
 def _reviews(path: Path) -> Iterator[Review]:
@@ -103,25 +115,25 @@ def _review(review_id: str, fields: Fields, file: Path) -> Review:
 
 def _from_tags(text: str) -> Iterator[Fields]:
     """The reviews of a `.dat` file; what stands before the first author is the hotel's own."""
-    tag, place, values = "", "", dict[str, str]()
+    tag, place, values = "", "", dict[str, list[str]]()
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if found := TAG.match(line):
             tag = found[1]
             if tag == "Author":
                 if place:
-                    yield Fields(place, values)
+                    yield Fields(place, joined(values))
                 place, values = f"line {number}", {}
-            values[tag] = found[2]
-        elif tag == "Content" and not line.startswith("<"):
-            values[tag] += f"\n{line}"
+            values[tag] = [found[2]]
+        elif tag == "Content" and not MARKUP.match(line):
+            values[tag].append(line)
     if place:
-        yield Fields(place, values)
+        yield Fields(place, joined(values))
 
 
 def _from_json(text: str, file: Path) -> Iterator[Fields]:
     try:
         for number, review in enumerate(json.loads(text)["Reviews"]):
             yield Fields(f"Reviews[{number}]", {**review, **review["Ratings"]})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         allowed = "an object with Reviews, each with Ratings and Content"
         raise UserError("no hotel of TripAdvisor", file=file, found=repr(error), allowed=allowed) from None

@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.assign import assign
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.draw import halves
+from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -39,7 +40,7 @@ MARKS = {"1": 1, "-1": -1, "0": 0}
 class Options(DistributionOptions):
     """Which split, and what difficult objects count for."""
 
-    path: Path = Field(description="the folder with VOCdevkit/VOC2007")
+    path: UserPath = Field(description="the folder with VOCdevkit/VOC2007")
     split: Literal["official", "paper"] = Field("official", description="paper: see the module's text")
     difficult: bool = Field(False, description="count a class whose objects are all difficult as present")
 
@@ -53,13 +54,16 @@ def state(options: Options) -> list[Any]:
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
     with _open(options) as files:
-        sets = {name: [image for image, *_ in _table(files, f"{name}.txt", 1)] for name in SETS}
+        sets = _sets(files)
         labels = _labels(files, sets, options.difficult)
         if options.check_counts:
             found = {name: len(images) for name, images in sets.items()}
             average = sum(map(len, labels.values())) / max(1, len(labels))
             compare_counts(options.path, COUNTS, {**found, "labels a row": average})
-        split_of = {image: _split(options, name, image, split_seed) for name in sets for image in sets[name]}
+        split_of = {image: SETS[name] for name in sets for image in sets[name]}
+        if options.split == "paper":
+            half = halves(sets["test"], split_seed)
+            split_of = {image: half.get(image, "train") for image in split_of}
         ids = sorted(split_of)
         columns: dict[str, list[Any]] = {
             "id": ids,
@@ -83,6 +87,20 @@ def _open(options: Options) -> Distribution:
     return Distribution(options.path, TITLE, [f"{MAIN}/{name}.txt" for name in SETS])
 
 
+def _sets(files: Distribution) -> dict[str, list[str]]:
+    """The images of each set. Raises UserError for one that is listed twice."""
+    sets: dict[str, list[str]] = {name: [] for name in SETS}
+    seen: dict[str, str] = {}
+    for name, images in sets.items():
+        for line, (image,) in _table(files, f"{name}.txt", 1):
+            if image in seen:
+                problem = f"the image of line {line} is in {seen[image]}.txt too"
+                raise UserError(problem, file=files.file(f"{MAIN}/{name}.txt"), found=image)
+            seen[image] = name
+            images.append(image)
+    return sets
+
+
 def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
     """The classes of each image."""
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
@@ -90,9 +108,9 @@ def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) ->
         for name, images in sets.items():
             file = f"{class_name}_{name}.txt"
             rows = _table(files, file, 2)
-            if sorted(image for image, _ in rows) != sorted(images):
+            if sorted(image for _, (image, _) in rows) != sorted(images):
                 raise UserError(f"lists other images than {name}.txt", file=files.file(f"{MAIN}/{file}"))
-            for number, (image, mark) in enumerate(rows, 1):
+            for number, (image, mark) in rows:
                 if mark not in MARKS:
                     where, problem = files.file(f"{MAIN}/{file}"), f"unknown mark at line {number}"
                     raise UserError(problem, file=where, found=mark, allowed=list(MARKS))
@@ -101,18 +119,13 @@ def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) ->
     return labels
 
 
-def _table(files: Distribution, name: str, width: int) -> list[list[str]]:
+def _table(files: Distribution, name: str, width: int) -> list[tuple[int, list[str]]]:
+    """The fields of every line that is not blank, with its number."""
     rows = []
     for number, line in files.lines(f"{MAIN}/{name}"):
         row = line.split()
         if row and len(row) != width:
             where = files.file(f"{MAIN}/{name}")
             raise UserError(f"wrong number of fields at line {number}", file=where, found=line, allowed=width)
-        rows += [row] if row else []
+        rows += [(number, row)] if row else []
     return rows
-
-
-def _split(options: Options, name: str, image: str, seed: int) -> str:
-    if options.split == "official":
-        return SETS[name]
-    return assign(image, seed, (0, 0.5, 0.5)) if name == "test" else "train"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import dump_job
+from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
 from mlcl.service.budget import amount_text
 from mlcl.service.folders import RunFolder
@@ -17,6 +18,7 @@ from mlcl.tracking.lines import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.training.material import Material
 
+UNKNOWN = "not known before the first of each kind"
 TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 
@@ -28,8 +30,6 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     rows = {run.key: _rows(run, samples(run)) for run in runs}
     rates = _rates(runs, rows, done, home)
     missing = [run for run in runs if run.key not in done]
-    seconds = [rates.get(_kind(run), math.nan) * rows[run.key] for run in missing]
-    total = math.fsum(seconds)
     return {
         "table": {
             "name": plan.name,
@@ -51,12 +51,13 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "all": len(runs),
             "done": len(runs) - len(missing),
             "missing": len(missing),
-            "epochs": sum(run.job.train.epochs for run in missing),
-            "rows_to_encode": sum(rows[run.key] for run in missing),
-            "share": {"cpus": plan.cpus, "gpus": plan.gpus, "workers": runs[0].job.train.workers},
-            "time_one_at_a_time": "not known before the first of each kind"
-            if math.isnan(total)
-            else amount_text(total, "clock"),
+            **_amount(missing, rows, rates),
+            "kinds": _kinds(missing, rows, rates),
+            "share": {
+                "cpus": plan.cpus,
+                "gpus": "one where there are any" if plan.gpus is None else plan.gpus,
+                "workers": runs[0].job.train.workers,
+            },
         },
         "writes": {
             "folder": str(home / "tables" / "<table id>"),
@@ -65,6 +66,42 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "tracking": shown(tracking_uri(home)),
         },
     }
+
+
+def _amount(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> dict[str, Any]:
+    """Epochs, rows and hours of trainings; epochs are at most so many where validation may end one."""
+    seconds = math.fsum(rates.get(_kind(run), math.nan) * rows[run.key] for run in runs)
+    return {
+        "epochs": sum(run.job.train.epochs for run in runs),
+        "rows_to_encode": sum(rows[run.key] for run in runs),
+        "time_one_at_a_time": UNKNOWN if math.isnan(seconds) else amount_text(seconds, "clock"),
+    }
+
+
+def _kinds(
+    runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """The same by kind: a row of one encoder is not a row of another."""
+    kinds: dict[str, list[TableRun]] = {}
+    for run in runs:
+        kinds.setdefault(_kind(run), []).append(run)
+    return [
+        {
+            "encoder": _encoder_text(its[0].job),
+            "data": its[0].data.name,
+            "trainings": len(its),
+            **_amount(its, rows, rates),
+        }
+        for its in kinds.values()
+    ]
+
+
+def _encoder_text(job: JobConfig) -> str:
+    """What of an encoder tells how long a row takes."""
+    encoder = dump_job(job)["encoder"]
+    units = {"max_length": "tokens", "image_size": "pixels"}
+    sizes = [f"{encoder[key]:,} {unit}" for key, unit in units.items() if key in encoder]
+    return ", ".join([" ".join(filter(None, (encoder["name"], encoder.get("model")))), *sizes])
 
 
 def _rows(run: TableRun, samples: int) -> int:

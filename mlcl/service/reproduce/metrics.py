@@ -65,4 +65,5 @@ def _coarser(material: Material) -> list[str]:
     info: DatasetInfo = material.dataset.info
     labels = material.job.objective.classifier.labels
     hierarchies = [space.levels for space in info.label_spaces.values() if labels in space.levels]
-    return [level for levels in hierarchies for level in levels[: levels.index(labels)]]
+    coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
+    return list(dict.fromkeys(coarser))

@@ -20,6 +20,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.folders import RunFolder, RunFolders
 from mlcl.service.reproduce.metrics import check_metrics
+from mlcl.service.reproduce.sources import check_prepared, check_sources, download_hint
 from mlcl.tracking import State
 from mlcl.training.context import pick_device
 from mlcl.training.files import RESULT
@@ -77,9 +78,13 @@ class TablePlan:
 
         With overrides of more than places the figures are not those of the paper's setting.
         """
-        places = self.table.places
-        elsewhere = [key for key in self.overrides if not any(covers(place, key) for place in places)]
+        elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
         return None if elsewhere else self.table.tolerance_of(figure, self.scale)
+
+    def _is_place(self, key: str, value: object) -> bool:
+        """Whether an override says where something lies; another name or null would be another setting."""
+        named = any(covers(place, key) for place in self.table.places)
+        return named and isinstance(value, str) and Path(value).expanduser().exists()
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -115,10 +120,12 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
     Raises UserError before Ray or MLflow are touched. The first seed of a cell is checked whole; the others
     differ from it in their seed alone.
     """
+    check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
     infos: dict[str, DatasetInfo] = {}
     for cell in plan.cells:
         material = _checked(cell, home, verify=_place(cell.jobs[0]) not in infos)
         infos[_place(cell.jobs[0])] = material.dataset.info
+        check_prepared(material, plan.data)
         check_metrics(cell, material, plan.file)
     runs: dict[Key, TableRun] = {}
     # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
@@ -178,6 +185,6 @@ def _checked(cell: Cell, home: Path, *, verify: bool) -> Material:
         return Material.of(cell.jobs[0], home, verify=verify)
     except UserError as error:
         problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
-        if allowed is None and error.key == "data.options.path":
-            allowed = f"--data {cell.jobs[0].data.source}=PLACE"
+        if error.key is None and error.file is None and allowed is None:
+            allowed = download_hint(cell.jobs[0])
         raise UserError(problem, file=error.file, key=error.key, found=error.found, allowed=allowed) from None

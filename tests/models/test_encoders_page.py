@@ -1,0 +1,69 @@
+"""docs/encoders.md says what is: its sections load, and its jobs have the encoders that it tells of."""
+
+import re
+import typing
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from mlcl.config import EncoderConfig, load_job
+
+
+@pytest.fixture(scope="module")
+def page(root):
+    return (root / "docs" / "encoders.md").read_text()
+
+
+def sections():
+    union, *_ = typing.get_args(EncoderConfig)
+    names = {s: typing.get_args(s.model_fields["name"].annotation) for s in typing.get_args(union)}
+    return {name: section for section, these in names.items() for name in these}
+
+
+def table(page, heading):
+    """Cells of the rows of the first table behind a heading."""
+    lines = page.partition(heading)[2].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_every_section_loads(page):
+    blocks = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
+    loaded = [
+        TypeAdapter(EncoderConfig).validate_python(yaml.safe_load(block)["encoder"]) for block in blocks
+    ]
+    assert {encoder.name for encoder in loaded} == {"resnet50", "cnn_text", "ldgn", "transformer", "plm_icd"}
+
+
+def test_every_encoder_is_told_of(page):
+    named = {name for row in table(page, "# Encoders") for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == set(sections())
+
+
+def test_every_key_of_a_transformer_is_told_of(page):
+    told = {re.search(r"`(\w+)`", row[0])[1] for row in table(page, "## Transformers")}
+    assert told | {"name"} == set(sections()["transformer"].model_fields)
+
+
+NAMES = {"BERT": "transformer", "RoBERTa": "transformer", "Llama": "transformer", "PLM-ICD": "plm_icd"} | {
+    "CNN": "cnn_text",
+    "LDGN": "ldgn",
+    "ResNet-50": "resnet50",
+}
+
+
+def test_the_papers_jobs_have_these_encoders(page, root):
+    encoder, told = None, set()
+    for name, jobs, *_ in table(page, "## What the papers set"):
+        encoder = NAMES[name] if name else encoder
+        for job in re.findall(r"`(\w+)`", jobs):
+            assert load_job(root / "jobs" / f"{job}.yaml").encoder.name == encoder, job
+            told.add(job)
+    papers = {f.stem for f in (root / "jobs").glob("*.yaml") if not f.stem.startswith(("icd10cm", "digits"))}
+    assert told == {job for job in papers if not job.endswith("_noise")}

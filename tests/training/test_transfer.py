@@ -1,0 +1,89 @@
+"""Transfer: what is refused before the start, and that the test split waits until the probe is chosen."""
+
+import json
+
+import pytest
+import torch
+from builders import text_dataset
+
+from mlcl.config import ProbeConfig
+from mlcl.config.job import TransferConfig
+from mlcl.data import Split
+from mlcl.errors import UserError
+from mlcl.training import transfer as module
+from mlcl.training.transfer import Transfer
+
+PROBE = ProbeConfig(epochs=20, lr=(0.01, 0.1), weight_decay=(0.0,))
+
+
+def transfer_to(place, home, labels="detail", metric="accuracy"):
+    return Transfer.of(TransferConfig(path=str(place), labels=labels, metric=metric), home, "text")
+
+
+def features_of(split):
+    """Embeddings (N, 4) that tell the class, all but surely."""
+    noise = torch.randn(len(split), 4, generator=torch.Generator().manual_seed(len(split)))
+    return torch.eye(4)[split.labels("detail")] + 0.1 * noise
+
+
+def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeypatch):
+    seen = []
+    probe, labels = module.linear_probe, Split.labels
+
+    def read(split, name):
+        seen.append(f"labels of {split.name}")
+        return labels(split, name)
+
+    monkeypatch.setattr(Split, "labels", read)
+    monkeypatch.setattr(module, "linear_probe", lambda *a, **k: (seen.append("probe"), probe(*a, **k))[1])
+
+    def encode(split):
+        seen.append(f"encode {split.name}")
+        return torch.zeros(len(split), 4)
+
+    metrics = transfer_to(tiny, tmp_path).measure(encode, PROBE, 0, 0.5, True)
+    assert seen == [
+        *("encode train", "encode validation", "labels of train", "labels of validation", "probe"),
+        *("encode test", "labels of test"),
+    ]
+    assert {name.rpartition("/")[0] for name in metrics} == {"transfer/val", "transfer/test"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric"), [("detail", "accuracy"), ("tags", "micro_f1"), ("ratings", "accuracy")]
+)
+def test_every_task_is_probed(tiny, tmp_path, labels, metric):
+    metrics = transfer_to(tiny, tmp_path, labels, metric).measure(features_of, PROBE, 0, 0.5, True)
+    assert metrics[f"transfer/test/{metric}"] > 0.5
+    assert metrics == transfer_to(tiny, tmp_path, labels, metric).measure(features_of, PROBE, 0, 0.5, True)
+
+
+def test_every_rank_encodes_and_one_probes(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "linear_probe", lambda *_, **__: pytest.fail("probed"))
+    encoded = []
+    assert transfer_to(tiny, tmp_path).measure(lambda s: encoded.append(s.name), PROBE, 0, 0.5, False) == {}
+    assert encoded == ["train", "validation", "test"]
+
+
+def test_a_split_that_is_missing_is_told_before_the_start(tmp_path):
+    place = text_dataset(tmp_path / "set")
+    info = json.loads((place / "dataset.json").read_text())
+    gone = next(shard for shard in info["shards"] if shard["file"].startswith("test"))
+    info["shards"].remove(gone)
+    del info["rows"]["test"]
+    (place / "dataset.json").write_text(json.dumps(info))
+    with pytest.raises(UserError, match=r"set, key evaluation.transfer_to: a split is missing.*found: train"):
+        transfer_to(place, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "problem"),
+    [
+        ("nowhere", "accuracy", r"key evaluation.transfer_to.labels: tiny has no such label space"),
+        ("path", "accuracy", r"key evaluation.transfer_to.labels: cannot be predicted; found: path"),
+        ("tags", "accuracy", r"key evaluation.transfer_to.metric: no such metric for this task"),
+    ],
+)
+def test_what_cannot_be_is_refused(tiny, tmp_path, labels, metric, problem):
+    with pytest.raises(UserError, match=problem):
+        transfer_to(tiny, tmp_path, labels, metric)
