@@ -91,7 +91,7 @@ class World:
             patch.setenv("MLFLOW_TRACKING_URI", mlflow)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
         patch.setattr(folders, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
-        patch.setattr(sweep, "ray_session", lambda **_: nullcontext())
+        patch.setattr(sweep, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(sweep, "nodes", lambda: [{"CPU": 2.0}])
         patch.setattr(sweep_session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(sweep, "stop_on_signal", self._listening)

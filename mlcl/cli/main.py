@@ -13,7 +13,7 @@ import traceback
 import typer
 
 from mlcl import __version__
-from mlcl.cli import data, doctor, reproduce, run, space, sweep
+from mlcl.cli import data, doctor, jobs, reproduce, run, service, space, sweep
 from mlcl.cli.output import Exit, errors, fail, print_json
 from mlcl.errors import UserError
 
@@ -28,6 +28,14 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("doctor")(doctor.doctor)
+app.command("up")(service.up)
+app.command("down")(service.down)
+app.command("status")(jobs.status)
+app.command("submit", context_settings=jobs.WORDS)(jobs.submit)
+app.command("list")(jobs.list_jobs)
+app.command("logs")(jobs.logs)
+app.command("stop")(jobs.stop)
+app.command("resume", context_settings=jobs.MORE)(jobs.resume)
 app.add_typer(data.app, name="data")
 app.add_typer(space.app, name="space")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from mlcl.tracking import State
 from mlcl.tracking.files import locked, replace_text
+from mlcl.tracking.provenance import SUBMITTED
 
 RECORD = "run.json"
 RESUMABLE = (State.RUNNING, State.STOPPED)
@@ -39,6 +41,16 @@ class RunRecord:
 def new_id() -> str:
     """`mlcl-<UTC time>-<random>`: sorts by time, unique without a registry."""
     return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def now() -> str:
+    """The UTC time as records have it: sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+
+
+def submitted_id() -> str | None:
+    """The id under which this command was submitted to a cluster: what it makes has the same one."""
+    return os.environ.get(SUBMITTED) or None
 
 
 class RunFolder:
@@ -84,9 +96,13 @@ class RunFolders:
     def __init__(self, home: Path, kind: str = "runs") -> None:
         self.root = home / kind
 
-    def new(self) -> RunFolder:
-        """A folder under a new id; the folder is made when it is first written to."""
-        return RunFolder(self.root / new_id())
+    def new(self, id: str | None = None) -> RunFolder:
+        """A folder under a new id; the folder is made when it is first written to.
+
+        With `id`, under that one, unless it is taken.
+        """
+        path = self.root / (id or new_id())
+        return RunFolder(self.root / new_id() if path.exists() else path)
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
         """The latest run of the same job on the same data, if it was interrupted and no process holds it.
@@ -107,8 +123,6 @@ class RunFolders:
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
         """All runs with a readable record, the latest first."""
-        for path in sorted(self.root.glob("mlcl-*"), reverse=True):
-            folder = RunFolder(path)
-            record = folder.record
-            if record is not None:
-                yield folder, record
+        folders = [RunFolder(file.parent) for file in self.root.glob(f"*/{RECORD}")]
+        known = [(folder, record) for folder in folders if (record := folder.record) is not None]
+        yield from sorted(known, key=lambda its: (its[1].created, its[1].id), reverse=True)

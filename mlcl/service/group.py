@@ -51,7 +51,7 @@ def run_group(
     hears. Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
-    with ray_session(cpus=job.train.workers):
+    with ray_session(home, cpus=job.train.workers):
         use_gpu, resources = _check_resources(job, cpus, gpus)
         events = Queue(actor_options={"num_cpus": 0})
         trainer = TorchTrainer(

@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import ray
 
 from mlcl.errors import UserError
+from mlcl.service.shared_folder import check_shared
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that a cluster's head may take to accept a connection."""
@@ -31,8 +33,10 @@ def _reach(address: str) -> None:
 
 
 @contextmanager
-def ray_session(cpus: int = 1) -> Iterator[None]:
+def ray_session(home: Path, cpus: int = 1) -> Iterator[None]:
     """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
+
+    Raises UserError where no cluster answers, or one has nodes that do not see `home`.
 
     A local Ray has the machine's CPUs, or `cpus` where that is more: processes then share cores, which is
     slow but right, so that a two-worker job can be tried on any laptop.
@@ -48,6 +52,7 @@ def ray_session(cpus: int = 1) -> Iterator[None]:
     try:
         # Ray prints deaths of its workers to standard output, which is for results.
         with redirect_stdout(sys.stderr):
+            check_shared(home)
             yield
     finally:
         ray.shutdown()

@@ -11,7 +11,7 @@ import yaml
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
-from mlcl.service.folders import RunFolder, RunFolders, RunRecord
+from mlcl.service.folders import RunFolder, RunFolders, RunRecord, now, submitted_id
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.orphans import CloseSweep, close_orphans
 from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of, provenance, shown
@@ -138,7 +138,7 @@ class _Run:
         """Goes on in the interrupted run's folder, or takes a new one."""
         folders = RunFolders(self.home)
         job, fingerprint = job_hash(self.material.job), self.material.fingerprint
-        folder = (None if fresh else folders.unfinished(job, fingerprint)) or folders.new()
+        folder = (None if fresh else folders.unfinished(job, fingerprint)) or folders.new(submitted_id())
         with folder.owned() as mine:
             if mine:
                 return self._guarded(folder)
@@ -184,7 +184,7 @@ class _Run:
             state=State.RUNNING,
             log=usable_log(self.home, name, self.uri),
             tracking_uri=shown(self.uri),
-            created=before.created if before else name.split("-", 1)[1],
+            created=before.created if before else now(),
         )
         folder.write(record)
         data = self.material.dataset.info

@@ -17,7 +17,7 @@ from mlcl.errors import UserError
 from mlcl.service.book import Book
 from mlcl.service.budget import Account
 from mlcl.service.confirm import Candidate
-from mlcl.service.folders import RunFolder, RunRecord
+from mlcl.service.folders import RunFolder, RunRecord, now
 from mlcl.service.generations import Generations, warm_sweep
 from mlcl.service.halt import STOP_FILE, Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
@@ -74,7 +74,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
         folder = sweep_folder(plan, home, identity)
         if plan.warm_start == folder.path.name:
             raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
-        with _held(folder, plan.name), ray_session(cpus=_local_cpus(plan)):
+        with _held(folder, plan.name), ray_session(home, cpus=_local_cpus(plan)):
             packing = _pack(plan)
             storage = open_storage(plan.study or folder.path / "study.journal")
             with Delivery(tracker, announce) as delivery:
@@ -229,7 +229,7 @@ class _Command:
                 state=state,
                 log=name,
                 tracking_uri=shown(self.tracker.uri),
-                created=record.created if record else name.split("-", 1)[1],
+                created=record.created if record else now(),
                 name=self.plan.name,
             )
         )

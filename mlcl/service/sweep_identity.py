@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.errors import UserError
-from mlcl.service.folders import RunFolder, RunFolders
+from mlcl.service.folders import RunFolder, RunFolders, submitted_id
 from mlcl.service.ledger import Ledger
 from mlcl.service.storage import hidden
 from mlcl.service.sweep_plan import SweepPlan
@@ -19,7 +19,7 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: dict[str, object]) -> Ru
     folders = RunFolders(home, "sweeps")
     folder = None if plan.fresh else folders.named(plan.name)
     if folder is None:
-        return folders.new()
+        return folders.new(submitted_id())
     head = Ledger(folder.path).head
     for key, value in identity.items():
         if head and head.get(key) != value:

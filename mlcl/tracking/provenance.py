@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -9,6 +11,11 @@ from importlib import metadata
 from pathlib import Path
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
+OF_GIT = ("mlflow.source.git.commit", "mlcl.git.dirty")
+SUBMITTED = "MLCL_JOB"
+"""Variable with the id of the job that a command runs as on a cluster."""
+CARRIED = ".mlcl-source.json"
+"""In an uploaded working directory, which has no git: what git said where it came from."""
 MAX_DIFF = 2_000_000
 """Characters of a diff that are kept; a larger one is cut and says so."""
 
@@ -32,23 +39,35 @@ def provenance(*folders: Path) -> Provenance:
             tags[f"mlcl.version.{name}"] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    if os.environ.get(SUBMITTED):
+        tags["mlcl.job"] = os.environ[SUBMITTED]
     for folder in folders or (Path.cwd(), Path(__file__).parent):
         commit = _git(folder, "rev-parse", "HEAD")
         if commit is not None:
             break
     else:
-        return Provenance(tags, "")
+        carried = _carried(folders or (Path.cwd(),))
+        return Provenance(carried.tags | tags, carried.diff)
     diff = _git(folder, "diff", "HEAD") or ""
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
-    tags |= {
-        "mlflow.source.git.commit": commit.strip(),
-        "mlcl.git.dirty": str(bool(diff or untracked)).lower(),
-    }
+    tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked)).lower()), strict=True))
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
     if untracked:
         diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
     return Provenance(tags, diff)
+
+
+def _carried(folders: tuple[Path, ...]) -> Provenance:
+    """The commit and the diff that travelled with a job; nothing where there are none."""
+    for folder in folders:
+        try:
+            tree = json.loads((folder / CARRIED).read_text(encoding="utf-8"))
+            tags = {str(name): str(tree["tags"][name]) for name in OF_GIT if name in tree["tags"]}
+            return Provenance(tags, str(tree["diff"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return Provenance({}, "")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -64,6 +64,6 @@ def _owners(home: Path, id: str) -> set[str]:
 def free_folders(home: Path) -> Iterator[RunFolder]:
     """The folders of runs and sweeps that no process holds, whether or not their record can be read."""
     for kind in KINDS:
-        for path in sorted(RunFolders(home, kind).root.glob("mlcl-*")):
+        for path in sorted(RunFolders(home, kind).root.glob("*")):
             if path.is_dir() and not held(path / FOLDER_LOCK):
                 yield RunFolder(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.service.budget import Account
-from mlcl.service.folders import RunFolder, RunFolders
+from mlcl.service.folders import RunFolder, RunFolders, submitted_id
 from mlcl.service.halt import Halt
 from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.orphans import close_orphans
@@ -53,7 +53,7 @@ def run_table(plan: TablePlan, *, home: Path, watch: Watcher) -> TableReport:
         done = finished(home)
         missing = [run for run in runs if run.key not in done]
         announce(f"{plan.name}: {len(runs) - len(missing)} of {len(runs)} runs are done")
-        with _cluster(plan, missing) as packing, Delivery(tracker, announce) as delivery:
+        with _cluster(plan, missing, home) as packing, Delivery(tracker, announce) as delivery:
             delivery.add_left()
             command = _Command(plan, runs, missing, packing, record, home, tracker, delivery, stop, watch)
             return command.run()
@@ -82,18 +82,18 @@ def _folder(name: str, asked: str, home: Path) -> RunFolder:
     """The folder of the same table that was asked for in the same way, or a new one."""
     folders = RunFolders(home, "tables")
     known = (f for f, record in folders.records() if (record.name, record.job_hash) == (name, asked))
-    return next(known, None) or folders.new()
+    return next(known, None) or folders.new(submitted_id())
 
 
 @contextmanager
-def _cluster(plan: TablePlan, missing: Sequence[TableRun]) -> Iterator[Packing | None]:
+def _cluster(plan: TablePlan, missing: Sequence[TableRun], home: Path) -> Iterator[Packing | None]:
     """A Ray for what is missing, and how many trainings fit into it at once; None where nothing is."""
     if not missing:
         yield None
         return
     train = missing[0].job.train
     cpus = train.workers * max(1, math.ceil(plan.cpus)) if train.workers > 1 else 1
-    with ray_session(cpus=cpus):
+    with ray_session(home, cpus=cpus):
         yield pack(
             nodes(),
             workers=train.workers,

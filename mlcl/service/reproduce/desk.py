@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import dump_job
-from mlcl.service.folders import RunFolder, RunFolders, RunRecord
+from mlcl.service.folders import RunFolder, RunFolders, RunRecord, now
 from mlcl.service.halt import Halt
 from mlcl.service.packing import Packing
 from mlcl.service.reproduce.plan import Key, TableRun
@@ -127,7 +127,7 @@ class TableDesk:
                 state=State.RUNNING,
                 log=id,
                 tracking_uri=shown(place.uri),
-                created=before.created if before else name.split("-", 1)[1],
+                created=before.created if before else now(),
             )
         )
         log = start_log(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlcl.config.table import slug
-from mlcl.service.folders import RunFolder, RunRecord
+from mlcl.service.folders import RunFolder, RunRecord, now
 from mlcl.service.reproduce.outcome import TableReport
 from mlcl.service.reproduce.plan import TablePlan
 from mlcl.service.reproduce.render import as_dict, latex, markdown
@@ -89,7 +89,7 @@ class TableRecord:
                 state=state,
                 log=log,
                 tracking_uri=shown(self._uri),
-                created=before.created if before else name.split("-", 1)[1],
+                created=before.created if before else now(),
                 name=self._plan.name,
             )
         )

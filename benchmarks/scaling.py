@@ -1,0 +1,161 @@
+"""Figures that docs/scaling.md computes with: a step's gathering over processes, and what rows cost.
+
+    python benchmarks/scaling.py [--rows 4096] [--dim 128] [--worlds 1 2 4 8] [--data-rows 1000000]
+
+`gather` runs the losses over gloo on this machine, one thread a process: processor milliseconds of a process,
+how many of them go into the collectives, and the bytes that these bring to it for each row of the batch.
+`rows` are bytes and processor time of what a process holds of a data set, and of the file of its embeddings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from losses_scenes import Case, scene
+
+from mlcl.data.sampler import EpochSampler
+from mlcl.labels import LabelRows
+from mlcl.losses import build_loss
+from mlcl.service.stored_rows import StoredRows
+
+LOSSES = (("supcon", "class", 8_692), ("mulsupcon", "multi_label", 8_692), ("simdis", "multi_label", 8_692))
+REPEATS = 5
+LABELS_A_ROW = 16
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=4_096)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--worlds", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--data-rows", type=int, default=1_000_000)
+    a = parser.parse_args()
+    print(f"gather: B={a.rows:,}, D={a.dim}, forward and backward\n")
+    print("| loss | processes | own rows | ms a process | of it gathering | bytes a row |")
+    print("|---|---|---|---|---|---|")
+    for loss, kind, labels in LOSSES:
+        for world in a.worlds:
+            took, gathering, received = over(world, Case(loss, kind, a.rows, labels, a.dim))
+            cells = [
+                f"`{loss}`",
+                world,
+                f"{a.rows // world:,}",
+                f"{took * 1e3:.0f}",
+                f"{gathering * 1e3:.0f}",
+            ]
+            print(f"| {' | '.join(map(str, cells))} | {received / a.rows:.0f} |", flush=True)
+    print(f"\nrows: {a.data_rows:,}\n\n| what | bytes a row | us a row |\n|---|---|---|")
+    for name, (size, seconds) in rows_of(a.data_rows, a.dim).items():
+        print(f"| {name} | {size / a.data_rows:.0f} | {seconds / a.data_rows * 1e6:.2f} |")
+    return 0
+
+
+def over(world: int, case: Case) -> tuple[float, float, float]:
+    """A step's processor seconds in a process, those of them in collectives, and the bytes that it receives.
+
+    Each is the median over steps, then the largest over processes.
+    """
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        mp.spawn(rank_of, (world, folder, case), nprocs=world)
+        steps = [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]
+    took, gathering, received = np.median(steps, axis=1).max(axis=0)
+    return took, gathering, received
+
+
+def rank_of(rank: int, world: int, folder: str, case: Case) -> None:
+    torch.set_num_threads(1)
+    file = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", file, timedelta(minutes=30), world_size=world, rank=rank)
+    count = counted(world)
+    whole = scene(case)
+    own = torch.arange(case.rows).tensor_split(world)[rank]
+    z_ND = whole.embeddings.detach()[own].requires_grad_()
+    assert whole.labels is not None
+    labels = whole.labels.take(own) if isinstance(whole.labels, LabelRows) else whole.labels[own]
+    loss = build_loss(case.loss, gather=True, engine="tiled")
+    steps = []
+    for _ in range(REPEATS):
+        z_ND.grad = None
+        count |= {"seconds": 0.0, "bytes": 0.0}
+        began = time.process_time()
+        loss(z_ND, labels, whole.sample_ids[own]).backward()
+        steps.append([time.process_time() - began, count["seconds"], count["bytes"]])
+    torch.save(steps[1:], Path(folder) / f"{rank}.pt")  # the first warms up
+    dist.destroy_process_group()
+
+
+def counted(world: int) -> dict[str, float]:
+    """Counts seconds in collectives, and bytes: a gather's are the others' rows, a ring's twice its share."""
+    count = {"seconds": 0.0, "bytes": 0.0}
+
+    def counting(collective: Callable[..., Any], size: Callable[..., float]) -> Callable[..., Any]:
+        def counted(*tensors: Any, **how: Any) -> Any:
+            count["bytes"] += size(*tensors)
+            began = time.process_time()
+            answer = collective(*tensors, **how)
+            count["seconds"] += time.process_time() - began
+            return answer
+
+        return counted
+
+    dist.all_gather = counting(dist.all_gather, lambda _, own: (world - 1) * own.nbytes)
+    dist.all_reduce = counting(dist.all_reduce, lambda value: 2 * (world - 1) / world * value.nbytes)
+    return count
+
+
+def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
+    """Bytes and processor seconds of all rows, by what they are for."""
+    column = pa.array([f"sample-{row:012d}" for row in range(rows)])
+    labels = [list(range(LABELS_A_ROW))] * 1000
+    label_rows = LabelRows.from_lists(labels, LABELS_A_ROW)
+    sampler = EpochSampler(rows, 1024, seed=0)
+    found = {
+        "ids, as Python strings": measured(column.to_pylist),
+        f"labels, {LABELS_A_ROW} a row": (
+            rows / 1000 * (label_rows.columns.nbytes + label_rows.offsets.nbytes),
+            0.0,
+        ),
+        "an epoch's order": (8.0 * rows, measured(lambda: next(sampler.batches(0)))[1]),
+    }
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        file = Path(folder) / "embeddings.parquet"
+        values = torch.nn.functional.normalize(torch.randn(rows, dim)).numpy()
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), dim)
+        table = pa.table({"id": column, "split": pa.array(["train"] * rows), "embedding": flat})
+        _, write = measured(lambda: pq.write_table(table, file, compression="zstd"))
+        size = float(file.stat().st_size)
+        _, read = measured(lambda: StoredRows.of(file).read_into(np.empty_like(values)))
+    return found | {"embeddings, written": (size, write), "embeddings, read": (size, read)}
+
+
+def measured(work: Callable[[], object]) -> tuple[float, float]:
+    """Bytes of Python objects that live as long as the result, and processor seconds when not counting."""
+    began = time.process_time()
+    work()
+    seconds = time.process_time() - began
+    tracemalloc.start()
+    kept = work()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return float(size), seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

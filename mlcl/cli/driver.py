@@ -1,0 +1,38 @@
+"""What a cluster runs for a submitted command: secrets are read where they lie, then it is `mlcl`.
+
+Their references come in a variable; their values are in no job's description, log or file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pydantic import ValidationError
+
+from mlcl.cli.main import main
+from mlcl.cli.output import fail
+from mlcl.config.cluster import Reference
+from mlcl.errors import UserError
+
+REFERENCES = "MLCL_REFERENCES"
+
+
+def read_references() -> None:
+    """Sets each variable that MLCL_REFERENCES names. Raises UserError for a secret that is not there."""
+    try:
+        tree = json.loads(os.environ.get(REFERENCES, "{}"))
+        references = {str(name): Reference.model_validate(its) for name, its in tree.items()}
+    except (ValueError, AttributeError, ValidationError):
+        raise UserError("not a map of references", key=REFERENCES) from None
+    for name, reference in references.items():
+        os.environ[name] = reference.resolve(f"{name}, on the cluster")
+
+
+if __name__ == "__main__":
+    try:
+        read_references()
+    except UserError as error:
+        sys.exit(fail(error, as_json="--json" in sys.argv))
+    main()

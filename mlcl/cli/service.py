@@ -1,0 +1,150 @@
+"""`mlcl up`, `mlcl down`, and `mlcl status` of the service: Ray and MLflow on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, say
+
+if TYPE_CHECKING:
+    from mlcl.service.local import ServiceStatus, Started
+
+TITLES = {"ray": "Ray", "mlflow": "MLflow"}
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MLCL_STORE", help="MLflow's database: sqlite, or postgresql+psycopg://USER@HOST/DB."
+    ),
+]
+Artifacts = Annotated[
+    str | None,
+    typer.Option(envvar="MLCL_ARTIFACTS", help="MLflow's artifacts: a folder, or s3://BUCKET/PATH."),
+]
+
+
+def up(
+    context: typer.Context,
+    store: Store = None,
+    artifacts: Artifacts = None,
+    ray_port: Annotated[int | None, typer.Option(help="Ray's port; default 6379.")] = None,
+    dashboard_port: Annotated[
+        int | None, typer.Option(help="Port of Ray's dashboard, which takes jobs; default 8265.")
+    ] = None,
+    mlflow_port: Annotated[int | None, typer.Option(help="MLflow's port; default 5000.")] = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
+    from mlcl.service.local import ServiceError, Wish
+    from mlcl.service.local import up as start
+    from mlcl.service.local.store import check_public
+
+    if store is not None and _typed(context, "store"):
+        check_public(store)
+    wish = Wish(ray_port, dashboard_port, mlflow_port, store, artifacts)
+    try:
+        started = start(wish, home, announce=say)
+    except ServiceError as error:
+        errors.print(f"failed: {error}", style="red", markup=False)
+        if json:
+            print_json({"error": {"problem": str(error)}})
+        raise typer.Exit(Exit.FAILED) from None
+    if json:
+        print_json(_document(started))
+    else:
+        for line in _started_lines(started):
+            typer.echo(line)
+
+
+def down(
+    force: Annotated[bool, typer.Option("--force", help="Also where jobs run: they end with it.")] = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """End the local service. Databases, passwords and logs stay."""
+    from mlcl.service.local import down as end
+
+    ended = end(home, force=force)
+    if json:
+        print_json(asdict(ended))
+    elif ended.servers:
+        names = " and ".join(TITLES[name] for name in ended.servers)
+        typer.echo(f"ended {names}: {ended.processes} processes")
+    else:
+        typer.echo("nothing was running")
+
+
+def print_service_status(home: Path, *, as_json: bool) -> Exit:
+    """What is up and whether it is well; the exit status says the same."""
+    from mlcl.service.local import look
+
+    status = look(home)
+    if as_json:
+        print_json({"healthy": status.healthy, **asdict(status)})
+    else:
+        for line in _status_lines(status):
+            typer.echo(line)
+    return Exit.DONE if status.healthy else Exit.FAILED
+
+
+def _typed(context: typer.Context, option: str) -> bool:
+    """Whether the option stood on the command line, not in the environment."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _document(started: Started) -> dict[str, object]:
+    folder = started.folder
+    return {
+        **{server.name: server.address for server in started.servers},
+        "started": started.fresh,
+        "user": started.user,
+        "password_file": folder.mlflow_password,
+        "token_file": folder.ray_token,
+        "cluster_file": folder.cluster,
+        "store": started.settings.shown.store,
+        "artifacts": started.settings.artifacts,
+        "outside": started.outside,
+    }
+
+
+def _started_lines(started: Started) -> list[str]:
+    """Addresses, and where the secrets are: never the secrets."""
+    folder, settings = started.folder, started.settings.shown
+    ray, mlflow = (server.address for server in started.servers)
+    return [
+        *([] if started.fresh else ["already up and well"]),
+        f"Ray     {ray}  token in {folder.ray_token}",
+        f"MLflow  {mlflow}  user {started.user}, password in {folder.mlflow_password}",
+        f"store   {settings.store}; artifacts in {settings.artifacts}",
+        f"jobs    `mlcl submit` finds it by {folder.cluster}; `mlcl down` ends it",
+        *_outside(started.outside),
+    ]
+
+
+def _status_lines(status: ServiceStatus) -> list[str]:
+    if not status.servers:
+        return [f"not up (nothing in {status.folder}): `mlcl up`"]
+    lines = []
+    for server in status.servers:
+        state = (
+            f"{server.wrong}: {server.mend}; log {server.log}" if server.wrong else f"well, {server.version}"
+        )
+        lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside(server.outside)]
+    if status.nodes:
+        nodes = f"{status.nodes} node{'' if status.nodes == 1 else 's'}"
+        lines.append(f"        {nodes}, {status.cpus:g} CPUs, {status.gpus:g} GPUs")
+        lines.append(f"jobs    {', '.join(status.jobs) or 'none'}")
+    return [*lines, f"store   {status.store}; artifacts in {status.artifacts}"]
+
+
+def _outside(listening: list[str]) -> list[str]:
+    """What other machines may reach is said, where there is anything."""
+    if not listening:
+        return []
+    return [f"note: other machines can reach {', '.join(listening)}; only its secret guards it"]

@@ -1,0 +1,82 @@
+"""What `mlcl submit` checks of a command before anything is uploaded: its options, and the files it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mlcl.config import load_job, load_space
+from mlcl.config.cluster import Share
+from mlcl.config.table import cells_of, find_table, load_table
+from mlcl.errors import UserError
+
+HERE = ("home", "dry_run", "print_config")
+"""Options whose answer is this machine's."""
+
+
+def check_words(words: Sequence[str]) -> list[Path]:
+    """Reads a command as `mlcl` would, and the job, space and table files that it names.
+
+    Returns these files. Raises UserError where a file is wrong; wrong options are a usage error.
+    """
+    name = words[0]
+    context = _command(name).make_context(name, list(words[1:]))
+    given = context.params
+    for option in HERE:
+        if context.get_parameter_source(option).name == "COMMANDLINE":
+            raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
+    return _CHECKS[name](given)
+
+
+def with_share(words: Sequence[str], share: Share) -> list[str]:
+    """The command with the cluster's share of a process, where it does not say one itself."""
+    found = list(words)
+    if words[0] == "run":
+        return found
+    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu)):
+        if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
+            found += [option, f"{value:g}"]
+    return found
+
+
+def _run(given: dict[str, Any]) -> list[Path]:
+    load_job(given["job"], given["overrides"] or [])
+    return [given["job"]]
+
+
+def _sweep(given: dict[str, Any]) -> list[Path]:
+    job = load_job(given["job"], given["overrides"] or [])
+    load_space(given["space"], job)
+    baselines = list(given["baseline"] or [])
+    for file in baselines:
+        load_job(file, [])
+    return [given["job"], given["space"], *baselines]
+
+
+def _reproduce(given: dict[str, Any]) -> list[Path]:
+    if given["name"] is None:
+        raise UserError("needs a table", key="TABLE")
+    file = find_table(given["name"])
+    cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=given["only"] or ())
+    return [file]
+
+
+_CHECKS = {"run": _run, "sweep": _sweep, "reproduce": _reproduce}
+SUBMITTABLE = tuple(_CHECKS)
+
+
+def _command(name: str) -> Any:
+    """One of the commands that can be submitted, as the command line's library has it."""
+    from mlcl.cli import reproduce, run, sweep
+
+    functions: dict[str, Callable[..., None]] = {
+        "run": run.run,
+        "sweep": sweep.sweep,
+        "reproduce": reproduce.reproduce,
+    }
+    app = typer.Typer()
+    app.command(name)(functions[name])
+    return typer.main.get_command(app)

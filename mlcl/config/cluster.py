@@ -1,0 +1,147 @@
+"""The cluster file: where jobs run. Secrets stand in it by reference alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from mlcl.config.job import Positive, Section
+from mlcl.config.load import read_yaml, validate
+from mlcl.errors import UserError
+
+MOST_MIB = 100
+"""Size of an uploaded working directory at which Ray's Jobs API refuses it."""
+SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|private_?key)", re.IGNORECASE)
+"""Names of variables whose values are never written down."""
+
+
+class Reference(Section):
+    """Where a secret is: a variable or a file, in whose first line it stands."""
+
+    env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="name of an environment variable"
+    )
+    file: Path | None = Field(None, description="file with the secret alone")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("give exactly one of env and file")
+        return self
+
+    def resolve(self, key: str) -> str:
+        """The secret. Raises UserError that names the reference, where there is none; never its content."""
+        if self.env is not None:
+            text = os.environ.get(self.env, "")
+            problem, found = "the variable is not set", self.env
+        else:
+            file = (self.file or Path()).expanduser()
+            problem, found = "the file cannot be read, or is empty", str(file)
+            try:
+                text = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+            except (OSError, ValueError):
+                text = ""
+        if not text:
+            raise UserError(problem, key=key, found=found)
+        return text
+
+
+class RayPlace(Section):
+    """A Ray cluster's head."""
+
+    address: str = Field(description="http(s)://HOST:PORT of its dashboard, which takes jobs")
+    token: Reference | None = Field(None, description="read on this machine; default: no authentication")
+
+    @field_validator("address")
+    @classmethod
+    def _http(cls, address: str) -> str:
+        if not re.fullmatch(r"https?://[^/\s:@]+(:\d{1,5})?/?", address):
+            raise ValueError("not an http(s)://HOST:PORT, without user or password")
+        return address.rstrip("/")
+
+
+class MlflowPlace(Section):
+    """An MLflow server. User and password are read on the cluster, where the command runs."""
+
+    uri: str = Field(description="http(s)://HOST:PORT as the cluster reaches it")
+    username: Reference | None = None
+    password: Reference | None = None
+
+    @field_validator("uri")
+    @classmethod
+    def _no_password(cls, uri: str) -> str:
+        if not re.fullmatch(r"https?://[^/\s@]+(/\S*)?", uri):
+            raise ValueError("not an http(s) address without user and password")
+        return uri.rstrip("/")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("give both username and password, or none")
+        return self
+
+
+class WorkingDir(Section):
+    """What is uploaded with a job: the files that git does not ignore, or all files where there is no git."""
+
+    path: Path = Field(Path(), description="folder; default: where the command is given")
+    exclude: tuple[str, ...] = Field((), description="patterns of what stays here, as in .gitignore")
+    most_mib: Annotated[float, Field(gt=0, le=MOST_MIB)] = Field(
+        MOST_MIB, description="size at which it is refused"
+    )
+
+
+class Share(Section):
+    """What the process of a training gets, where the command does not say."""
+
+    cpu: Positive | None = None
+    gpu: Annotated[float, Field(ge=0)] | None = None
+
+
+class ClusterConfig(Section):
+    """Where jobs run: a Ray cluster, its MLflow server, and a folder that all its nodes share."""
+
+    ray: RayPlace
+    mlflow: MlflowPlace | None = Field(None, description="default: SQLite in `storage`")
+    storage: str = Field(description="absolute path of a folder that every node sees")
+    python: str = Field("python", description="the interpreter that has mlcl, on the cluster's head")
+    env: dict[str, str | Reference] = Field(
+        default_factory=dict, description="variables of the job; references are read on the cluster"
+    )
+    working_dir: WorkingDir = WorkingDir()
+    trial: Share = Share()
+
+    @field_validator("storage")
+    @classmethod
+    def _absolute(cls, storage: str) -> str:
+        if "://" in storage:
+            raise ValueError("folders of runs have locks: a file system that all nodes share is needed")
+        if not PurePosixPath(storage).is_absolute():
+            raise ValueError("not an absolute path")
+        return storage
+
+    @field_validator("env")
+    @classmethod
+    def _by_reference(cls, env: dict[str, str | Reference]) -> dict[str, str | Reference]:
+        for name, value in env.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(f"not the name of a variable: {name}")
+            if isinstance(value, str) and SECRET.search(name):
+                raise ValueError(f"the value of {name} may be a secret: give {{env: NAME}} or {{file: PATH}}")
+        return env
+
+
+def load_cluster(path: Path) -> ClusterConfig:
+    """The checked cluster file. Raises UserError that names file, key, what was found and is allowed."""
+    try:
+        return validate(ClusterConfig, read_yaml(path), path)
+    except UserError as error:
+        # What stands there by mistake may be a secret.
+        found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
+        raise UserError(
+            error.problem, file=error.file, key=error.key, found=found, allowed=error.allowed
+        ) from None

@@ -1,0 +1,126 @@
+"""The working directory that travels with a job: which files, how large, and a clean copy of them."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from mlcl.config.cluster import WorkingDir
+from mlcl.errors import UserError
+from mlcl.tracking.provenance import CARRIED, provenance
+
+NAMED = 5
+"""How many of the largest files an error names."""
+NEVER = (".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+SECRETS = (
+    "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".env", ".env.*", ".netrc", ".pgpass", "credentials",
+    "*.token", "*.password", "mlflow.user", "*.sqlite", "*.db",
+)  # fmt: skip
+"""Files of these names stay here whatever git says: keys, passwords, and databases with users in them."""
+
+
+def files_of(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
+    """What would be uploaded, by path below `root`: what git does not ignore, else all; neither links out
+    of the folder nor files that look like secrets.
+
+    Raises UserError where `root` is no folder.
+    """
+    if not root.is_dir():
+        raise UserError("no such folder", key="working_dir.path", found=root)
+    patterns = (*SECRETS, *exclude)
+    known = _git_files(root)
+    names = known if known is not None else _all_files(root)
+    return [name for name in sorted(names) if not _left_out(name, patterns) and _inside(root, name)]
+
+
+def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
+    """Raises UserError, with the largest files by name, where the files are more than `most_mib`."""
+    sizes = {name: (root / name).stat().st_size for name in files}
+    mib = sum(sizes.values()) / 2**20
+    if mib <= most_mib:
+        return
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
+    raise UserError(
+        "too large to upload; leave files out with working_dir.exclude or .gitignore",
+        file=root,
+        key="working_dir",
+        found=f"{mib:.1f} MiB: " + ", ".join(f"{name} ({sizes[name] / 2**20:.1f} MiB)" for name in largest),
+        allowed=f"{most_mib:g} MiB",
+    )
+
+
+def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
+    """Copies what travels into `folder`, with the commit and the diff that it was made from.
+
+    `needed` are files that the command names. Raises UserError for one that does not travel, and for what
+    is too large.
+    """
+    root = where.path.expanduser().resolve()
+    files = files_of(root, where.exclude)
+    check_size(root, files, where.most_mib)
+    for file in needed:
+        _check_travels(file, root, files)
+    for name in files:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, target)
+    (folder / CARRIED).write_text(json.dumps(asdict(provenance(root))), encoding="utf-8")
+    return folder
+
+
+def _check_travels(file: Path, root: Path, files: Sequence[Path]) -> None:
+    if file.is_absolute():
+        raise UserError("name files from the working directory", found=file, allowed="a relative path")
+    if not (root / file).is_file():
+        raise UserError("no such file in the working directory", file=root / file)
+    if Path(os.path.normpath(file)) not in files:
+        raise UserError(
+            "this file is not uploaded: git ignores it, working_dir.exclude names it, or it lies elsewhere",
+            file=root / file,
+        )
+
+
+def _git_files(root: Path) -> list[Path] | None:
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        return None
+    names = [Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name]
+    return [name for name in dict.fromkeys(names) if (root / name).is_file()]
+
+
+def _all_files(root: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if name not in NEVER]
+        found += [Path(folder, name).relative_to(root) for name in files]
+    return [name for name in found if (root / name).is_file()]
+
+
+def _left_out(name: Path, patterns: Sequence[str]) -> bool:
+    """A pattern without a slash is for names at any depth; one with it, for the path from the top."""
+    for pattern in patterns:
+        plain = pattern.strip("/")
+        if "/" in plain:
+            tops = ["/".join(name.parts[:depth]) for depth in range(1, len(name.parts) + 1)]
+            if any(fnmatch.fnmatchcase(top, plain) for top in tops):
+                return True
+        elif any(fnmatch.fnmatchcase(part, plain) for part in name.parts):
+            return True
+    return any(part in NEVER for part in name.parts)
+
+
+def _inside(root: Path, name: Path) -> bool:
+    if re.search(r"[\r\n]", str(name)):
+        return False
+    return (root / name).resolve().is_relative_to(root.resolve())

@@ -1,0 +1,178 @@
+"""From a command to a Ray job: what travels, under which id, with which variables."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config.cluster import ClusterConfig, Reference
+from mlcl.errors import UserError
+from mlcl.service.folders import new_id
+from mlcl.service.jobs.client import STOP_SECONDS, JobsClient, JobView, attempt_name, check_id
+from mlcl.service.jobs.package import stage
+from mlcl.tracking.files import replace_text
+from mlcl.tracking.provenance import SUBMITTED
+
+DRIVER = "mlcl.cli.driver"
+"""The module that the cluster runs: it reads references, then is `mlcl`."""
+REFERENCES = "MLCL_REFERENCES"
+"""Names of variables to where the driver finds them on the cluster; no secret is in it."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What was asked for, kept on this machine for `resume`: Ray forgets its jobs with its head.
+
+    `cluster` is the cluster file, `folder` the working directory, `needed` the files that the words name.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    cluster: str
+    folder: str
+    needed: tuple[str, ...]
+
+
+def submit(
+    client: JobsClient,
+    cluster: ClusterConfig,
+    file: Path,
+    words: Sequence[str],
+    *,
+    home: Path,
+    needed: Sequence[Path] = (),
+    id: str | None = None,
+) -> str:
+    """Hands the command `mlcl WORDS` in and returns its id.
+
+    Raises UserError where the id is taken, and before the upload for whatever cannot travel.
+    """
+    name = check_id(id or new_id())
+    there = client.find(name)
+    if there is not None:
+        found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
+        raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
+    folder = cluster.working_dir.path.expanduser().resolve()
+    submission = Submission(
+        id=name,
+        words=tuple(words),
+        cluster=str(file.resolve()),
+        folder=str(folder),
+        needed=tuple(str(path) for path in needed),
+    )
+    _send(client, cluster, submission, 1, home)
+    return name
+
+
+def resume(
+    client: JobsClient, cluster: ClusterConfig, file: Path, id: str, more: Sequence[str], *, home: Path
+) -> str:
+    """Hands a command in again that ended before its end, with `more` words if there are any.
+
+    Returns the attempt's submission id. Raises UserError where it still runs, or nobody knows it.
+    """
+    there, kept = client.find(id), read_submission(home, id)
+    if there is None and kept is None:
+        raise UserError("no such job, neither on the cluster nor here", file=home, key="ID", found=id)
+    if there is not None and there.going:
+        raise UserError("this job still runs", key="ID", found=f"{id}: {there.state}")
+    if there is not None and there.state == "COMPLETE" and not more:
+        raise UserError(
+            "this job is complete", key="ID", found=id, allowed="a stopped or failed one, or further options"
+        )
+    before = kept or _from_cluster(there, cluster, file)
+    submission = Submission(**{**asdict(before), "words": (*before.words, *more)})
+    number = 1 if there is None else int(there.metadata.get("mlcl.attempt", "1")) + 1
+    _send(client, cluster, submission, number, home)
+    return attempt_name(id, number)
+
+
+def read_submission(home: Path, id: str) -> Submission | None:
+    """What was submitted from here under an id."""
+    try:
+        tree = json.loads(_record(home, check_id(id)).read_text(encoding="utf-8"))
+        return Submission(**{**tree, "words": tuple(tree["words"]), "needed": tuple(tree["needed"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]:
+    """What Ray is told about a job's surroundings. Secrets are named in it and not contained."""
+    plain = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
+    references = {name: value for name, value in cluster.env.items() if isinstance(value, Reference)}
+    own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
+    if cluster.mlflow is not None:
+        own["MLFLOW_TRACKING_URI"] = cluster.mlflow.uri
+        for name in ("username", "password"):
+            reference = getattr(cluster.mlflow, name)
+            if reference is not None:
+                references[f"MLFLOW_TRACKING_{name.upper()}"] = reference
+    own[REFERENCES] = json.dumps(
+        {n: r.model_dump(mode="json", exclude_none=True) for n, r in references.items()}
+    )
+    # Read by the process that watches over the job: it has the job's variables.
+    own["RAY_JOB_STOP_WAIT_TIME_S"] = str(STOP_SECONDS)
+    return {"working_dir": str(folder), "env_vars": {**plain, **own}}
+
+
+def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
+    """The shell command that the cluster's head runs."""
+    return shlex.join([cluster.python, "-m", DRIVER, *words])
+
+
+def _send(
+    client: JobsClient, cluster: ClusterConfig, submission: Submission, number: int, home: Path
+) -> None:
+    where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
+        folder = stage(where, Path(scratch), [Path(path) for path in submission.needed])
+        # The record first: what the cluster got can then always be gone on with from here.
+        _write(home, submission)
+        client.submit(
+            attempt_name(submission.id, number),
+            entrypoint(cluster, submission.words),
+            runtime_env(cluster, submission.id, folder),
+            _metadata(submission, number),
+        )
+
+
+def _metadata(submission: Submission, number: int) -> dict[str, str]:
+    return {
+        "mlcl.id": submission.id,
+        "mlcl.attempt": str(number),
+        "mlcl.command": json.dumps(submission.words),
+        "mlcl.needed": json.dumps(submission.needed),
+    }
+
+
+def _from_cluster(there: JobView | None, cluster: ClusterConfig, file: Path) -> Submission:
+    """A job that was submitted from another machine, with this machine's copy of the working directory."""
+    assert there is not None
+    return Submission(
+        id=there.id,
+        words=there.command,
+        cluster=str(file.resolve()),
+        folder=str(cluster.working_dir.path.expanduser().resolve()),
+        needed=tuple(json.loads(there.metadata.get("mlcl.needed", "[]"))),
+    )
+
+
+def _record(home: Path, id: str) -> Path:
+    return home / "jobs" / f"{id}.json"
+
+
+def _write(home: Path, submission: Submission) -> None:
+    file = _record(home, submission.id)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(file, json.dumps(asdict(submission), indent=2) + "\n")
+
+
+def known_submissions(home: Path) -> Mapping[str, Submission]:
+    """All that was submitted from here, by id."""
+    found = {file.stem: read_submission(home, file.stem) for file in sorted((home / "jobs").glob("*.json"))}
+    return {id: its for id, its in found.items() if its is not None}

@@ -1,0 +1,98 @@
+"""The MLflow server, with users and passwords."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlcl.errors import UserError
+from mlcl.service.local.environment import inherited
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.http import Answer, get
+from mlcl.service.local.ports import HOST
+from mlcl.service.local.server import Server, Trouble, judge
+from mlcl.service.local.settings import Settings
+from mlcl.tracking.files import replace_text
+
+# Checking a password takes a tenth of a second of computing, and every request brings one: it is remembered
+# for a minute. The server is one process, so that a changed password counts at once.
+CONFIG = """[mlflow]
+default_permission = READ
+database_uri = sqlite:///{users}
+admin_username = {user}
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+auth_cache_ttl_seconds = 60
+"""
+
+
+class MlflowServer(Server):
+    """`mlflow server` with its basic authentication."""
+
+    name, title = "mlflow", "MLflow"
+
+    def __init__(self, settings: Settings, folder: ServiceFolder) -> None:
+        self._settings, self._folder = settings, folder
+        self.log = folder.mlflow_log
+        self.address = f"http://{HOST}:{settings.mlflow_port}"
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Its only one."""
+        return {"--mlflow-port": self._settings.mlflow_port}
+
+    def prepare(self) -> None:
+        """Its configuration. Its authentication is an extra of MLflow."""
+        if importlib.util.find_spec("flask_wtf") is None:
+            raise UserError("MLflow's authentication is not installed: pip install 'mlflow[auth]'")
+        folder = self._folder
+        config = CONFIG.format(users=folder.mlflow_users, user=read_secret(folder.mlflow_user))
+        replace_text(folder.mlflow_config, config)
+        folder.mlflow_users.touch(mode=0o600)
+        folder.mlflow_config.chmod(0o600)
+
+    def command(self, _scratch: str) -> list[str]:
+        """Of this interpreter's MLflow. Requests are not logged: there are many a second."""
+        server = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth"]
+        place = ["--host", HOST, "--port", str(self._settings.mlflow_port)]
+        return [*server, *place, "--workers", "1", "--uvicorn-opts", "--no-access-log"]
+
+    def environment(self) -> dict[str, str]:
+        """The store's URI and the first password stand here, where other users cannot read them."""
+        store, artifacts = self._settings.store, self._settings.artifacts
+        postgresql = ("PG",) if store.startswith("postgresql") else ()
+        s3 = ("AWS_", "MLFLOW_S3_") if artifacts.startswith("s3://") else ()
+        # Commands that open the same SQLite file without the server must find the artifacts too.
+        shared = store.startswith("sqlite:") and not s3
+        root = {"MLFLOW_DEFAULT_ARTIFACT_ROOT": Path(artifacts).as_uri()} if shared else {}
+        return {
+            **inherited(*postgresql, *s3),
+            **root,
+            "MLFLOW_BACKEND_STORE_URI": store,
+            "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
+            "MLFLOW_AUTH_CONFIG_PATH": str(self._folder.mlflow_config),
+            "MLFLOW_AUTH_ADMIN_PASSWORD": read_secret(self._folder.mlflow_password),
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
+            # Eight processes and most of the memory, for what is not used here.
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        }
+
+    def trouble(self) -> Trouble | None:
+        """See Server."""
+        stranger = get(f"{self.address}/version")
+        return judge(self._version(), stranger, self._folder.mlflow_password)
+
+    def version(self) -> str:
+        """MLflow's; empty where it cannot be asked."""
+        answer = self._version()
+        return answer.text.strip() if answer.status == 200 else ""
+
+    def _version(self) -> Answer:
+        folder = self._folder
+        login = f"{read_secret(folder.mlflow_user)}:{read_secret(folder.mlflow_password)}"
+        token = base64.b64encode(login.encode()).decode()
+        return get(f"{self.address}/version", {"Authorization": f"Basic {token}"})

@@ -1,0 +1,129 @@
+"""Processes of the service: told from strangers by when they began, started and ended with their children."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+GRACE = 10.0
+"""Seconds that a process has to end by itself."""
+SAME_START = 60.0
+"""Seconds by which two readings of one process's start may differ: the clock may have been set.
+
+The system does not give a number again as soon as that.
+"""
+LOOK_EVERY = 0.1
+"""Seconds between looks at who is still there."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of ours. The system gives a number again, but not with the same start."""
+
+    pid: int
+    created: float
+
+    def find(self) -> psutil.Process | None:
+        """The process; None where it has ended, whoever has its number now."""
+        try:
+            found = psutil.Process(self.pid)
+            ours = abs(found.create_time() - self.created) < SAME_START
+            return found if ours and found.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
+    """Starts a process that outlives this one and its terminal; what it prints is added to `log`."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+    return Process(child.pid, _created(psutil.Process(child.pid)))
+
+
+def family(processes: Iterable[Process]) -> list[psutil.Process]:
+    """Those that live, and all that they started."""
+    members: dict[int, psutil.Process] = {}
+    for process in processes:
+        found = process.find()
+        if found is not None:
+            members[found.pid] = found
+            for child in _children(found):
+                members.setdefault(child.pid, child)
+    return list(members.values())
+
+
+def record(processes: Sequence[Process]) -> tuple[Process, ...]:
+    """The family as it may be written down, the first one first: it lets the others be found without it."""
+    known = dict.fromkeys(processes[:1])
+    for member in family(processes):
+        try:
+            known[Process(member.pid, _created(member))] = None
+        except psutil.Error:
+            continue  # has just ended
+    return tuple(known)
+
+
+def end(processes: Sequence[Process], grace: float = GRACE) -> int:
+    """Ends the family: asks the first one, which ends its children in its own order, then who is left.
+
+    Who does not go is killed. How many there were.
+    """
+    members = family(processes)
+    first = [member for member in members if member.pid == processes[0].pid]
+    for asked, seconds in ((first, grace), (members, grace / 2)):
+        for member in asked:
+            _signal(member, kill=False)
+        _wait(asked, seconds)
+    late = {*members, *family(processes)}
+    for member in late:
+        _signal(member, kill=True)
+    _wait(late, grace)
+    return len(late)
+
+
+def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(_lives(member) for member in members) and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY)
+
+
+def _lives(member: psutil.Process) -> bool:
+    try:
+        # A zombie holds neither port nor memory, and only its parent can take it away.
+        return bool(member.is_running() and member.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _signal(member: psutil.Process, *, kill: bool) -> None:
+    with suppress(psutil.Error):  # it may have ended just now
+        member.kill() if kill else member.terminate()
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _created(process: psutil.Process) -> float:
+    return float(process.create_time())

@@ -1,0 +1,104 @@
+"""The Ray head. Every port of it, and of the workers that it starts, is on the loopback address."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from mlcl.errors import UserError
+from mlcl.service.local.environment import inherited
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.http import Answer, get
+from mlcl.service.local.ports import HOST, free_port
+from mlcl.service.local.server import AGAIN, Server, Trouble, judge
+from mlcl.service.local.settings import Settings
+
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+"""States of a job that runs no more."""
+
+
+class RayHead(Server):
+    """`ray start --head --block`: ends all of its processes when it is told to, or when one of them fails."""
+
+    name, title = "ray", "Ray"
+
+    def __init__(self, settings: Settings, folder: ServiceFolder) -> None:
+        self._settings, self._token = settings, folder.ray_token
+        self.log = folder.ray_log
+        self.address = f"http://{HOST}:{settings.dashboard_port}"
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Of the head and of its dashboard; all others are chosen by the system."""
+        return {"--ray-port": self._settings.ray_port, "--dashboard-port": self._settings.dashboard_port}
+
+    def make_scratch(self) -> str:
+        """Ray's folder of its own: another Ray on the machine neither finds it nor is found."""
+        # Sockets lie in it, and their paths must be short: not under the home.
+        place = os.environ.get("RAY_TMPDIR", "/tmp")
+        try:
+            return tempfile.mkdtemp(prefix="mlcl-ray-", dir=place)
+        except OSError as error:
+            raise UserError("cannot be written", key="RAY_TMPDIR", found=f"{place} ({error})") from None
+
+    def command(self, scratch: str) -> list[str]:
+        """Of this interpreter's Ray."""
+        options = {
+            "node-ip-address": HOST,
+            "port": self._settings.ray_port,
+            "dashboard-host": HOST,
+            "dashboard-port": self._settings.dashboard_port,
+            "dashboard-agent-listen-port": 0,
+            "min-worker-port": 0,
+            "max-worker-port": 0,
+            "ray-client-server-port": free_port(),  # cannot be left to the system, nor be turned off
+            "temp-dir": scratch,
+        }
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+        return [*start, "--disable-usage-stats", *(f"--{name}={value}" for name, value in options.items())]
+
+    def environment(self) -> dict[str, str]:
+        """Jobs and workers get it too."""
+        return {
+            **inherited("RAY_memory_"),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self._token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Without it Ray takes the machine's own address for 127.0.0.1, and then listens on all of them.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        }
+
+    def trouble(self) -> Trouble | None:
+        """Also where its node has not come up."""
+        found = judge(self._get("api/jobs/"), get(f"{self.address}/api/jobs/"), self._token)
+        if found is None and not self.nodes():
+            return Trouble("has no living node", AGAIN)
+        return found
+
+    def jobs(self) -> list[str] | None:
+        """Ids of the jobs that have not ended; None where it cannot be asked."""
+        answer = self._get("api/jobs/")
+        if answer.status != 200:
+            return None
+        unended = [job for job in json.loads(answer.text) if job["status"] not in ENDED]
+        return [job["submission_id"] or job["job_id"] for job in unended]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The living nodes, each with what it has in all."""
+        answer = self._get("api/v0/nodes?detail=1")
+        if answer.status != 200:
+            return []
+        nodes = json.loads(answer.text)["data"]["result"]["result"]
+        return [node for node in nodes if node["state"] == "ALIVE"]
+
+    def version(self) -> str:
+        """Ray's; empty where it cannot be asked."""
+        answer = self._get("api/version")
+        return str(json.loads(answer.text)["ray_version"]) if answer.status == 200 else ""
+
+    def _get(self, page: str) -> Answer:
+        return get(f"{self.address}/{page}", {"Authorization": f"Bearer {read_secret(self._token)}"})

@@ -1,0 +1,150 @@
+"""Starts what is missing, and waits until both servers answer those who have the secret, and no others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mlcl.service.interrupt import StopRequest, stop_on_signal
+from mlcl.service.local.cluster_file import write_cluster
+from mlcl.service.local.down import discard
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import check_free, outside
+from mlcl.service.local.processes import family, record, start
+from mlcl.service.local.ray_head import RayHead
+from mlcl.service.local.server import Server
+from mlcl.service.local.settings import Settings, Wish, check, settle
+from mlcl.service.local.state import Running, ServiceState, read_state, write_state
+
+PATIENCE = 300.0
+"""Seconds that a server may take until it answers."""
+LOOK_EVERY = 0.5
+"""Seconds between questions to it."""
+LAST_LINES = 5
+"""Lines of its log that are shown of a server that did not come up."""
+
+
+class ServiceError(Exception):
+    """A server that was started, and did not come up as it should."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """What `mlcl up` has to tell: `fresh` are the servers that this call started."""
+
+    settings: Settings
+    folder: ServiceFolder
+    servers: tuple[Server, ...]
+    fresh: tuple[str, ...]
+    user: str
+    outside: list[str]
+
+
+def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, ...]:
+    """Both, in the order in which they are told of."""
+    return RayHead(settings, folder), MlflowServer(settings, folder)
+
+
+def up(wish: Wish, home: Path, announce: Callable[[str], None] = lambda _: None) -> Started:
+    """The running service: what lives is kept, what does not is started.
+
+    Raises UserError before anything is started, ServiceError where a server does not come up, and
+    KeyboardInterrupt. What this call started is then ended again.
+    """
+    folder = ServiceFolder(home)
+    folder.make()
+    with folder.owned(), stop_on_signal(announce) as stop:
+        state = read_state(folder)
+        known = state.servers if state else {}
+        living = {name: running for name, running in known.items() if running.lives()}
+        settings = settle(wish, folder, state.settings if state and living else None)
+        servers = servers_of(settings, folder)
+        missing = [server for server in servers if server.name not in living]
+        dead = [known[server.name] for server in missing if server.name in known]
+        _make_ready(settings, missing, dead, folder)
+        with _undone(folder, settings, living, stop) as running:
+            for server in missing:
+                announce(f"starting {server.title}: {server.log}")
+                running[server.name] = _start(server)
+                write_state(folder, ServiceState(settings, running))
+            for server in servers:
+                _wait_for(server, running[server.name], stop, announce)
+                running[server.name] = _whole(running[server.name])
+            write_cluster(folder, settings)
+            write_state(folder, ServiceState(settings, running))
+    listening = outside(family(process for each in running.values() for process in each.processes))
+    fresh, user = tuple(server.name for server in missing), read_secret(folder.mlflow_user)
+    return Started(settings, folder, servers, fresh, user, listening)
+
+
+def _make_ready(
+    settings: Settings, missing: Sequence[Server], dead: Sequence[Running], folder: ServiceFolder
+) -> None:
+    """What has to be so before a start. What dead servers left is ended first: it may hold a port."""
+    if any(server.name == MlflowServer.name for server in missing):
+        check(settings)
+    for running in dead:
+        discard(folder, running)
+    for server in missing:
+        for key, port in server.ports.items():
+            check_free(key, port)
+        server.prepare()
+
+
+@contextmanager
+def _undone(
+    folder: ServiceFolder, settings: Settings, living: Mapping[str, Running], stop: StopRequest
+) -> Iterator[dict[str, Running]]:
+    """The servers that run, to be added to while inside; where that fails, those added are ended."""
+    running = dict(living)
+    try:
+        yield running
+    except BaseException:
+        with stop.shielded():
+            for name in running.keys() - living.keys():
+                discard(folder, _whole(running[name]))
+            if living:
+                write_state(folder, ServiceState(settings, dict(living)))
+            else:
+                folder.forget()
+        raise
+
+
+def _start(server: Server) -> Running:
+    scratch = server.make_scratch()
+    try:
+        return Running((start(server.command(scratch), server.environment(), server.log),), scratch)
+    except BaseException:
+        if scratch:
+            Path(scratch).rmdir()
+        raise
+
+
+def _whole(running: Running) -> Running:
+    return replace(running, processes=record(running.processes))
+
+
+def _wait_for(server: Server, running: Running, stop: StopRequest, announce: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    trouble = server.trouble()
+    if trouble is not None:
+        announce(f"waiting for {server.title} at {server.address}")
+    while trouble is not None:
+        if stop():
+            raise KeyboardInterrupt
+        if not running.lives():
+            ended = f"{server.title} ended while it started"
+            raise ServiceError(f"{ended}; {server.log} ends: {_end_of(server.log)}")
+        if not trouble.passing or time.monotonic() > deadline:
+            raise ServiceError(f"{server.title} at {server.address} {trouble.what}; {trouble.mend}")
+        time.sleep(LOOK_EVERY)
+        trouble = server.trouble()
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " | ".join(line.strip() for line in lines[-LAST_LINES:])

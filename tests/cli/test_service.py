@@ -1,0 +1,145 @@
+"""`mlcl up`, `mlcl down`, and the service's status: what they ask for, what they print, how they exit."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mlcl.cli import service
+from mlcl.cli.output import DEFAULT_HOME, Home
+from mlcl.errors import UserError
+from mlcl.service import local
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.settings import settle
+from mlcl.service.local.status import ServerStatus
+from mlcl.service.local.up import servers_of
+
+URL = "postgresql+psycopg://ada:s3cret@host/mlflow"
+
+
+def status(home: Home = DEFAULT_HOME, as_json: bool = False) -> None:
+    raise typer.Exit(service.print_service_status(home, as_json=as_json))
+
+
+app = typer.Typer()
+for command in (service.up, service.down, status):
+    app.command()(command)
+
+
+class Commands:
+    """The command line alone; `wish` is what the service was then asked for."""
+
+    def __init__(self, folder):
+        self.home, self.wish, self.force, self.error = folder / "home", None, None, None
+        self.outside, self.fresh, self.status = [], ("ray", "mlflow"), None
+
+    def up(self, wish, home, announce):
+        if self.error:
+            raise self.error
+        self.wish = wish
+        folder = ServiceFolder(home)
+        folder.make()
+        settings = settle(wish, folder, None)
+        announce("starting")
+        return local.Started(
+            settings, folder, servers_of(settings, folder), self.fresh, "admin", self.outside
+        )
+
+    def down(self, home, force):
+        self.force = force
+        return local.Ended(("ray", "mlflow") if self.fresh else (), 22)
+
+    def __call__(self, *arguments, env=None):
+        command = [*map(str, arguments), "--home", str(self.home)]
+        return CliRunner().invoke(app, command, env=env)
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    made = Commands(tmp_path)
+    for name in ("up", "down"):
+        monkeypatch.setattr(local, name, getattr(made, name))
+    monkeypatch.setattr(local, "look", lambda home: made.status)
+    for name in ("MLCL_STORE", "MLCL_ARTIFACTS"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+def test_what_was_asked_reaches_the_service(commands, tmp_path):
+    ports = ("--ray-port", 7001, "--dashboard-port", 7002, "--mlflow-port", 7003)
+    answer = commands("up", *ports, "--store", "sqlite", env={"MLCL_ARTIFACTS": str(tmp_path)})
+    assert answer.exit_code == 0
+    assert commands.wish == local.Wish(7001, 7002, 7003, "sqlite", str(tmp_path))
+
+
+def test_up_says_where_secrets_are_and_never_what(commands):
+    commands.outside = ["gcs_server 0.0.0.0:6379"]
+    answer = commands("up", env={"MLCL_STORE": URL})
+    folder = ServiceFolder(commands.home)
+    for expected in (
+        f"Ray     http://127.0.0.1:8265  token in {folder.ray_token}",
+        f"MLflow  http://127.0.0.1:5000  user admin, password in {folder.mlflow_password}",
+        "store   postgresql+psycopg://ada:***@host/mlflow",
+        "other machines can reach gcs_server 0.0.0.0:6379",
+    ):
+        assert expected in answer.stdout
+    secrets = ("s3cret", read_secret(folder.ray_token), read_secret(folder.mlflow_password))
+    assert not [secret for secret in secrets if secret in answer.output]
+    assert "starting" in answer.stderr
+
+
+def test_up_again_says_that_it_is_up(commands):
+    commands.fresh = ()
+    assert commands("up").stdout.startswith("already up and well\n")
+
+
+def test_up_as_a_document(commands):
+    tree = json.loads(commands("up", "--json", env={"MLCL_STORE": URL}).stdout)
+    assert (tree["ray"], tree["mlflow"]) == ("http://127.0.0.1:8265", "http://127.0.0.1:5000")
+    assert tree["cluster_file"] == str(ServiceFolder(commands.home).cluster)
+    assert "s3cret" not in str(tree)
+
+
+def test_a_typed_password_is_refused(commands):
+    answer = commands("up", "--store", URL)
+    assert isinstance(answer.exception, UserError)
+    assert "s3cret" not in str(answer.exception)
+    assert commands.wish is None
+
+
+def test_a_server_that_does_not_come_up_is_a_failure(commands):
+    commands.error = local.ServiceError("Ray ended while it started")
+    answer = commands("up", "--json")
+    assert answer.exit_code == 3
+    assert json.loads(answer.stdout)["error"]["problem"] == "Ray ended while it started"
+    assert "failed: Ray ended" in answer.stderr
+
+
+def test_down(commands):
+    assert commands("down", "--force").stdout == "ended Ray and MLflow: 22 processes\n"
+    assert commands.force is True
+    commands.fresh = ()
+    answer = commands("down")
+    assert (answer.exit_code, answer.stdout, commands.force) == (0, "nothing was running\n", False)
+    assert json.loads(commands("down", "--json").stdout) == {"servers": [], "processes": 22}
+
+
+WELL = ServerStatus("ray", "http://127.0.0.1:8265", "/ray.log", version="2.60.0")
+DEAD = ServerStatus("mlflow", "http://127.0.0.1:5000", "/mlflow.log", "is not running", "`mlcl up`")
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "expected"),
+    [
+        (local.ServiceStatus("/service"), 3, "not up (nothing in /service): `mlcl up`"),
+        (local.ServiceStatus("/service", (WELL,), nodes=1, jobs=("mlcl-1",)), 0, "jobs    mlcl-1"),
+        (local.ServiceStatus("/service", (WELL, DEAD)), 3, "is not running: `mlcl up`; log /mlflow.log"),
+    ],
+)
+def test_status_tells_what_is_wrong_and_the_mend(commands, found, code, expected):
+    commands.status = found
+    answer = commands("status")
+    assert (answer.exit_code, expected in answer.stdout) == (code, True), answer.stdout
+    tree = json.loads(commands("status", "--as-json").stdout)
+    assert tree["healthy"] is (code == 0)

@@ -1,0 +1,94 @@
+"""The manifests for Kubernetes, against a strict schema of what they use, and against one another."""
+
+import json
+from importlib import metadata
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from mlcl.cli.submitted import check_words
+from mlcl.config.cluster import Reference, load_cluster
+
+jsonschema = pytest.importorskip("jsonschema")
+
+
+def manifest(root, name):
+    return yaml.safe_load((root / "cluster" / "kuberay" / name).read_text())
+
+
+def problems(root, tree):
+    schema = json.loads((root / "tests" / "cluster" / "kuberay.schema.json").read_text())
+    # By its kind, not by trying both: a message then names what is wrong.
+    del schema["oneOf"]
+    validator = jsonschema.Draft202012Validator(schema | {"$ref": f"#/$defs/{tree['kind']}"})
+    errors = validator.iter_errors(tree)
+    return [f"{error.json_path}: {error.message}" for error in errors]
+
+
+@pytest.mark.parametrize("name", ["raycluster.yaml", "rayjob.yaml"])
+def test_a_manifest_fits_the_schema(root, name):
+    assert problems(root, manifest(root, name)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.gcsFaultTolerance", {"redisAddress": "redis:6379"}),
+        ("spec.authOptions.mode", "disabled"),
+        ("spec.headGroupSpec.template.spec.hostNetwork", True),
+        ("spec.headGroupSpec.template.spec.securityContext.runAsUser", 0),
+        ("spec.gcsFaultToleranceOptions.redisPassword", {"value": "in the open"}),
+        ("spec.autoscalerOptions.securityContext.capabilities.drop", []),
+    ],
+)
+def test_the_schema_refuses_typos_and_what_weakens(root, path, value):
+    tree = manifest(root, "raycluster.yaml")
+    *parents, last = path.split(".")
+    node = tree
+    for key in parents:
+        node = node[key]
+    node[last] = value
+    found = problems(root, tree)
+    assert found
+    assert all(last in problem for problem in found)
+
+
+def test_the_job_brings_the_same_cluster(root):
+    assert (
+        manifest(root, "rayjob.yaml")["spec"]["rayClusterSpec"] == manifest(root, "raycluster.yaml")["spec"]
+    )
+
+
+def test_ray_is_the_version_that_is_installed(root):
+    assert manifest(root, "raycluster.yaml")["spec"]["rayVersion"] == metadata.version("ray")
+
+
+def test_every_mounted_volume_is_there(root):
+    spec = manifest(root, "raycluster.yaml")["spec"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
+        assert volumes >= {"storage"}
+
+
+def test_the_job_finds_its_secrets_and_the_storage(root):
+    tree, cluster = manifest(root, "rayjob.yaml"), load_cluster(root / "cluster/kuberay/kuberay.mlcl.yaml")
+    variables = yaml.safe_load(tree["spec"]["runtimeEnvYAML"])["env_vars"]
+    references = TypeAdapter(dict[str, Reference]).validate_json(variables["MLCL_REFERENCES"])
+    assert references == {
+        "MLFLOW_TRACKING_USERNAME": cluster.mlflow.username,
+        "MLFLOW_TRACKING_PASSWORD": cluster.mlflow.password,
+    }
+    assert variables["MLFLOW_TRACKING_URI"] == cluster.mlflow.uri
+    assert variables["MLCL_HOME"] == cluster.storage
+    head = tree["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    places = [mount["mountPath"] for mount in head["volumeMounts"]]
+    assert all(any(str(it.file).startswith(f"{place}/") for place in places) for it in references.values())
+
+
+def test_the_jobs_command_is_one_that_mlcl_takes(root):
+    words = manifest(root, "rayjob.yaml")["spec"]["entrypoint"].replace("/opt/mlcl", str(root)).split()
+    assert words[:3] == ["python", "-m", "mlcl.cli.driver"]
+    assert check_words(words[3:])

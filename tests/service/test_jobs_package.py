@@ -1,0 +1,122 @@
+"""What travels with a job: the right files, none that are secret, never too much."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mlcl.config.cluster import WorkingDir
+from mlcl.errors import UserError
+from mlcl.service.jobs.package import check_size, files_of, stage
+from mlcl.tracking.provenance import CARRIED, provenance
+
+
+def write(root, *names, size=10):
+    for name in names:
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * size)
+
+
+def git(root, *words):
+    settings = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(root), *settings, *words], check=True, capture_output=True)
+
+
+def names(root, *exclude):
+    return [str(name) for name in files_of(root, exclude)]
+
+
+def test_without_git_all_files_travel_but_caches(tmp_path):
+    write(tmp_path, "job.yaml", "src/a.py", ".venv/lib.py", "src/__pycache__/a.pyc")
+    assert names(tmp_path) == ["job.yaml", "src/a.py"]
+
+
+def test_with_git_its_files_and_new_ones_travel_not_the_ignored(tmp_path):
+    write(tmp_path, "job.yaml", "outputs/runs/model.pt", "new.yaml")
+    (tmp_path / ".gitignore").write_text("outputs/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "job.yaml", ".gitignore")
+    assert names(tmp_path) == [".gitignore", "job.yaml", "new.yaml"]
+    (tmp_path / "job.yaml").unlink()  # still known to git
+    assert names(tmp_path) == [".gitignore", "new.yaml"]
+
+
+def test_exclude_is_for_names_at_any_depth_or_paths_from_the_top(tmp_path):
+    write(tmp_path, "a/data/x.bin", "data/y.bin", "b/keep.yaml", "b/c/drop.csv")
+    assert names(tmp_path, "data") == ["b/c/drop.csv", "b/keep.yaml"]
+    assert names(tmp_path, "/a/data", "*.csv") == ["b/keep.yaml", "data/y.bin"]
+
+
+def test_what_looks_like_a_secret_stays_here(tmp_path):
+    write(tmp_path, ".env", "keys/lab.pem", "id_rsa", "outputs/service/ray.token", "mlflow.db", "job.yaml")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-f", ".")
+    assert names(tmp_path) == ["job.yaml"]
+
+
+def test_links_out_of_the_folder_do_not_travel(tmp_path):
+    write(tmp_path, "in/job.yaml", "secret.txt")
+    (tmp_path / "in" / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "in" / "inside.yaml").symlink_to("job.yaml")
+    assert names(tmp_path / "in") == ["inside.yaml", "job.yaml"]
+
+
+def test_too_large_names_the_largest(tmp_path):
+    write(tmp_path, "small.yaml")
+    write(tmp_path, "data/big.bin", size=3 * 2**20)
+    write(tmp_path, "weights.pt", size=2 * 2**20)
+    files = files_of(tmp_path)
+    check_size(tmp_path, files, 5.1)
+    with pytest.raises(UserError) as caught:
+        check_size(tmp_path, files, 4)
+    assert str(caught.value.found).startswith(
+        "5.0 MiB: data/big.bin (3.0 MiB), weights.pt (2.0 MiB), small.yaml"
+    )
+    assert caught.value.allowed == "4 MiB"
+
+
+def test_a_copy_is_made_with_where_it_came_from(tmp_path, monkeypatch):
+    root, folder = tmp_path / "root", tmp_path / "staged"
+    write(root, "jobs/a.yaml")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "one")
+    (root / "jobs" / "a.yaml").write_text("changed")
+    folder.mkdir()
+    stage(WorkingDir(path=root), folder, [Path("jobs/a.yaml")])
+    assert sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()) == [
+        CARRIED,
+        "jobs/a.yaml",
+    ]
+    assert (folder / "jobs" / "a.yaml").read_text() == "changed"
+    here = provenance(root)
+    assert json.loads((folder / CARRIED).read_text())["tags"]["mlcl.git.dirty"] == "true"
+    monkeypatch.setenv("MLCL_JOB", "mlcl-1")
+    there = provenance(folder)
+    assert there.tags == here.tags | {"mlcl.job": "mlcl-1"}
+    assert "+changed" in there.diff
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("/etc/passwd", "name files from the working directory"),
+        ("absent.yaml", "no such file"),
+        ("../other.yaml", "not uploaded"),
+        ("outputs/job.yaml", "not uploaded"),
+    ],
+)
+def test_a_file_that_the_command_names_must_travel(tmp_path, file, problem):
+    root = tmp_path / "root"
+    write(root, "job.yaml", "outputs/job.yaml", "../other.yaml")
+    (tmp_path / "staged").mkdir()
+    with pytest.raises(UserError, match=problem):
+        stage(WorkingDir(path=root, exclude=("outputs",)), tmp_path / "staged", [Path(file)])
+    assert not list((tmp_path / "staged").iterdir())
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        files_of(tmp_path / "absent")

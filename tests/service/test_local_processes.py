@@ -1,0 +1,70 @@
+"""Processes that outlive their command, and are ended with their children, and nobody else."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from patience import until
+
+from mlcl.service.local.processes import Process, end, family, record, start
+
+PARENT = """import subprocess, time
+subprocess.Popen(["sleep", "1000"])
+print("here", flush=True)
+time.sleep(1000)"""
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {PARENT}"
+
+
+def run(folder, code=PARENT):
+    """A process with a child."""
+    process = start([sys.executable, "-c", code], dict(os.environ), folder / "log")
+    until(lambda: (folder / "log").read_text() == "here\n")
+    return process
+
+
+def lives(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_process_has_a_session_and_a_private_log(tmp_path):
+    process = run(tmp_path)
+    try:
+        assert os.getsid(process.pid) == process.pid
+        assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+        assert psutil.Process(process.pid).cwd() == str(tmp_path)
+    finally:
+        end([process])
+
+
+@pytest.mark.parametrize("code", [PARENT, DEAF])
+def test_a_family_is_ended(tmp_path, code):
+    process = run(tmp_path, code)
+    pids = [member.pid for member in family([process])]
+    assert len(pids) == 2
+    assert end([process], grace=0.5) == 2
+    assert not any(lives(pid) for pid in pids)
+
+
+def test_children_are_found_when_their_parent_is_gone(tmp_path):
+    process = run(tmp_path)
+    known = record([process])
+    assert known[0] == process
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.find() is None)
+    (child,) = family(known)
+    assert record(known) == (process, Process(child.pid, child.create_time()))
+    assert end(known) == 1
+    assert not lives(child.pid)
+
+
+def test_a_number_that_the_system_gave_again_is_a_stranger():
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        created = psutil.Process(stranger.pid).create_time()
+        old = Process(stranger.pid, created - 3600)
+        assert (old.find(), family([old]), end([old])) == (None, [], 0)
+        assert Process(stranger.pid, created).find() is not None
+        assert stranger.poll() is None
+        stranger.kill()
