@@ -41,6 +41,9 @@ bench: setup
 	$(BIN)/python benchmarks/posthoc.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/sharded.py
+	$(BIN)/python benchmarks/tracking.py
 
 clean:
 	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -58,7 +58,7 @@ def submit(
     words = context.args
     if not words or words[0] not in SUBMITTABLE:
         raise UserError("not a command to submit", found=words[0] if words else "none", allowed=SUBMITTABLE)
-    needed = check_words(words)
+    needed = check_words(words, config.working_dir.root)
     words = with_share(words, config.trial)
     if dry_run:
         print_tree(_plan(config, words, needed), as_json=json)
@@ -159,10 +159,12 @@ def resume(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Go on with a job that was stopped, failed or killed; further options are added: --trials 64."""
+    from mlcl.cli.submitted import check_words
     from mlcl.service.jobs import resume as hand_in_again
 
     config, file = _cluster(cluster, home)
-    attempt = hand_in_again(_client(config, file), config, file, id, context.args, home=home)
+    client = _client(config, file)
+    attempt = hand_in_again(client, config, file, id, context.args, home=home, check=check_words)
     if json:
         print_json({"id": id, "attempt": attempt, "cluster": config.ray.address})
     else:
@@ -192,7 +194,7 @@ def _plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mappin
 
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         stage(config.working_dir, Path(scratch), needed)
-    root = config.working_dir.path.expanduser().resolve()
+    root = config.working_dir.root
     files = files_of(root, config.working_dir.exclude)
     return {
         "cluster": config.ray.address,

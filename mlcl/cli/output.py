@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mlcl.errors import UserError
+from mlcl.service.folders import submitted_id
 
 PLAIN_WIDTH = 155
 """Columns of a table where the output is no terminal."""
@@ -49,6 +50,14 @@ EXIT_OF = {"COMPLETE": Exit.DONE, "FAILED": Exit.FAILED, "BUDGET": Exit.BUDGET, 
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        min=1,
+        help="Trainings at once; default: what fits. On a cluster, more wait for nodes.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
 Home = Annotated[
@@ -56,6 +65,13 @@ Home = Annotated[
     typer.Option("--home", envvar="MLCL_HOME", help="Where data, runs and the local tracking store live."),
 ]
 DEFAULT_HOME = Path("outputs")
+
+
+def again(*more: str) -> str:
+    """How this command goes on, with `more` options: by its id where a cluster runs it."""
+    id = submitted_id()
+    words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
+    return " ".join([*(words if more else words[:1]), *more])
 
 
 def fail(error: UserError, *, as_json: bool) -> Exit:

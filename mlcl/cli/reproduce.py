@@ -17,6 +17,8 @@ from mlcl.cli.output import (
     Exit,
     Home,
     Json,
+    Parallel,
+    again,
     errors,
     print_json,
     print_tree,
@@ -53,6 +55,7 @@ def reproduce(
         float | None,
         typer.Option(min=0, help="GPU share of a training's process; default: one where there are any."),
     ] = None,
+    parallel: Parallel = None,
     dry_run: DryRun = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -74,6 +77,7 @@ def reproduce(
         overrides=dict(parse_override(text) for text in overrides or ()),
         cpus=cpus,
         gpus=gpus,
+        parallel=parallel,
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
@@ -141,7 +145,7 @@ def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
     if report.undelivered:
         say(undelivered_text(report.undelivered, home))
     if report.state == "STOPPED":
-        say("stopped; the same command goes on")
+        say(f"stopped; {again()} goes on")
     elif report.state == "FAILED":
         errors.print(f"failed: {report.reason}", style="red", markup=False)
     elif report.outside:

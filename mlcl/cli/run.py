@@ -15,6 +15,7 @@ from mlcl.cli.output import (
     Json,
     Overrides,
     PrintConfig,
+    again,
     errors,
     metrics_table,
     print_json,
@@ -86,6 +87,6 @@ def _tell(report: RunReport, job: JobConfig, home: Path, *, as_json: bool) -> No
     if report.undelivered:
         say(undelivered_text(report.undelivered, home))
     if report.state == "STOPPED":
-        say(f"stopped; the same command goes on with {report.id}")
+        say(f"stopped; {again()} goes on with {report.id}")
     elif report.state == "FAILED":
         errors.print(f"failed: {report.reason}", style="red", markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,20 @@ HERE = ("home", "dry_run", "print_config")
 """Options whose answer is this machine's."""
 
 
-def check_words(words: Sequence[str]) -> list[Path]:
-    """Reads a command as `mlcl` would, and the job, space and table files that it names.
+def check_words(words: Sequence[str], folder: Path) -> list[Path]:
+    """Reads a command as `mlcl` would in `folder`, and the job, space and table files that it names.
 
-    Returns these files. Raises UserError where a file is wrong; wrong options are a usage error.
+    Returns these files, by their paths as given. Raises UserError where one is wrong, or is no relative
+    path; wrong options are a usage error.
     """
     name = words[0]
     context = _command(name).make_context(name, list(words[1:]))
-    given = context.params
     for option in HERE:
-        if context.get_parameter_source(option).name == "COMMANDLINE":
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
             raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
-    return _CHECKS[name](given)
+    with chdir(folder):
+        return _CHECKS[name](context.params)
 
 
 def with_share(words: Sequence[str], share: Share) -> list[str]:
@@ -36,7 +39,7 @@ def with_share(words: Sequence[str], share: Share) -> list[str]:
     found = list(words)
     if words[0] == "run":
         return found
-    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu)):
+    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", share.parallel)):
         if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
             found += [option, f"{value:g}"]
     return found
@@ -77,6 +80,6 @@ def _command(name: str) -> Any:
         "sweep": sweep.sweep,
         "reproduce": reproduce.reproduce,
     }
-    app = typer.Typer()
+    app = typer.Typer(add_completion=False)
     app.command(name)(functions[name])
     return typer.main.get_command(app)

@@ -16,7 +16,9 @@ from mlcl.cli.output import (
     Home,
     Json,
     Overrides,
+    Parallel,
     PrintConfig,
+    again,
     errors,
     print_json,
     print_tree,
@@ -73,6 +75,7 @@ def sweep(
     warm_start: WarmStart = None,
     cpus: Cpus = 1,
     gpus: Gpus = None,
+    parallel: Parallel = None,
     study: Study = None,
     dry_run: DryRun = False,
     print_config: PrintConfig = False,
@@ -100,6 +103,7 @@ def sweep(
         budget=None if budget is None else parse_budget(budget),
         cpus=cpus,
         gpus=gpus,
+        parallel=parallel,
         study=study,
         warm_start=warm_start,
         fresh=fresh,
@@ -166,11 +170,11 @@ def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
     if report.state == "COMPLETE" and plan.most < plan.trials:
         say("every setting of the space has been tried")
     elif report.state == "COMPLETE":
-        say(f"the same command with --trials {2 * plan.trials} grows {report.name}")
+        say(f"{again(f'--trials {2 * plan.trials}')} grows {report.name}")
     elif report.state == "STOPPED":
-        say(f"stopped; the same command goes on with {report.name}")
+        say(f"stopped; {again()} goes on with {report.name}")
     elif report.state == "BUDGET":
         why = report.reason or "the budget is used up"
-        say(f"{why}; the same command with a larger --budget goes on with {report.name}")
+        say(f"{why}; {again('--budget MORE')} goes on with {report.name}")
     else:
         errors.print(f"failed: {report.reason}", style="red", markup=False)

@@ -94,12 +94,20 @@ class WorkingDir(Section):
         MOST_MIB, description="size at which it is refused"
     )
 
+    @property
+    def root(self) -> Path:
+        """The folder, absolute."""
+        return self.path.expanduser().resolve()
+
 
 class Share(Section):
-    """What the process of a training gets, where the command does not say."""
+    """What the process of a training gets, and how many trainings there are at once, unless told."""
 
     cpu: Positive | None = None
     gpu: Annotated[float, Field(ge=0)] | None = None
+    parallel: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="more than fit wait for nodes; default: as many as fit when the command starts"
+    )
 
 
 class ClusterConfig(Section):

@@ -104,6 +104,11 @@ class RunFolders:
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 
+    def begun(self, id: str | None) -> RunFolder | None:
+        """The folder of this id, if it has a record."""
+        folder = None if id is None else RunFolder(self.root / id)
+        return folder if folder is not None and folder.record is not None else None
+
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
         """The latest run of the same job on the same data, if it was interrupted and no process holds it.
 

@@ -38,18 +38,27 @@ def pack(
     gpus: float | None,
     device: str,
     most: int,
+    parallel: int | None = None,
+    grows: bool = False,
 ) -> Packing:
     """The packing of at most `most` trials with `workers` workers of `cpus` and `gpus` each.
 
+    `parallel` is the number of trials at once that was asked for; by default as many as fit. In a cluster
+    that `grows`, those without room wait for nodes, which an autoscaler adds.
+
     A fraction of a GPU stays on one GPU. Without `gpus` a worker gets one where `device` allows it and there
-    are any. Raises UserError where no trial fits, which Ray would wait for without a word and without end.
+    are any. Raises UserError where no trial fits and none is awaited: Ray would wait without a word and
+    without end.
     """
     share = _gpus(nodes, gpus, device)
     _check(workers, cpus, share)
+    wanted = most if parallel is None else min(parallel, most)
     slots = sum(_slots(node, cpus, share) for node in nodes)
+    if parallel is not None and grows:
+        return Packing(wanted, cpus, share, workers)
     if slots < workers:
         raise _too_large(nodes, workers, cpus, share, slots)
-    return Packing(min(slots // workers, most), cpus, share, workers)
+    return Packing(min(slots // workers, wanted), cpus, share, workers)
 
 
 def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
 import ray
 
 from mlcl.errors import UserError
+from mlcl.service.head_watch import head_watched, silent
 from mlcl.service.shared_folder import check_shared
-
-CONNECT_TIMEOUT = 10.0
-"""Seconds that a cluster's head may take to accept a connection."""
 
 
 def _reach(address: str) -> None:
@@ -26,17 +23,24 @@ def _reach(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like: Ray knows where to look
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
-    except OSError as error:
-        raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})") from None
+    error = silent(f"{host}:{port}")
+    if error:
+        raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
+
+
+def on_cluster() -> bool:
+    """Whether sessions are those of a cluster, whose nodes come and go."""
+    return bool(os.environ.get("RAY_ADDRESS"))
 
 
 @contextmanager
-def ray_session(home: Path, cpus: int = 1) -> Iterator[None]:
+def ray_session(
+    home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
     """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
 
-    Raises UserError where no cluster answers, or one has nodes that do not see `home`.
+    Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
+    thread of its own, when a cluster's head stops answering: Ray ends the process without it.
 
     A local Ray has the machine's CPUs, or `cpus` where that is more: processes then share cores, which is
     slow but right, so that a two-worker job can be tried on any laptop.
@@ -51,7 +55,8 @@ def ray_session(home: Path, cpus: int = 1) -> Iterator[None]:
         _init(address, cpus)
     try:
         # Ray prints deaths of its workers to standard output, which is for results.
-        with redirect_stdout(sys.stderr):
+        head = ray.get_runtime_context().gcs_address
+        with redirect_stdout(sys.stderr), head_watched(head, announce) if address else nullcontext():
             check_shared(home)
             yield
     finally:

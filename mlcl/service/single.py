@@ -138,7 +138,10 @@ class _Run:
         """Goes on in the interrupted run's folder, or takes a new one."""
         folders = RunFolders(self.home)
         job, fingerprint = job_hash(self.material.job), self.material.fingerprint
-        folder = (None if fresh else folders.unfinished(job, fingerprint)) or folders.new(submitted_id())
+        folder = folders.unfinished(job, fingerprint)
+        if fresh and not (folder and folder.path.name == submitted_id()):
+            folder = None  # of a job that is resumed, --fresh began the run that it goes on with
+        folder = folder or folders.new(submitted_id())
         with folder.owned() as mine:
             if mine:
                 return self._guarded(folder)
@@ -155,7 +158,7 @@ class _Run:
         self.announce(f"{'going on with' if resumed else 'run'} {name}")
         state, metrics, reason = State.FAILED, dict[str, float](), ""
         try:
-            metrics = _execute(self.material, folder.path, log, self.home, self.listener, self.stop)
+            metrics = self._execute(folder.path, log)
             with self.stop.shielded():
                 log.artifacts([folder.path / file for file in (RESULT, EMBEDDINGS, MODEL)])
             state = State.COMPLETE
@@ -195,20 +198,18 @@ class _Run:
         self.delivery.add(log.id)
         return log
 
+    def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
+        material, job = self.material, self.material.job
+        if job.train.workers > 1:
+            from mlcl.service.group import run_group  # Ray is loaded only where it is needed
 
-def _execute(
-    material: Material, folder: Path, log: RunLog, home: Path, listener: Listener, stop: StopRequest
-) -> dict[str, float]:
-    if material.job.train.workers > 1:
-        from mlcl.service.group import run_group  # Ray is loaded only where it is needed
-
-        return run_group(material.job, folder, log, home, listener, stop)
-    outcome = run_experiment(
-        material,
-        folder=folder,
-        context=Context.current(material.job.train.device),
-        listener=tell_all(mlflow_listener(log), listener),
-        should_stop=stop,
-    )
-    assert outcome is not None
-    return outcome.metrics
+            return run_group(job, folder, log, self.home, self.listener, self.stop, announce=self.announce)
+        outcome = run_experiment(
+            material,
+            folder=folder,
+            context=Context.current(job.train.device),
+            listener=tell_all(mlflow_listener(log), self.listener),
+            should_stop=self.stop,
+        )
+        assert outcome is not None
+        return outcome.metrics

@@ -29,7 +29,7 @@ from mlcl.service.parent import ParentRun
 from mlcl.service.progress import Reporter
 from mlcl.service.pruning import Judge
 from mlcl.service.retell import close_killed_sweep, log_id
-from mlcl.service.session import ray_session
+from mlcl.service.session import on_cluster, ray_session
 from mlcl.service.storage import open_storage
 from mlcl.service.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.sweep_plan import SweepPlan, check_plan
@@ -74,7 +74,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: Watcher) -> SweepReport:
         folder = sweep_folder(plan, home, identity)
         if plan.warm_start == folder.path.name:
             raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
-        with _held(folder, plan.name), ray_session(home, cpus=_local_cpus(plan)):
+        with _held(folder, plan.name), ray_session(home, _local_cpus(plan), announce):
             packing = _pack(plan)
             storage = open_storage(plan.study or folder.path / "study.journal")
             with Delivery(tracker, announce) as delivery:
@@ -129,6 +129,8 @@ def _pack(plan: SweepPlan) -> Packing:
         gpus=plan.gpus,
         device=plan.job.train.device,
         most=max(plan.most, plan.seeds * (1 + plan.confirm + len(plan.baselines))),
+        parallel=plan.parallel,
+        grows=on_cluster(),
     )
 
 

@@ -17,7 +17,8 @@ from mlcl.training.material import Material
 def sweep_folder(plan: SweepPlan, home: Path, identity: dict[str, object]) -> RunFolder:
     """The folder of the sweep with the plan's name, or a new one. Raises UserError for another sweep's."""
     folders = RunFolders(home, "sweeps")
-    folder = None if plan.fresh else folders.named(plan.name)
+    # A job that is resumed goes on with its own sweep, which --fresh began.
+    folder = folders.begun(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
     if folder is None:
         return folders.new(submitted_id())
     head = Ledger(folder.path).head

@@ -22,8 +22,8 @@ class SweepPlan:
     """What a sweep was asked to do.
 
     `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
-    fresh seeds. `cpus` and `gpus` are a process's share; `study` is Optuna's storage, a journal file by
-    default; `warm_start` names an earlier sweep.
+    fresh seeds. `cpus` and `gpus` are a process's share, `parallel` the trainings at once; `study` is
+    Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
     """
 
     job: JobConfig
@@ -37,6 +37,7 @@ class SweepPlan:
     budget: Budget | None = None
     cpus: float = 1
     gpus: float | None = None
+    parallel: int | None = None
     study: str | None = None
     warm_start: str | None = None
     fresh: bool = False

@@ -24,7 +24,8 @@ from mlcl.tracking.reach import reach
 from mlcl.tracking.uri import KEY, dashboard, shown, tracking_uri
 
 # Making the tables of a new store is no news to anybody.
-logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
+    logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 BEST = "best"

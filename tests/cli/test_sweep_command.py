@@ -70,7 +70,7 @@ def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
     [
         (State.COMPLETE, 0, "the same command with --trials 32 grows job-space"),
         (State.STOPPED, 130, "stopped; the same command goes on with job-space"),
-        (State.BUDGET, 4, "0 left; the same command with a larger --budget goes on with job-space"),
+        (State.BUDGET, 4, "0 left; the same command with --budget MORE goes on with job-space"),
         (State.FAILED, 3, "failed: 0 left"),
     ],
 )
@@ -80,6 +80,20 @@ def test_a_state_is_an_exit_status_and_a_word_on_how_to_go_on(sweeps, state, sta
     assert answer.exit_code == status
     assert hint in answer.stderr
     assert hint not in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (State.COMPLETE, "mlcl resume lab-7 --trials 32 grows job-space"),
+        (State.STOPPED, "stopped; mlcl resume lab-7 goes on with job-space"),
+        (State.BUDGET, "0 left; mlcl resume lab-7 --budget MORE goes on with job-space"),
+    ],
+)
+def test_a_submitted_sweep_says_how_its_job_goes_on(sweeps, state, hint, monkeypatch):
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    sweeps.report = report(state=state, reason="0 left")
+    assert hint in sweeps().stderr
 
 
 def test_results_go_to_standard_output_and_progress_does_not(sweeps):

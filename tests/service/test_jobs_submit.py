@@ -10,6 +10,7 @@ import pytest
 import ray.job_submission
 import requests
 from ray.exceptions import AuthenticationError
+from ray_jobs import Cluster
 
 from mlcl.config.cluster import ClusterConfig
 from mlcl.errors import UserError
@@ -17,45 +18,6 @@ from mlcl.service.jobs import JobsClient, resume, submit
 from mlcl.service.jobs.submit import known_submissions, read_submission
 
 WORDS = ["sweep", "job.yaml", "space.yaml", "train.epochs=2", "--trials", "8"]
-
-
-class Cluster:
-    """Ray's jobs server, as far as its client shows it."""
-
-    def __init__(self):
-        self.jobs, self.error, self.headers, self.stopped = {}, None, None, []
-
-    def __call__(self, address, headers=None):
-        self.address, self.headers = address, headers
-        return self
-
-    def submit_job(self, *, entrypoint, submission_id, runtime_env, metadata):
-        if self.error:
-            raise self.error
-        assert submission_id not in self.jobs
-        files = {
-            str(f.relative_to(runtime_env["working_dir"]))
-            for f in Path(runtime_env["working_dir"]).rglob("*")
-        }
-        self.jobs[submission_id] = SimpleNamespace(
-            submission_id=submission_id, entrypoint=entrypoint, runtime_env=runtime_env, metadata=metadata,
-            status=SimpleNamespace(value="RUNNING"), driver_exit_code=None, start_time=1000, end_time=None,
-            message="", files=files,
-        )  # fmt: skip
-
-    def list_jobs(self):
-        if self.error:
-            raise self.error
-        foreign = SimpleNamespace(submission_id="raysubmit_1", metadata={})
-        return [foreign, *self.jobs.values()]
-
-    def stop_job(self, id):
-        self.stopped.append(id)
-        self.end(id, "STOPPED")
-
-    def end(self, id, status, code=None):
-        job = self.jobs[id]
-        job.status, job.driver_exit_code, job.end_time = SimpleNamespace(value=status), code, 61_000
 
 
 @pytest.fixture
@@ -89,12 +51,19 @@ def lab(tmp_path, ray_, monkeypatch):
     file, home = tmp_path / "lab.yaml", tmp_path / "home"
     client = JobsClient(config, file)
     needed = [Path("job.yaml"), Path("space.yaml")]
+
+    def check(words, folder):
+        assert folder == work
+        if "--trialz" in words:
+            raise UserError("no such option", key="--trialz")
+        return needed
+
     return SimpleNamespace(
         client=client, home=home, work=work, config=config, file=file,
         submit=lambda words=WORDS, **how: submit(
             client, config, file, words, home=home, **({"needed": needed} | how)
         ),
-        resume=lambda id, *more: resume(client, config, file, id, more, home=home),
+        resume=lambda id, *more: resume(client, config, file, id, more, home=home, check=check),
     )  # fmt: skip
 
 
@@ -182,6 +151,17 @@ def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
     ray_.end("lab-1-2", "FAILED", 3)
     assert lab.resume(id) == "lab-1-3"
     assert shlex.split(ray_.jobs["lab-1-3"].entrypoint)[-2:] == ["--trials", "16"]
+
+
+def test_what_is_resumed_is_checked_as_what_is_submitted(lab, ray_):
+    id = lab.submit()
+    ray_.end(id, "STOPPED")
+    with pytest.raises(UserError, match="no such option"):
+        lab.resume(id, "--trialz", "16")
+    (lab.work / "job.yaml").unlink()
+    with pytest.raises(UserError, match="no such file"):
+        lab.resume(id)
+    assert list(ray_.jobs) == [id]
 
 
 def test_a_complete_job_goes_on_only_with_more(lab, ray_):

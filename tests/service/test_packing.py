@@ -10,8 +10,8 @@ LAPTOP = [{"CPU": 2.0, "memory": 1e9}]
 SERVER = [{"CPU": 16.0, "GPU": 4.0}]
 
 
-def room(nodes, *, workers=1, cpus=1.0, gpus=None, device="auto", most=10**6):
-    return pack(nodes, workers=workers, cpus=cpus, gpus=gpus, device=device, most=most)
+def room(nodes, *, workers=1, cpus=1.0, gpus=None, device="auto", most=10**6, **how):
+    return pack(nodes, workers=workers, cpus=cpus, gpus=gpus, device=device, most=most, **how)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,21 @@ def test_never_more_than_asked():
 def test_what_would_wait_for_ever_is_refused(cluster, how, match):
     with pytest.raises(UserError, match=match):
         room(cluster, **how)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "how", "concurrent"),
+    [
+        (SERVER, {"parallel": 2}, 2),  # a limit
+        (SERVER, {"parallel": 9}, 4),  # this machine does not grow
+        (SERVER, {"parallel": 9, "grows": True}, 9),
+        (SERVER, {"parallel": 9, "grows": True, "most": 6}, 6),
+        (SERVER, {"grows": True}, 4),
+        ([{"CPU": 0.0}], {"parallel": 8, "grows": True, "gpus": 1, "device": "cuda"}, 8),
+    ],
+)
+def test_parallel_is_a_limit_and_on_a_cluster_a_demand(cluster, how, concurrent):
+    assert room(cluster, **how).concurrent == concurrent
 
 
 def test_nodes_are_those_alive(monkeypatch):

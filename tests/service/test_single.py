@@ -50,6 +50,17 @@ def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
     assert RunFolders(tmp_path).unfinished("j", "d") is None
 
 
+def test_a_job_that_is_resumed_goes_on_with_the_run_that_fresh_began(job, tmp_path, monkeypatch):
+    other = run(job, tmp_path, stop_after(1))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    first = run(job, tmp_path, stop_after(1), fresh=True)
+    again = run(job, tmp_path, fresh=True)
+    assert (first.id, again.id) == ("lab-7", "lab-7")
+    assert other.id != first.id
+    assert (first.state, again.state) == (State.STOPPED, State.COMPLETE)
+    assert run(job, tmp_path, fresh=True).id not in (other.id, first.id)
+
+
 def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_path, monkeypatch):
     first = run(job, tmp_path, stop_after(1))
     second = run(job, tmp_path, stop_after(2))

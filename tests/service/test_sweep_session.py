@@ -146,6 +146,18 @@ def test_fresh_begins_anew(world, job):
     assert (third.id, len(third.trials)) == (second.id, 4)
 
 
+def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeypatch):
+    other = world.run(world.plan(job, SPACE, trials=2))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    first = world.run(world.plan(job, SPACE, trials=2, fresh=True))
+    monkeypatch.delenv("MLCL_JOB")
+    later = world.run(world.plan(job, SPACE, trials=1, fresh=True))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    again = world.run(world.plan(job, SPACE, trials=4, fresh=True))
+    assert len({other.id, first.id, later.id}) == 3
+    assert (first.id, again.id, len(again.trials)) == ("lab-7", "lab-7", 4)
+
+
 def test_a_budget_ends_it_and_a_larger_one_goes_on(world, job, monkeypatch):
     monkeypatch.setattr(Account, "over", lambda account: len(trials(world)) > account.budget.amount)
     report = world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -18,6 +19,12 @@ from mlcl.errors import UserError
 ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}")
 ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 """Variables that Ray's client puts above the address that it is given."""
+CHATTY = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
+"""Ray's own lines of an upload and of a connection that ends, among the lines of a job."""
 STATES = {0: "COMPLETE", 2: "REFUSED", 4: "BUDGET", 130: "STOPPED"}
 """What an exit status of `mlcl` means; any other is FAILED."""
 GOING = ("PENDING", "RUNNING")
@@ -60,6 +67,8 @@ class JobsClient:
     def _connect(self) -> Any:
         from ray.job_submission import JobSubmissionClient
 
+        for name in CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
         ray = self._cluster.ray
         headers = {}
         if ray.token is not None:

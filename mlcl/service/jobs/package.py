@@ -18,7 +18,10 @@ from mlcl.tracking.provenance import CARRIED, provenance
 
 NAMED = 5
 """How many of the largest files an error names."""
-NEVER = (".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+NEVER = (
+    ".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache",
+    ".gitignore", ".rayignore",  # Ray would read them again, and leave out what was chosen here
+)  # fmt: skip
 SECRETS = (
     "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".env", ".env.*", ".netrc", ".pgpass", "credentials",
     "*.token", "*.password", "mlflow.user", "*.sqlite", "*.db",
@@ -62,7 +65,7 @@ def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
     `needed` are files that the command names. Raises UserError for one that does not travel, and for what
     is too large.
     """
-    root = where.path.expanduser().resolve()
+    root = where.root
     files = files_of(root, where.exclude)
     check_size(root, files, where.most_mib)
     for file in needed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,21 @@ REFERENCES = "MLCL_REFERENCES"
 """Names of variables to where the driver finds them on the cluster; no secret is in it."""
 
 
+Check = Callable[[Sequence[str], Path], Sequence[Path]]
+"""The files that a command names in a folder. Raises UserError for a command or a file that is wrong."""
+
+
 @dataclass(frozen=True)
 class Submission:
     """What was asked for, kept on this machine for `resume`: Ray forgets its jobs with its head.
 
-    `cluster` is the cluster file, `folder` the working directory, `needed` the files that the words name.
+    `cluster` is the cluster file, `folder` the working directory.
     """
 
     id: str
     words: tuple[str, ...]
     cluster: str
     folder: str
-    needed: tuple[str, ...]
 
 
 def submit(
@@ -57,24 +60,26 @@ def submit(
     if there is not None:
         found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
         raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
-    folder = cluster.working_dir.path.expanduser().resolve()
-    submission = Submission(
-        id=name,
-        words=tuple(words),
-        cluster=str(file.resolve()),
-        folder=str(folder),
-        needed=tuple(str(path) for path in needed),
-    )
-    _send(client, cluster, submission, 1, home)
+    folder = str(cluster.working_dir.root)
+    submission = Submission(id=name, words=tuple(words), cluster=str(file.resolve()), folder=folder)
+    _send(client, cluster, submission, 1, home, needed)
     return name
 
 
 def resume(
-    client: JobsClient, cluster: ClusterConfig, file: Path, id: str, more: Sequence[str], *, home: Path
+    client: JobsClient,
+    cluster: ClusterConfig,
+    file: Path,
+    id: str,
+    more: Sequence[str],
+    *,
+    home: Path,
+    check: Check,
 ) -> str:
     """Hands a command in again that ended before its end, with `more` words if there are any.
 
-    Returns the attempt's submission id. Raises UserError where it still runs, or nobody knows it.
+    Returns the attempt's submission id. Raises UserError where it still runs, or nobody knows it, and what
+    `check` raises for the words.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
@@ -88,7 +93,8 @@ def resume(
     before = kept or _from_cluster(there, cluster, file)
     submission = Submission(**{**asdict(before), "words": (*before.words, *more)})
     number = 1 if there is None else int(there.metadata.get("mlcl.attempt", "1")) + 1
-    _send(client, cluster, submission, number, home)
+    needed = check(submission.words, Path(submission.folder))
+    _send(client, cluster, submission, number, home, needed)
     return attempt_name(id, number)
 
 
@@ -96,7 +102,7 @@ def read_submission(home: Path, id: str) -> Submission | None:
     """What was submitted from here under an id."""
     try:
         tree = json.loads(_record(home, check_id(id)).read_text(encoding="utf-8"))
-        return Submission(**{**tree, "words": tuple(tree["words"]), "needed": tuple(tree["needed"])})
+        return Submission(**{**tree, "words": tuple(tree["words"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -126,11 +132,16 @@ def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
 
 
 def _send(
-    client: JobsClient, cluster: ClusterConfig, submission: Submission, number: int, home: Path
+    client: JobsClient,
+    cluster: ClusterConfig,
+    submission: Submission,
+    number: int,
+    home: Path,
+    needed: Sequence[Path],
 ) -> None:
     where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
-        folder = stage(where, Path(scratch), [Path(path) for path in submission.needed])
+        folder = stage(where, Path(scratch), needed)
         # The record first: what the cluster got can then always be gone on with from here.
         _write(home, submission)
         client.submit(
@@ -146,7 +157,6 @@ def _metadata(submission: Submission, number: int) -> dict[str, str]:
         "mlcl.id": submission.id,
         "mlcl.attempt": str(number),
         "mlcl.command": json.dumps(submission.words),
-        "mlcl.needed": json.dumps(submission.needed),
     }
 
 
@@ -157,8 +167,7 @@ def _from_cluster(there: JobView | None, cluster: ClusterConfig, file: Path) -> 
         id=there.id,
         words=there.command,
         cluster=str(file.resolve()),
-        folder=str(cluster.working_dir.path.expanduser().resolve()),
-        needed=tuple(json.loads(there.metadata.get("mlcl.needed", "[]"))),
+        folder=str(cluster.working_dir.root),
     )
 
 

@@ -22,7 +22,7 @@ from mlcl.service.reproduce.outcome import TableReport
 from mlcl.service.reproduce.plan import Key, TablePlan, TableRun, check_table, finished, identity
 from mlcl.service.reproduce.record import TableRecord
 from mlcl.service.retell import close_killed_sweep
-from mlcl.service.session import ray_session
+from mlcl.service.session import on_cluster, ray_session
 from mlcl.service.watch import SweepEvent, Watcher, steady
 from mlcl.tracking import State, provenance
 from mlcl.tracking.delivery import Delivery
@@ -101,6 +101,8 @@ def _cluster(plan: TablePlan, missing: Sequence[TableRun], home: Path) -> Iterat
             gpus=plan.gpus,
             device=train.device,
             most=len(missing),
+            parallel=plan.parallel,
+            grows=on_cluster(),
         )
 
 

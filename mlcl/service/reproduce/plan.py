@@ -37,7 +37,7 @@ class TablePlan:
     """A table as it was asked for.
 
     `scale` names a preset of its file; `data` says where the files of a source are; `overrides` change
-    every job. `cpus` and `gpus` are a process's share.
+    every job. `cpus` and `gpus` are a process's share, `parallel` the trainings at once.
     """
 
     table: Table
@@ -49,6 +49,7 @@ class TablePlan:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     cpus: float = 1
     gpus: float | None = None
+    parallel: int | None = None
 
     @property
     def name(self) -> str:

@@ -1,0 +1,73 @@
+"""Jobs for real: `mlcl up`, `submit`, `logs -f`, `stop`, `resume`, `down`, as a user types them."""
+
+import pytest
+import yaml
+from builders import job_tree
+from mlflow import MlflowClient
+from patience import until
+
+from mlcl.config.cluster import load_cluster
+from mlcl.service.folders import RunFolders
+from mlcl.service.ledger import Ledger
+from mlcl.service.local.ports import free_port
+
+SPACE = {
+    "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
+    "search": {"scheduler": "none"},
+}
+EPOCHS = 300
+"""So many that a sweep still trains when it is asked to stop."""
+
+
+@pytest.fixture
+def service(mlcl, tiny):
+    (mlcl.folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    # Absolute: a job runs in a copy of this folder.
+    mlcl.write_job(job_tree(tiny, epochs=EPOCHS))
+    ports = [word for name in ("ray", "dashboard", "mlflow") for word in (f"--{name}-port", str(free_port()))]
+    answer = mlcl("up", *ports, "--json")
+    assert answer.status == 0, answer.err
+    try:
+        yield answer.json
+    finally:
+        mlcl("down", "--force")
+
+
+def runs_of(mlcl, service, id, monkeypatch):
+    """The runs that MLflow's server has of a job: keys and states."""
+    cluster = load_cluster(mlcl.home / "service" / "cluster.yaml")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", service["user"])
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", cluster.mlflow.password.resolve("password"))
+    client = MlflowClient(service["mlflow"])
+    everywhere = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(everywhere, f"tags.`mlcl.job` = '{id}'")
+    return sorted((run.data.tags.get("mlcl.key", "sweep"), run.data.tags["mlcl.state"]) for run in runs)
+
+
+def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypatch):
+    words = ("sweep", "job.yaml", "space.yaml", "--trials", "2", "--fresh")
+    submitted = mlcl("submit", "--id", "lab-1", *words)
+    assert (submitted.status, submitted.out) == (0, "lab-1\n"), submitted.err
+    until(lambda: "trial 0 RUNNING" in mlcl("logs", "lab-1").out)
+    assert mlcl("status", "lab-1", "--json").json["state"] == "RUNNING"
+    stopped = mlcl("stop", "lab-1")
+    assert (stopped.status, stopped.out) == (0, "lab-1 STOPPED\n"), stopped.err
+    assert "stopped; mlcl resume lab-1 goes on with job-space" in mlcl("logs", "lab-1").out
+    assert mlcl("status", "lab-1").status == 130
+    refused = mlcl("submit", "--id", "lab-1", *words)
+    assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
+    sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
+    kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
+    assert any(kept)
+
+    assert mlcl("resume", "lab-1", "--trials", "3").out == "lab-1\n"
+    followed = mlcl("logs", "-f", "lab-1")
+    assert followed.status == 0, followed.err
+    assert "sweep lab-1 COMPLETE" in followed.out
+    (listed,) = mlcl("list", "--json").json["jobs"]
+    assert (listed["id"], listed["state"], listed["attempts"]) == ("lab-1", "COMPLETE", 2)
+    entries = list(Ledger(sweep).entries.values())
+    assert [entry.rungs[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
+    keys = ["sweep", "trial-0000", "trial-0001", "trial-0002"]
+    assert runs_of(mlcl, service, "lab-1", monkeypatch) == [(key, "COMPLETE") for key in keys]
+    assert mlcl("down").status == 0

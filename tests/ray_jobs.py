@@ -1,0 +1,51 @@
+"""Ray's jobs server, as far as its client shows it: it keeps what it is given, and runs nothing."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+
+class Cluster:
+    """In the place of Ray's client: the jobs by their submission ids."""
+
+    def __init__(self):
+        self.jobs, self.error, self.headers, self.stopped = {}, None, None, []
+
+    def __call__(self, address, headers=None):
+        self.address, self.headers = address, headers
+        return self
+
+    def submit_job(self, *, entrypoint, submission_id, runtime_env, metadata):
+        if self.error:
+            raise self.error
+        assert submission_id not in self.jobs
+        files = {
+            str(f.relative_to(runtime_env["working_dir"]))
+            for f in Path(runtime_env["working_dir"]).rglob("*")
+        }
+        self.jobs[submission_id] = SimpleNamespace(
+            submission_id=submission_id, entrypoint=entrypoint, runtime_env=runtime_env, metadata=metadata,
+            status=SimpleNamespace(value="RUNNING"), driver_exit_code=None, start_time=1000, end_time=None,
+            message="", files=files,
+        )  # fmt: skip
+
+    def list_jobs(self):
+        if self.error:
+            raise self.error
+        foreign = SimpleNamespace(submission_id="raysubmit_1", metadata={})
+        return [foreign, *self.jobs.values()]
+
+    def get_job_logs(self, id):
+        return f"log of {id}\n"
+
+    async def tail_job_logs(self, id):
+        yield f"log of {id}\n"
+        self.end(id, "SUCCEEDED", 0)
+        yield "its end\n"
+
+    def stop_job(self, id):
+        self.stopped.append(id)
+        self.end(id, "STOPPED")
+
+    def end(self, id, status, code=None):
+        job = self.jobs[id]
+        job.status, job.driver_exit_code, job.end_time = SimpleNamespace(value=status), code, 61_000
