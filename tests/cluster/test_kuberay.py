@@ -91,4 +91,4 @@ def test_the_job_finds_its_secrets_and_the_storage(root):
 def test_the_jobs_command_is_one_that_mlcl_takes(root):
     words = manifest(root, "rayjob.yaml")["spec"]["entrypoint"].replace("/opt/mlcl", str(root)).split()
     assert words[:3] == ["python", "-m", "mlcl.cli.driver"]
-    assert check_words(words[3:])
+    assert check_words(words[3:], root)
