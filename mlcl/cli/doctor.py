@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, results, say
+from mlcl.cli.untyped import untyped
 
 if TYPE_CHECKING:
     from mlcl.service.doctor import Result
@@ -19,7 +20,12 @@ STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
 Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
 Study = Annotated[
     str | None,
-    typer.Option("--study", envvar="MLCL_STUDY", help="Optuna storage URL of sweeps that have one."),
+    typer.Option(
+        "--study",
+        envvar="MLCL_STUDY",
+        callback=untyped,
+        help="Optuna storage URL of sweeps that have one.",
+    ),
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import typer
 
 from mlcl.config import load_job, load_space
-from mlcl.config.cluster import Share
+from mlcl.config.cluster import ClusterConfig, Share
 from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
 
@@ -43,6 +44,27 @@ def with_share(words: Sequence[str], share: Share) -> list[str]:
         if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
             found += [option, f"{value:g}"]
     return found
+
+
+def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
+    """What would be sent where, for a look before it is."""
+    from mlcl.service.jobs.package import files_of, stage
+    from mlcl.service.jobs.submit import entrypoint, runtime_env
+
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
+        stage(config.working_dir, Path(scratch), needed)
+    root = config.working_dir.root
+    files = files_of(root, config.working_dir.exclude)
+    return {
+        "cluster": config.ray.address,
+        "command": entrypoint(config, words),
+        "variables": runtime_env(config, "ID", root)["env_vars"],
+        "working_dir": {
+            "path": str(root),
+            "files": len(files),
+            "mib": round(sum((root / name).stat().st_size for name in files) / 2**20, 2),
+        },
+    }
 
 
 def _run(given: dict[str, Any]) -> list[Path]:

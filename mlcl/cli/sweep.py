@@ -26,6 +26,7 @@ from mlcl.cli.output import (
     say,
     undelivered_text,
 )
+from mlcl.cli.untyped import untyped
 from mlcl.cli.watching import watching
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
@@ -57,7 +58,10 @@ Gpus = Annotated[
     typer.Option("--gpus", min=0, help="GPU share of a worker; default: one where there are any."),
 ]
 Study = Annotated[
-    str | None, typer.Option("--study", envvar="MLCL_STUDY", help="Optuna storage URL; default: a file.")
+    str | None,
+    typer.Option(
+        "--study", envvar="MLCL_STUDY", callback=untyped, help="Optuna storage URL; default: a file."
+    ),
 ]
 
 

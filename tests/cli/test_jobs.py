@@ -165,6 +165,23 @@ def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):
     assert (answer.exit_code, answer.stdout, ray_.stopped) == (3, "a RUNNING\n", ["a"])
 
 
+def test_a_cluster_that_was_started_anew_has_forgotten_its_jobs(lab, ray_, tmp_path):
+    lab("submit", "--id", "a", *RUN)
+    ray_.jobs.clear()
+    listed = lab("list", "--json")
+    assert (
+        json.loads(listed.stdout)["jobs"],
+        "forgotten by the cluster: a; mlcl resume ID" in listed.stderr,
+    ) == ([], True)
+    for command in ("status", "logs", "stop"):
+        assert "allowed: mlcl resume a" in lab(command, "a").exception.line()
+        assert "knows no such job" in lab(command, "b").exception.line()
+    (tmp_path / "other.yaml").write_text((tmp_path / "lab.yaml").read_text())
+    assert not lab("list", "--cluster", "other.yaml").stderr
+    assert lab("resume", "a").exit_code == 0
+    assert list(ray_.jobs) == ["a"]
+
+
 def test_no_cluster_is_named(lab, monkeypatch):
     monkeypatch.delenv("MLCL_CLUSTER")
     for words in (

@@ -1,6 +1,6 @@
 """Commands as jobs on a Ray cluster: hand in, watch, stop, go on."""
 
 from mlcl.service.jobs.client import JobsClient, JobView
-from mlcl.service.jobs.submit import Submission, resume, submit
+from mlcl.service.jobs.submit import Submission, known_submissions, resume, submit
 
-__all__ = ["JobView", "JobsClient", "Submission", "resume", "submit"]
+__all__ = ["JobView", "JobsClient", "Submission", "known_submissions", "resume", "submit"]
