@@ -37,13 +37,14 @@ def closed_port():
 
 
 @contextmanager
-def web(pages):
-    """A server of a few pages."""
+def web(pages, login=None):
+    """A server of a few pages, which may ask for a login."""
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self):
-            found = pages.get(self.path)
-            self.send_response(200 if found else 404)
+            known = login is None or self.headers.get("Authorization") == login
+            found = pages.get(self.path) if known else None
+            self.send_response((200 if found else 404) if known else 401)
             self.end_headers()
             self.wfile.write((found or "").encode())
 
@@ -132,6 +133,21 @@ def test_a_server_of_another_version_is_named(home, monkeypatch, there, count):
     assert len(found) == count
     if found:
         assert (found[0].what, found[0].mendable) == ("MLflow server 3.1.0", False)
+
+
+def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
+    for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    with web({"/version": "3.1.0"}, login="Basic YWRhOnNlY3JldA==") as uri:  # ada:secret
+        (found,) = look(home, "services", "server-versions", uri=uri)
+        assert (found.what, found.why) == (uri, "asks for a user and a password")
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+        (found,) = look(home, "services", "server-versions", uri=uri)
+        assert found.why == "refuses this user and password"
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+        (found,) = look(home, "services", "server-versions", uri=uri)
+    assert found.what == "MLflow server 3.1.0"
 
 
 def test_the_same_version_is_fine_and_ray_must_have_exactly_that(home, monkeypatch):

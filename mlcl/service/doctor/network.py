@@ -1,10 +1,11 @@
-"""Whether something is at an address, asked once and quickly. Passwords are not sent."""
+"""Whether something is at an address, asked once and quickly. A password in its URI is not sent."""
 
 from __future__ import annotations
 
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -41,19 +42,25 @@ def refused(host: str, port: int) -> str:
     return ""
 
 
-def get_text(uri: str, page: str) -> str:
+def get_text(uri: str, page: str, headers: Mapping[str, str] | None = None) -> str:
     """A page of a server; empty where it has none or does not answer."""
-    return _get(uri, page)[0]
+    return _get(uri, page, headers)[0]
 
 
-def _get(uri: str, page: str) -> tuple[str, str]:
-    """A page, and why there is no answer."""
+def denies(uri: str, page: str, headers: Mapping[str, str]) -> bool:
+    """Whether a server wants another user or password for a page."""
+    return _get(uri, page, headers)[2] in (401, 403)
+
+
+def _get(uri: str, page: str, headers: Mapping[str, str] | None = None) -> tuple[str, str, int]:
+    """A page, why there is no answer, and the answer's status (0: none)."""
     parts = urlsplit(uri)
     place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
     try:
-        with urllib.request.urlopen(f"{place}/{page}", timeout=TIMEOUT) as answer:
-            return answer.read(1000).decode(errors="replace").strip(), ""
-    except urllib.error.HTTPError:
-        return "", ""  # something answers, and wants to know who asks
+        request = urllib.request.Request(f"{place}/{page}", headers=dict(headers or {}))
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            return answer.read(1000).decode(errors="replace").strip(), "", answer.status
+    except urllib.error.HTTPError as error:
+        return "", "", error.code  # something answers, and wants to know who asks
     except (OSError, ValueError, HTTPException) as error:
-        return "", str(error)
+        return "", str(error), 0

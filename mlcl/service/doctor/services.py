@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import refused, silent
+from mlcl.service.doctor.network import denies, refused, silent
 from mlcl.service.storage import hidden
 from mlcl.tracking.uri import shown
 
 RAY = "RAY_ADDRESS"
+LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
 def find_silent(scope: Scope) -> Iterator[Finding]:
@@ -22,6 +24,11 @@ def find_silent(scope: Scope) -> Iterator[Finding]:
         reason = silent(uri)
         if reason:
             yield Finding(printed, f"does not answer ({reason})", f"start it, or correct {key}")
+    is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
+    if is_server and denies(scope.uri, "version", mlflow_login()):
+        names = " and ".join(LOGIN)
+        why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
+        yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
     host, port = ray_place()
     reason = refused(host, port) if host else ""
     if reason:
@@ -30,6 +37,14 @@ def find_silent(scope: Scope) -> Iterator[Finding]:
             f"no Ray cluster answers ({reason})",
             f"start it, or unset {RAY} to use a Ray of the command's own",
         )
+
+
+def mlflow_login() -> dict[str, str]:
+    """What MLflow's client sends to say who asks; nothing where the environment does not say."""
+    user, password = (os.environ.get(name, "") for name in LOGIN)
+    if not user:
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
 def ray_place() -> tuple[str, int]:

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.network import get_text, refused
-from mlcl.service.doctor.services import ray_place
+from mlcl.service.doctor.services import mlflow_login, ray_place
 
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0
@@ -40,7 +40,8 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
     """Servers of another version than the client that is installed here."""
     if scope.uri.startswith(("http://", "https://")):
-        yield from _compare("MLflow", get_text(scope.uri, "version"), _installed("mlflow"), parts=2)
+        version = get_text(scope.uri, "version", mlflow_login())
+        yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
     host, port = ray_place()
     if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not refused(host, port):
         version = _ray_version(f"{host}:{port}")
