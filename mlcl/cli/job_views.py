@@ -23,7 +23,7 @@ def jobs_table(views: Iterable[JobView]) -> Table:
     for view in views:
         command = escape(shlex.join(view.command))
         table.add_row(
-            view.id, view.state, command, view.user, _time(view.started), _took(view), str(view.attempts)
+            view.id, view.state, command, escape(view.user), _time(view.started), _took(view), str(view.attempts)
         )
     return table
 
