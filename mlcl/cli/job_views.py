@@ -21,10 +21,9 @@ def jobs_table(views: Iterable[JobView]) -> Table:
     """A row for each job."""
     table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     for view in views:
-        command = escape(shlex.join(view.command))
-        table.add_row(
-            view.id, view.state, command, escape(view.user), _time(view.started), _took(view), str(view.attempts)
-        )
+        command, user = escape(shlex.join(view.command)), escape(view.user)
+        started, took = _time(view.started), _took(view)
+        table.add_row(view.id, view.state, command, user, started, took, str(view.attempts))
     return table
 
 

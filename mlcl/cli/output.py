@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from mlcl.errors import UserError
+from mlcl.errors import UserError, printable
 from mlcl.service.folders import submitted_id
 
 PLAIN_WIDTH = 155
@@ -109,7 +110,8 @@ def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
         prefix, _, metric = name.rpartition("/")
         lead = f"{prefix}/" if prefix else ""
         values = [metrics.get(f"{lead}{split}/{metric}") for split in ("val", "test")]
-        table.add_row(name, *("" if value is None else f"{value:.4f}" for value in values))
+        # An aspect's name is part of it, and comes from the data.
+        table.add_row(escape(printable(name)), *("" if value is None else f"{value:.4f}" for value in values))
     return table
 
 

@@ -25,6 +25,11 @@ def load_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
+    except yaml.MarkedYAMLError as error:
+        # Without the library's excerpt of the text: it may be of a secret.
+        mark = error.problem_mark or error.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise yaml.YAMLError(f"{error.problem or error.context}{place}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # From the library's own reading of a tagged value, such as `!!bool x` or the date 2026-99-99.
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None

@@ -1,4 +1,4 @@
-"""The network between the workers of a group."""
+"""The network between the workers of a group: how they find one another, and what a broken one means."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 
 import psutil
 import ray
+from ray.exceptions import RayActorError, RayTaskError
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
+
+MAX_FAILURES = 3
+"""Starts of the group that may fail before that counts as an error of its own."""
 
 
 class GroupConfig(TorchConfig):
@@ -24,10 +28,21 @@ class GroupConfig(TorchConfig):
 
 
 class _Backend(_TorchBackend):
+    def __init__(self) -> None:
+        self._failed = 0
+
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         if len(set(worker_group.execute(ray.util.get_node_ip_address))) > 1:
             worker_group.execute(_choose_interface)
-        super().on_start(worker_group, backend_config)
+        try:
+            super().on_start(worker_group, backend_config)
+        except RayTaskError as error:
+            # A worker whose peer's node is lost says so before Ray does. Ray ends the run for an error, and
+            # starts the group again for a lost worker.
+            self._failed += 1
+            if self._failed > MAX_FAILURES:
+                raise
+            raise RayActorError(error_msg=str(error)) from error
 
 
 def _choose_interface() -> None:

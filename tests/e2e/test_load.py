@@ -122,7 +122,7 @@ def test_a_sweep_of_many_trials_at_once(server, tmp_path):
 def test_many_commands_at_once_and_the_server_dies_meanwhile(server, tmp_path):
     home = tmp_path / "home"
     with at_once(command, WRITERS, home, "commands") as commands:
-        until(lambda: any((home / "logs").glob("*/cursor.json")))
+        until(lambda: any((home / "logs").glob("*/cursor.json")) or any(each.done() for each in commands))
         server.kill()
         server.start()
         assert [each.result() for each in commands] == [0] * WRITERS

@@ -42,10 +42,10 @@ def trial(home: Path, writer: int, _experiment: str, gate: Any) -> None:
 
 def command(home: Path, writer: int, experiment: str, gate: Any) -> int:
     """A command of its own: it delivers its log in the background. How many logs it could not deliver."""
-    log = begin(home, writer, experiment)
-    with Delivery(Tracker(home)) as delivery:
+    log, tracker = begin(home, writer, experiment), Tracker(home)
+    gate.wait()
+    with Delivery(tracker) as delivery:
         delivery.add(log.id)
-        gate.wait()
         _log(log, writer)
         return delivery.drain(PATIENCE)
 

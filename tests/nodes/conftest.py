@@ -14,15 +14,16 @@ SPACES = {"single": (SINGLE, 1), "group": (GROUP, 2)}
 """Trials of one process, two of them at once; and trials of two processes, one at a time."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def _hosts():
+    """Skips where there can be none."""
     reason = missing()
     if reason:
         pytest.skip(reason)
 
 
 @pytest.fixture
-def cluster(tmp_path, _hosts):
+def cluster(tmp_path):
     """A cluster without a node yet."""
     with Cluster(tmp_path / "cluster") as cluster:
         yield cluster
@@ -51,3 +52,11 @@ def here(tmp_path_factory, tiny):
         return sweep.trace
 
     return come_to
+
+
+@pytest.fixture(scope="session")
+def run_here(tmp_path_factory, tiny):
+    """The results of a run of two workers on this machine."""
+    run = Work(tmp_path_factory.mktemp("run") / "here", tiny, workers=2)
+    run.run_here("run", "job.yaml")
+    return run.results

@@ -21,14 +21,13 @@ def test_who_has_another_token_is_refused(cluster, work, tmp_path):
     assert "the Ray cluster refuses the token" in run.said
 
 
-def test_two_workers_on_two_nodes_train_as_on_one(cluster, work):
+def test_two_workers_on_two_nodes_train_as_on_one(cluster, work, run_here):
     head, nodes = cluster.head(), [cluster.worker(1), cluster.worker(2)]
-    away, near = work("group"), work("group", "near")
-    away.start(cluster, head, "run", "job.yaml")
+    run = work("group")
+    run.start(cluster, head, "run", "job.yaml")
     until(lambda: all(training_on(node) for node in nodes))
-    assert away.end() == 0, away.said[-3000:]
-    near.run_here("run", "job.yaml")
-    assert away.results == near.results
+    assert run.end() == 0, run.said[-3000:]
+    assert run.results == run_here
 
 
 @pytest.mark.parametrize("kind", ["single", "group"])

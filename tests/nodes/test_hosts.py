@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from nodes.hosts import Network, missing
+from nodes.hosts import Network
 from patience import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
+pytestmark = pytest.mark.slow
 
 MAKE_AND_WAIT = """
 import time

@@ -44,9 +44,9 @@ def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, he
     assert found == here("group"), differences(found, here("group"))
 
 
-def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, record_property):
+def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, run_here, record_property):
     head, nodes = cluster.head(), [cluster.worker(1), cluster.worker(2)]
-    run, near = work("group"), work("group", "near")
+    run = work("group")
     run.start(cluster, head, "run", "job.yaml")
     run.until_said("epoch 30/")
     nodes[1].kill()
@@ -56,5 +56,4 @@ def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, record_prope
     run.until_said("resumed")
     record_property("until it went on after the new node", round(time.time() - back, 1))
     assert run.end() == 0, run.said[-3000:]
-    near.run_here("run", "job.yaml")
-    assert run.results == near.results
+    assert run.results == run_here

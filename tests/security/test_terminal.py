@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.cli.output import errors, fail
+from mlcl.cli.output import errors, fail, metrics_table, results
 from mlcl.errors import UserError, printable
 
 EVIL = "[red]a[/bold] \x1b[31m\x1b]0;title\x07 [link=http://x]y"
@@ -35,6 +35,13 @@ def test_names_in_data_are_shown_as_they_are(evil, command):
     assert "\x1b" not in answer.output
     assert "\x07" not in answer.output
     assert "[red]a[/bold] \\x1b[31m" in answer.output
+
+
+def test_names_of_aspects_in_a_table_of_figures(capsys):
+    results.print(metrics_table({f"val/accuracy_{EVIL}": 0.5, "test/accuracy_[/red]": 0.5}, "exp"))
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "accuracy_[/red]" in printed
 
 
 def test_json_has_the_name_itself(evil):

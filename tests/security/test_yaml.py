@@ -89,6 +89,14 @@ def test_a_hostile_file_is_one_clear_error(refused, text):
         assert line.isprintable()
 
 
+def test_an_error_shows_nothing_of_the_text_around_it(tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text('storage: /mnt/lab\nenv: {HF_TOKEN: "hf_abc\n')
+    with pytest.raises(UserError, match=r"unexpected end of stream \(line 3, column 1\)") as caught:
+        load_cluster(file)
+    assert "hf_abc" not in caught.value.line()
+
+
 def test_aliases_of_reasonable_size_are_what_they_stand_for(tmp_path, tiny):
     tree = job_tree(tiny)
     shared = {"dim": 16}  # PyYAML writes what stands twice as an alias

@@ -1,12 +1,17 @@
 """Worker groups: what each worker is given, and that a group can be started from inside of an actor."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import psutil
 import pytest
 import ray
 from builders import tiny_job
+from ray.exceptions import RayActorError, RayTaskError
+from ray.train.torch.config import _TorchBackend
 
 from mlcl.errors import UserError
-from mlcl.service import group_worker
+from mlcl.service import group, group_network, group_worker
 from mlcl.service.group import _check_resources, _resources
 from mlcl.service.group_network import interface
 from mlcl.tracking import RunLog
@@ -54,6 +59,36 @@ def test_a_group_that_does_not_fit_is_refused(monkeypatch, total, how, allowed):
 def test_the_network_is_told_by_an_address():
     assert psutil.net_if_addrs()[interface("127.0.0.1")]
     assert interface("192.0.2.1") is None  # an address for documents: nobody has it
+
+
+def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1})
+    monkeypatch.setattr(group, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(group, "_here", dict)
+    monkeypatch.setattr(group, "Queue", lambda **_: SimpleNamespace(shutdown=lambda: None))
+    monkeypatch.setattr(group, "TorchTrainer", lambda *_, **__: None)
+    monkeypatch.setattr(group, "_fit", lambda *_: {"ended": "complete", "metrics": {"val/accuracy": 1.0}})
+    log = RunLog.start(
+        tmp_path, "run", uri="sqlite:///x.db", experiment="e", name="r", owner="r", params={}, tags={}
+    )
+    asked = (tiny_job(".", workers=2), tmp_path, log, tmp_path, lambda _: None, lambda: False)
+    assert group.run_group(*asked, wait=True) == {"val/accuracy": 1.0}
+    with pytest.raises(UserError, match=r"train\.workers"):
+        group.run_group(*asked)
+
+
+def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatch):
+    def broken(*_):
+        raise RayTaskError("init", "Connection reset by peer", OSError("reset"))
+
+    backend = group_network.GroupConfig().backend_cls()
+    monkeypatch.setattr(_TorchBackend, "on_start", broken)
+    workers = SimpleNamespace(execute=lambda _: ["10.0.0.1"])
+    for _ in range(group_network.MAX_FAILURES):
+        with pytest.raises(RayActorError, match="reset by peer"):
+            backend.on_start(workers, None)
+    with pytest.raises(RayTaskError):  # it is no node that was lost
+        backend.on_start(workers, None)
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["free", "busy"])
