@@ -17,6 +17,8 @@ MOST_MIB = 100
 """Size of an uploaded working directory at which Ray's Jobs API refuses it."""
 SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|private_?key)", re.IGNORECASE)
 """Names of variables whose values are never written down."""
+PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
+"""An address with a password in it."""
 
 
 class Reference(Section):
@@ -138,7 +140,7 @@ class ClusterConfig(Section):
         for name, value in env.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"not the name of a variable: {name}")
-            if isinstance(value, str) and SECRET.search(name):
+            if isinstance(value, str) and (SECRET.search(name) or PASSWORD.search(value)):
                 raise ValueError(f"the value of {name} may be a secret: give {{env: NAME}} or {{file: PATH}}")
         return env
 

@@ -18,7 +18,7 @@ from ray import tune
 from ray.air.execution._internal import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
-from ray.tune.execution import tune_controller
+from ray.tune.execution import class_cache, tune_controller
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -181,13 +181,18 @@ class _Manager(RayActorManager):
 
 @contextmanager
 def _with_manager() -> Iterator[None]:
-    """While inside, Tune manages its processes with ours: it lets nobody choose."""
-    usual = tune_controller.RayActorManager
-    tune_controller.RayActorManager = _Manager
+    """While inside, Tune manages its processes with ours, and hands them no keys: it lets nobody choose.
+
+    Ray writes what Tune hands on into its logs. A local process has its parent's variables without that, one
+    on another node what that node gives it.
+    """
+    usual = tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
+    plain = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
+    tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = _Manager, plain
     try:
         yield
     finally:
-        tune_controller.RayActorManager = usual
+        tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = usual
 
 
 def run_work(

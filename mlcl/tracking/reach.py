@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import urllib.error
 import urllib.request
@@ -37,6 +38,8 @@ def reach(uri: str, home: Path) -> None:
         _reach_sqlite(uri)
     elif uri.startswith(("http://", "https://")):
         _reach_server(uri)
+    elif uri.startswith("postgresql"):
+        _reach_database(uri)
 
 
 def _reach_sqlite(uri: str) -> None:
@@ -62,4 +65,16 @@ def _reach_server(uri: str) -> None:
     except (OSError, ValueError, HTTPException) as error:
         raise UserError(
             "the tracking server does not answer", key=KEY, found=f"{shown(uri)} ({error})"
+        ) from None
+
+
+def _reach_database(uri: str) -> None:
+    """MLflow itself would try for minutes."""
+    try:
+        parts = urlsplit(uri)
+        if parts.hostname:  # else a socket's folder, in the query
+            socket.create_connection((parts.hostname, parts.port or 5432), timeout=TIMEOUT).close()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            "the tracking database does not answer", key=KEY, found=f"{shown(uri)} ({error})"
         ) from None

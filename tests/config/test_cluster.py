@@ -46,6 +46,8 @@ def test_a_cluster_file_is_read(load):
         ({"storage": "mlcl"}, "storage", "not an absolute path"),
         ({"env": {"HF_TOKEN": "hf_abc"}}, "env", "the value of HF_TOKEN may be a secret"),
         ({"env": {"AWS_SECRET_ACCESS_KEY": "abc"}}, "env", "may be a secret"),
+        ({"env": {"MLCL_STUDY": "postgresql://me:pw@db/x"}}, "env", "MLCL_STUDY may be a secret"),
+        ({"env": {"MLCL_STUDY": "postgresql://db/x?user=me&password=pw"}}, "env", "may be a secret"),
         ({"env": {"A=B": "1"}}, "env", "not the name of a variable"),
         ({"working_dir": {"most_mib": 500}}, "working_dir.most_mib", "100"),
         ({"rays": {}}, "rays", "did you mean ray"),

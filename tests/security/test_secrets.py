@@ -95,14 +95,12 @@ def server(tmp_path):
 def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
     uri, password = server
     monkeypatch.setattr(databases, "PASSWORD", PASSWORD)
-    # Ray Tune hands AWS's on, and Ray writes them into its own logs: docs/security.md.
-    others = {name: value for name, value in OTHERS.items() if not name.startswith("AWS_")}
-    secrets = (password, PASSWORD, *others.values())
+    secrets = (password, PASSWORD, *OTHERS.values())
     (tmp_path / "work").mkdir()
     mlcl, printed = Cli(tmp_path / "work", tiny), []
     space = mlcl.folder / "space.yaml"
     space.write_text(yaml.safe_dump(SPACE))
-    for name, value in others.items():
+    for name, value in OTHERS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")

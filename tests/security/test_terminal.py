@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.cli.output import errors, fail, metrics_table, results
+from mlcl.cli.output import fail, metrics_table, results
 from mlcl.errors import UserError, printable
 
 EVIL = "[red]a[/bold] \x1b[31m\x1b]0;title\x07 [link=http://x]y"
@@ -50,8 +50,7 @@ def test_json_has_the_name_itself(evil):
     assert "\x1b" not in answer.output
 
 
-def test_an_error_shows_what_it_found(capsys, monkeypatch):
-    monkeypatch.setattr(errors, "file", None)
+def test_an_error_shows_what_it_found(capsys):
     fail(UserError("wrong", key=EVIL, found=EVIL), as_json=True)
     printed = capsys.readouterr()
     assert "\x1b" not in printed.err + printed.out

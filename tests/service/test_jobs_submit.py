@@ -190,6 +190,13 @@ def test_a_job_of_another_machine_goes_on_from_here(lab, ray_):
     assert known_submissions(lab.home)[id].words == tuple(WORDS)
 
 
+def test_what_is_no_record_of_ours_is_left_alone(lab):
+    id = lab.submit()
+    for name, text in (("my notes.json", "{}"), ("damaged.json", "{"), ("a.b.json", "[]")):
+        (lab.home / "jobs" / name).write_text(text)
+    assert list(known_submissions(lab.home)) == [id]
+
+
 def test_nobody_knows_it(lab):
     with pytest.raises(UserError, match="no such job"):
         lab.resume("mlcl-x")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -211,8 +212,9 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))
+    other.wish = replace(other.wish, dashboard_port=service.wish.dashboard_port)
     with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
-        other.up(dashboard_port=service.wish.dashboard_port)
+        other.up()
     assert caught.value.key == "--dashboard-port"
     assert not other.folder.state.exists()
 

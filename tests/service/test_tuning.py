@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune.execution import tune_controller
+from ray.tune.execution import class_cache, tune_controller
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
@@ -157,9 +157,16 @@ def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
 
 
 def test_tune_has_our_manager_while_it_works_and_its_own_after(monkeypatch, tmp_path):
-    usual, seen = tune_controller.RayActorManager, []
-    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(tune_controller.RayActorManager) or 1 / 0)
+    def now():
+        return tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
+
+    usual, seen = now(), []
+    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_work(Desk(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
-    assert seen == [_Manager]
-    assert tune_controller.RayActorManager is usual
+    ((manager, variables),) = seen
+    assert manager is _Manager
+    assert now() == usual
+    # Ray writes what Tune hands to its processes into its logs.
+    assert set(usual[1] - variables) == {name for name in usual[1] if name.startswith("AWS_")}
+    assert usual[1] - variables

@@ -40,7 +40,7 @@ def files_of(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
     patterns = (*SECRETS, *exclude)
     known = _git_files(root)
     names = known if known is not None else _all_files(root)
-    return [name for name in sorted(names) if not _left_out(name, patterns) and _inside(root, name)]
+    return [name for name in sorted(names) if _travels(root, name, patterns)]
 
 
 def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
@@ -123,7 +123,9 @@ def _left_out(name: Path, patterns: Sequence[str]) -> bool:
     return any(part in NEVER for part in name.parts)
 
 
-def _inside(root: Path, name: Path) -> bool:
-    if re.search(r"[\r\n]", str(name)):
+def _travels(root: Path, name: Path, patterns: Sequence[str]) -> bool:
+    """A link as little as the file behind it: it is the content that travels."""
+    if re.search(r"[\r\n]", str(name)) or _left_out(name, patterns):
         return False
-    return (root / name).resolve().is_relative_to(root.resolve())
+    behind, inside = (root / name).resolve(), root.resolve()
+    return behind.is_relative_to(inside) and not _left_out(behind.relative_to(inside), patterns)

@@ -14,7 +14,7 @@ from typing import Any
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
 from mlcl.service.folders import new_id
-from mlcl.service.jobs.client import STOP_SECONDS, JobsClient, JobView, attempt_name, check_id
+from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, JobView, attempt_name, check_id
 from mlcl.service.jobs.package import stage
 from mlcl.tracking.files import replace_text
 from mlcl.tracking.provenance import SUBMITTED
@@ -193,5 +193,6 @@ def _write(home: Path, submission: Submission) -> None:
 
 def known_submissions(home: Path) -> Mapping[str, Submission]:
     """All that was submitted from here, by id."""
-    found = {file.stem: read_submission(home, file.stem) for file in sorted((home / "jobs").glob("*.json"))}
+    names = [file.stem for file in sorted((home / "jobs").glob("*.json")) if ID.fullmatch(file.stem)]
+    found = {name: read_submission(home, name) for name in names}
     return {id: its for id, its in found.items() if its is not None}
