@@ -15,7 +15,7 @@ SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
 }
-EPOCHS = 300
+EPOCHS = 200
 """So many that a sweep still trains when it is asked to stop."""
 
 
