@@ -3,6 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import ray.job_submission
+
 
 class Cluster:
     """In the place of Ray's client: the jobs by their submission ids."""
@@ -49,3 +51,10 @@ class Cluster:
     def end(self, id, status, code=None):
         job = self.jobs[id]
         job.status, job.driver_exit_code, job.end_time = SimpleNamespace(value=status), code, 61_000
+
+
+def stand_in(monkeypatch):
+    """A cluster that Ray's client talks to during a test."""
+    cluster = Cluster()
+    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
+    return cluster

@@ -54,28 +54,19 @@ def run_group(
         if not wait:
             _check_resources(job, resources)
         events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
-        trainer = TorchTrainer(
-            work,
-            train_loop_config={
-                "job": dump_job(job),
-                "folder": str(folder.resolve()),
-                "home": str(home.resolve()),
-                "cwd": str(Path.cwd()),
-                "log": log.id if log_events else None,
-                "test": test,
-                "events": events,
-            },
-            torch_config=GroupConfig(backend="nccl" if use_gpu else "gloo"),
-            scaling_config=ScalingConfig(
-                num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
-            ),
-            run_config=RunConfig(
-                # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
-                name=f"{folder.name}-{time.time_ns()}",
-                storage_path=str((folder / "ray").resolve()),
-                failure_config=FailureConfig(max_failures=MAX_RESTARTS),
-            ),
+        config = {
+            "job": dump_job(job),
+            "folder": str(folder.resolve()),
+            "home": str(home.resolve()),
+            "cwd": str(Path.cwd()),
+            "log": log.id if log_events else None,
+            "test": test,
+            "events": events,
+        }
+        scaling = ScalingConfig(
+            num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
         )
+        trainer = _trainer(config, scaling, folder)
         try:
             answer = _fit(trainer, events, folder, listener, should_stop)
         finally:
@@ -89,6 +80,21 @@ def run_group(
         raise UserError(answer["reason"])
     metrics: dict[str, float] = answer["metrics"]
     return metrics
+
+
+def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> TorchTrainer:
+    return TorchTrainer(
+        work,
+        train_loop_config=config,
+        torch_config=GroupConfig(backend="nccl" if scaling.use_gpu else "gloo"),
+        scaling_config=scaling,
+        run_config=RunConfig(
+            # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
+            name=f"{folder.name}-{time.time_ns()}",
+            storage_path=str((folder / "ray").resolve()),
+            failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+        ),
+    )
 
 
 def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:

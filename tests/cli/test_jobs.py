@@ -8,7 +8,7 @@ import pytest
 import ray.job_submission
 import yaml
 from builders import job_tree
-from ray_jobs import Cluster
+from ray_jobs import stand_in
 from typer.testing import CliRunner
 
 from mlcl.cli.driver import read_references
@@ -22,9 +22,7 @@ RUN = ("run", "job.yaml", "train.epochs=3")
 
 @pytest.fixture
 def ray_(monkeypatch):
-    cluster = Cluster()
-    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
-    return cluster
+    return stand_in(monkeypatch)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Image:
         stages = dict(
             re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM|\Z)", self.dockerfile, re.MULTILINE | re.DOTALL)
         )
-        for line in [*stages["source"].splitlines(), *stages["build-gpu"].splitlines()]:
+        for line in [*stages["source"].splitlines(), *stages["build"].splitlines()]:
             verb, _, words = line.partition(" ")
             if verb == "COPY":
                 for name in words.split()[:-1]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import ledgers
 import psutil
 import yaml
 from builders import job_tree
@@ -201,10 +202,7 @@ class KilledSweep:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The whole lines of the ledger."""
-        for path in self.home.glob("sweeps/*/ledger.jsonl"):
-            raw = path.read_bytes()
-            return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
-        return []
+        return ledgers.events(self.home)
 
     def _ended(self) -> bool:
         return self._driver is not None and self._driver.poll() is not None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import ledgers
 import psutil
 import yaml
 from builders import job_tree
@@ -100,10 +101,7 @@ class Work:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The whole lines of the sweep's ledger."""
-        for path in self.home.glob("sweeps/*/ledger.jsonl"):
-            raw = path.read_bytes()
-            return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
-        return []
+        return ledgers.events(self.home)
 
     def until(self, event: str, count: int = 1, **content: Any) -> dict[str, Any]:
         """Waits for an event of the sweep, that many times; fails where the command ends before."""

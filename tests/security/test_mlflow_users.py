@@ -9,14 +9,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Param
 from mlflow.exceptions import MlflowException
 from mlflow.server import get_app_client
-from patience import until
+from mlflow_servers import mlflow_server
 
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end, start
-from mlcl.service.local.settings import Settings
-from mlcl.service.local.store import store_uri
+from mlcl.service.local.folder import read_secret
 from mlcl.tracking import undelivered
 
 pytestmark = pytest.mark.slow
@@ -27,21 +22,12 @@ USERS = {"ada": "ada's own password", "bob": "bob's own password"}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """MLflow as `mlcl up` starts it, with two users beside the administrator."""
-    folder = ServiceFolder(tmp_path_factory.mktemp("server"))
-    folder.make()
-    settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
-    made = MlflowServer(settings, folder)
-    made.prepare()
-    process = start(made.command(""), made.environment(), made.log)
-    try:
-        until(lambda: made.trouble() is None)
+    with mlflow_server(tmp_path_factory.mktemp("server")) as (made, folder):
         with as_user(made.address, read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)):
             users = get_app_client("basic-auth", tracking_uri=made.address)
             for name, password in USERS.items():
                 users.create_user(name, password)
         yield made.address
-    finally:
-        end([process])
 
 
 @contextmanager

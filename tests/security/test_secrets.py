@@ -14,17 +14,12 @@ import yaml
 from builders import job_tree
 from databases import postgres, postgres_folder
 from e2e.conftest import Cli
-from patience import until
+from mlflow_servers import mlflow_server
 from ray_jobs import Cluster
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end, start
-from mlcl.service.local.settings import Settings
-from mlcl.service.local.store import store_uri
+from mlcl.service.local.folder import read_secret
 
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}}
 # Made anew each time: a run keeps the uncommitted changes of the code, this file's with them.
@@ -77,17 +72,8 @@ def around(secret, text):
 @pytest.fixture
 def server(tmp_path):
     """MLflow as `mlcl up` starts it."""
-    folder = ServiceFolder(tmp_path / "server")
-    folder.make()
-    settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
-    made = MlflowServer(settings, folder)
-    made.prepare()
-    process = start(made.command(""), made.environment(), made.log)
-    try:
-        until(lambda: made.trouble() is None)
+    with mlflow_server(tmp_path / "server") as (made, folder):
         yield made.address, read_secret(folder.mlflow_password)
-    finally:
-        end([process])
 
 
 @pytest.mark.slow

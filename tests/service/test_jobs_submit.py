@@ -11,7 +11,7 @@ import pytest
 import ray.job_submission
 import requests
 from ray.exceptions import AuthenticationError
-from ray_jobs import Cluster
+from ray_jobs import stand_in
 
 from mlcl.config.cluster import ClusterConfig
 from mlcl.errors import UserError
@@ -23,9 +23,7 @@ WORDS = ["sweep", "job.yaml", "space.yaml", "train.epochs=2", "--trials", "8"]
 
 @pytest.fixture
 def ray_(monkeypatch):
-    cluster = Cluster()
-    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
-    return cluster
+    return stand_in(monkeypatch)
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""MLflow's server for a test."""
+
+from contextlib import contextmanager
+
+from patience import until
+
+from mlcl.service.local.folder import ServiceFolder
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import end, start
+from mlcl.service.local.settings import Settings
+from mlcl.service.local.store import store_uri
+
+
+@contextmanager
+def mlflow_server(home):
+    """As `mlcl up` starts it, on SQLite: the server, and the folder with its secrets."""
+    folder = ServiceFolder(home)
+    folder.make()
+    settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
+    server = MlflowServer(settings, folder)
+    server.prepare()
+    process = start(server.command(""), server.environment(), server.log)
+    try:
+        until(lambda: server.trouble() is None)
+        yield server, folder
+    finally:
+        end([process])
