@@ -39,7 +39,7 @@ class UserError(Exception):
             text += f"; found: {_short(self.found)}"
         if self.allowed is not None:
             text += f"; allowed: {_short(self.allowed)}"
-        return " ".join(text.split())
+        return printable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
         """The same for `--json`."""
@@ -58,6 +58,11 @@ def _short(value: object, limit: int = 300) -> str:
         else str(value)
     )
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text with what is no printable character written as its escape: a terminal would obey it."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
 from mlcl.config import apply_overrides, parse_override
+from mlcl.errors import printable
 
 app = typer.Typer(help="Prepare, check and describe data sets.", no_args_is_help=True)
 
@@ -80,9 +82,9 @@ def check(
         print_json(report.as_dict())
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
-    typer.echo(f"{report.name} is sound: {rows} rows in {report.shards} shards")
+    typer.echo(printable(f"{report.name} is sound: {rows} rows in {report.shards} shards"))
     for warning in report.warnings:
-        typer.echo(f"note: {warning}")
+        typer.echo(printable(f"note: {warning}"))
 
 
 @app.command()
@@ -95,9 +97,8 @@ def describe(path: Place, json: Json = False) -> None:
         print_json(description.as_dict())
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
-    typer.echo(
-        f"{description.name} ({description.modality}): {rows}\n{description.source}; {description.licence}"
-    )
+    typer.echo(printable(f"{description.name} ({description.modality}): {rows}"))
+    typer.echo(printable(f"{description.source}; {description.licence}"))
     table = Table(
         "label space", "kind", "classes", "labels a row", "imbalance", "missing", "unused", "most frequent"
     )
@@ -105,7 +106,7 @@ def describe(path: Place, json: Json = False) -> None:
         frequent = ", ".join(f"{key} {count}" for key, count in label.most_frequent.items())
         table.add_row(
             name, label.kind, str(label.classes), f"{label.cardinality:.2f}", f"{label.imbalance:.1f}",
-            str(label.missing), str(label.unused), frequent,
+            str(label.missing), str(label.unused), escape(printable(frequent)),
         )  # fmt: skip
     results.print(table)
     for name, levels in description.hierarchies.items():

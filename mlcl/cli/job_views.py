@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 def jobs_table(views: Iterable[JobView]) -> Table:
     """A row for each job."""
-    table = Table("id", "state", "command", "started (UTC)", "took", "attempts")
+    table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     for view in views:
         command = escape(shlex.join(view.command))
-        table.add_row(view.id, view.state, command, _time(view.started), _took(view), str(view.attempts))
+        table.add_row(
+            view.id, view.state, command, escape(view.user), _time(view.started), _took(view), str(view.attempts)
+        )
     return table
 
 
@@ -32,6 +34,7 @@ def job_lines(view: JobView, config: ClusterConfig) -> list[str]:
         "id": view.id,
         "state": view.state,
         "command": f"mlcl {shlex.join(view.command)}",
+        "user": view.user,
         "cluster": config.ray.address,
         "started": f"{_time(view.started)} UTC",
         "took": _took(view),

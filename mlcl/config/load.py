@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -15,49 +14,24 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mlcl.config.job import JobConfig
+from mlcl.config.plain_yaml import MOST_CHARACTERS, load_yaml
 from mlcl.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error instead of silently the last one."""
-
-
-def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, (str, int, float, bool, type(None))):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a key must be plain text", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key} stands twice", key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-# YAML 1.1 takes 1e-4, which has no dot, for text.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
-)
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises UserError for a missing, empty or malformed one."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         raise UserError("no such file", file=path) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError("cannot be read", file=path, found=error) from None
     try:
-        tree = yaml.load(text, Loader=_Loader)
+        tree = load_yaml(text)
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", file=path, found=error) from None
     if not isinstance(tree, dict):
@@ -73,7 +47,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise UserError("not an override", found=text, allowed="key.path=value")
     try:
-        return key.strip(), yaml.load(value, Loader=_Loader)
+        return key.strip(), load_yaml(value)
     except yaml.YAMLError as error:
         raise UserError("value is not valid YAML", key=key, found=error) from None
 

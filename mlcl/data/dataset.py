@@ -55,7 +55,9 @@ class Dataset:
             have = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
         if name not in self._splits:
-            self._splits[name] = SplitRows(self, name, self._parts(name))
+            parts = self._parts(name)
+            self._check_rows(name, sum(len(part.here) for part in parts))
+            self._splits[name] = SplitRows(self, name, parts)
         return Split(self._splits[name])
 
     def shard_file(self, number: int) -> str:
@@ -82,7 +84,9 @@ class Dataset:
     def column(self, number: int, name: str) -> Any:
         """One column of a shard, whole."""
         with self.reading(number):
-            return self.parquet(number).read(columns=[name]).column(0)
+            column = self.parquet(number).read(columns=[name]).column(0)
+            column.validate(full=True)  # texts that are not UTF-8 come to light here
+            return column
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
@@ -103,6 +107,15 @@ class Dataset:
                 parts.append(Part(number, first, here))
             first += shard.rows
         return parts
+
+    def _check_rows(self, split: str, found: int) -> None:
+        declared = self.info.rows[split]  # type: ignore[index]
+        if found != declared:
+            file = f"{self.place.rstrip('/')}/{INFO_FILE}"
+            raise UserError(
+                "the shards have another number of rows", file=file, key=f"rows.{split}", found=declared,
+                allowed=found,
+            )  # fmt: skip
 
     def _check_footer(self, number: int, shard: Shard) -> None:
         footer, file = self.parquet(number), self.shard_file(number)
@@ -143,7 +156,7 @@ def _read_info(filesystem: Any, folder: str, place: str) -> DatasetInfo:
         raise UserError("not a prepared data set: no such file", file=file) from None
     except (OSError, pa.ArrowException) as error:
         raise UserError("cannot be read", file=file, found=error) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError("not valid JSON", file=file, found=error) from None
     if not isinstance(tree, dict):
         raise UserError("must be a mapping of keys", file=file, found=type(tree).__name__)

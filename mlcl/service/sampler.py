@@ -18,7 +18,6 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import (
     BaseSampler,
     BruteForceSampler,
-    CmaEsSampler,
     GPSampler,
     RandomSampler,
     TPESampler,
@@ -27,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.errors import UserError
+from mlcl.service.cmaes import CheckedCmaEsSampler
 
 DRAWN = "mlcl:drawn"
 """The trial's attribute with what was drawn for it jointly."""
@@ -68,7 +68,7 @@ def _make(search: SearchConfig, seed: int) -> BaseSampler:
             return GPSampler(n_startup_trials=search.startup, warn_independent_sampling=False, seed=seed)
         case "cmaes":
             # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
-            return CmaEsSampler(
+            return CheckedCmaEsSampler(
                 n_startup_trials=search.startup,
                 with_margin=True,
                 warn_independent_sampling=False,

@@ -80,7 +80,10 @@ def _own_handlers() -> Iterator[None]:
 
 def _init(address: str | None, cpus: int) -> None:
     if address:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        except ConnectionError as error:
+            raise _refused(address, str(error.__cause__)) from None
     else:
         # "local": a plain init would join whatever cluster an earlier session left behind.
         ray.init(
@@ -90,3 +93,16 @@ def _init(address: str | None, cpus: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+
+
+def _refused(address: str, cause: str) -> UserError:
+    """Somebody listens, but it is no connection: most often for the want of a token."""
+    if "AuthenticationError" in cause:
+        return UserError(
+            "the Ray cluster refuses the token",
+            key="RAY_AUTH_TOKEN_PATH",
+            found=os.environ.get("RAY_AUTH_TOKEN_PATH", "none"),
+            allowed="a file with the cluster's token, and RAY_AUTH_MODE=token",
+        )
+    reason = cause.strip().rpartition("\n")[2]
+    return UserError("no connection to the Ray cluster", key="RAY_ADDRESS", found=f"{address} ({reason})")

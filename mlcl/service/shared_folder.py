@@ -1,7 +1,8 @@
-"""Whether every node of a cluster sees a folder: runs, checkpoints and prepared data lie there."""
+"""Folders on the nodes of a cluster: that all see the home, and stand where the command was given."""
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def check_shared(home: Path) -> None:
             found=f"not on {', '.join(blind)}",
             allowed="a file system that all nodes share, under the same path",
         )
+
+
+def stand_in(folder: str) -> None:
+    """From here on this process is in the folder where the command was given: relative paths mean the same.
+
+    A node that has no such folder is left as it is: a job's paths may be absolute.
+    """
+    if Path(folder).is_dir():
+        os.chdir(folder)
 
 
 def _blind(nodes: list[dict[str, object]], file: Path, word: str) -> list[str]:

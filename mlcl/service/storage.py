@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from filelock import FileLock
@@ -14,6 +13,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from mlcl.errors import UserError
+from mlcl.tracking.uri import SECRET
 
 KEY = "--study"
 FORMS = "a journal file's path, sqlite:///FILE, postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
@@ -22,7 +22,6 @@ CONNECT_SECONDS = 10
 LOCK_SECONDS = 60
 """How long SQLite waits for another process to finish its write."""
 _HEAD = b'{"op_code":'
-_SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
 
 
 def open_storage(where: str | Path) -> BaseStorage:
@@ -41,7 +40,7 @@ def hidden(url: str) -> str:
     if at:
         name, colon, _ = user.partition(":")
         rest = f"{name}{colon}{'***' if colon else ''}@{place}"
-    return _SECRET.sub(r"\1***", f"{scheme}{mark}{rest}") if mark else url
+    return SECRET.sub(r"\1***", f"{scheme}{mark}{rest}") if mark else url
 
 
 def _database(text: str) -> BaseStorage:

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mlcl.service.book import Book
@@ -146,6 +147,7 @@ class SweepSession:
             stop_file=str(self.halt.file.resolve()),
             cpus=self.packing.cpus,
             gpus=self.packing.gpus,
+            cwd=str(Path.cwd()),
         )
 
     def begin(self, key: str) -> None:

@@ -18,6 +18,7 @@ from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
 from mlcl.service.folders import RunFolder
 from mlcl.service.scores import Scores
+from mlcl.service.shared_folder import stand_in
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
@@ -41,7 +42,8 @@ class TrialTask:
     """What travels to the actor: plain data.
 
     `metric` is reported at every validation; `scores` are the final figures, the pruning goal's first;
-    `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's.
+    `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's; `cwd` is where the command
+    was given.
     """
 
     key: str
@@ -55,6 +57,7 @@ class TrialTask:
     stop_file: str
     cpus: float
     gpus: float
+    cwd: str = "."
 
     def config(self) -> dict[str, str]:
         """As one string, which Tune does not take apart."""
@@ -72,6 +75,7 @@ def run_trial(config: dict[str, str]) -> None:
     from ray import tune
 
     task = TrialTask.of(config)
+    stand_in(task.cwd)
     with RunFolder(Path(task.folder)).owned(PATIENCE) as mine:
         if not mine:
             raise RuntimeError(f"another process is still training in {task.folder}")
@@ -166,6 +170,7 @@ def _group(
             cpus=task.cpus,
             gpus=task.gpus,
             test=task.test,
+            wait=True,
         )
     finally:
         if ended:

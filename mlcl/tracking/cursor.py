@@ -30,6 +30,11 @@ class Cursor:
     twice: bool = False
     undeliverable: str = ""
 
+    @property
+    def place(self) -> tuple[int, str | None]:
+        """What changes as the log gets delivered."""
+        return self.offset, self.run_id
+
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The log's cursor; the first one where there is none."""

@@ -158,10 +158,16 @@ class Delivery:
             (self._elsewhere.discard if mine else self._elsewhere.add)(id)
         if sender is None or not mine:
             return
+        came, asked = sender.cursor.place, False
         for _ in sender.deliver():
-            self._answered()
+            asked = True
+            if sender.cursor.place != came:
+                # Only what is got rid of counts: the first of an entry's requests may do, and the next never.
+                self._answered()
             if self._ended.is_set():
                 return
+        if asked:
+            self._answered()
         left = self._ids.get(id, True)
         if sender.cursor.ended or left:
             self._release(id)

@@ -23,7 +23,7 @@ def reach(uri: str, home: Path) -> None:
         raise UserError(
             "not a server or a database",
             key=KEY,
-            found=uri,
+            found=shown(uri).rpartition("@")[2],
             allowed="http://..., https://..., sqlite:///..., postgresql+psycopg://...",
         )
     if any(sign in str(home) for sign in "?#%"):
@@ -52,9 +52,9 @@ def _reach_sqlite(uri: str) -> None:
 
 
 def _reach_server(uri: str) -> None:
-    parts = urlsplit(uri)
-    place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
     try:
+        parts = urlsplit(uri)
+        place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
         with urllib.request.urlopen(f"{place}/health", timeout=TIMEOUT):
             return
     except urllib.error.HTTPError:

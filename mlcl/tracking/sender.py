@@ -31,11 +31,13 @@ REFUSED = {
     "BAD_REQUEST",
     "INVALID_PARAMETER_VALUE",
     "NOT_FOUND",
+    "PERMISSION_DENIED",
     "RESOURCE_ALREADY_EXISTS",
     "RESOURCE_CONFLICT",
     "RESOURCE_DOES_NOT_EXIST",
 }
-"""MLflow's words for a request that will never do, as one for a deleted run; not for a wrong password."""
+"""MLflow's words for a request that will not do, as one for a deleted run or for an experiment of somebody
+else's; not for a wrong password."""
 
 
 class Refused(Exception):  # noqa: N818

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 KEY = "MLFLOW_TRACKING_URI"
+SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
+"""A password among the options of a URL."""
 
 
 def tracking_uri(home: Path) -> str:
@@ -17,12 +20,16 @@ def tracking_uri(home: Path) -> str:
 
 def shown(uri: str) -> str:
     """The URI as it may be printed and written down: a password in it is hidden."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        # What cannot be parsed cannot be shown without its password either.
+        return f"{uri.partition('://')[0]}://..."
     user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return uri
-    name, colon, _ = user.partition(":")
-    return urlunsplit(parts._replace(netloc=f"{name}{':***' if colon else ''}@{host}"))
+    if at:
+        name, colon, _ = user.partition(":")
+        uri = urlunsplit(parts._replace(netloc=f"{name}{':***' if colon else ''}@{host}"))
+    return SECRET.sub(r"\1***", uri)
 
 
 def dashboard(uri: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.errors import UserError
@@ -21,6 +22,7 @@ from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
 from mlcl.training.neighbours import Datastore
 
+COLUMNS = ("id", "split", "embedding", "probabilities")
 NAMES = {"validation": "val", "test": "test"}
 
 
@@ -56,9 +58,20 @@ def stored_metrics(folder: Path, material: Material, setting: Setting) -> dict[s
 
 def _read(file: Path) -> pa.Table:
     try:
-        return pq.read_table(file)
+        table = pq.read_table(file)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    lists = all(_is_list(table[name].type) for name in COLUMNS[2:] if name not in missing)
+    if missing or not lists:
+        raise UserError("not the embeddings of a run", file=file, found=table.column_names, allowed=COLUMNS)
+    return table
+
+
+def _is_list(column: pa.DataType) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(kind(column) for kind in kinds) and pa.types.is_floating(column.value_type)
 
 
 def _split(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Tensor, Tensor]:
@@ -66,6 +79,13 @@ def _split(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Te
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:
         raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
-    embedding = pc.list_flatten(rows["embedding"]).to_numpy().reshape(len(rows), -1)
-    flat = pc.list_flatten(rows["probabilities"]).to_numpy().astype(np.float32)
-    return torch.from_numpy(embedding.copy()), torch.from_numpy(flat.copy()).reshape(len(rows), -1)
+    embedding, flat = (_matrix(rows[column], folder) for column in COLUMNS[2:])
+    return torch.from_numpy(embedding), torch.from_numpy(flat.astype(np.float32))
+
+
+def _matrix(column: pa.ChunkedArray, folder: Path) -> NDArray[np.floating]:
+    """Lists of one length as rows of their own."""
+    if len(pc.unique(pc.list_value_length(column))) != 1:
+        raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
+    values: NDArray[np.floating] = pc.list_flatten(column).to_numpy()
+    return values.reshape(len(column), -1).copy()

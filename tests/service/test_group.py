@@ -1,17 +1,24 @@
 """Worker groups: what each worker is given, and that a group can be started from inside of an actor."""
 
+import psutil
 import pytest
 import ray
 from builders import tiny_job
 
 from mlcl.errors import UserError
-from mlcl.service.group import _check_resources
+from mlcl.service import group_worker
+from mlcl.service.group import _check_resources, _resources
+from mlcl.service.group_network import interface
 from mlcl.tracking import RunLog
+from mlcl.tracking.files import locked
 
 
 def resources(monkeypatch, total, *overrides, cpus=1, gpus=None, workers=2):
     monkeypatch.setattr(ray, "cluster_resources", lambda: total)
-    return _check_resources(tiny_job(".", *overrides, workers=workers), cpus, gpus)
+    job = tiny_job(".", *overrides, workers=workers)
+    use_gpu, found = _resources(job, cpus, gpus)
+    _check_resources(job, found)
+    return use_gpu, found
 
 
 def test_gpus_are_used_where_there_are_enough(monkeypatch):
@@ -21,6 +28,13 @@ def test_gpus_are_used_where_there_are_enough(monkeypatch):
     assert resources(monkeypatch, {"CPU": 2, "GPU": 1}, *auto, gpus=0.5) == (True, {"CPU": 1, "GPU": 0.5})
     assert resources(monkeypatch, {"CPU": 2, "GPU": 2}, *auto, gpus=0) == (False, {"CPU": 1})
     assert resources(monkeypatch, {"CPU": 8, "GPU": 2}, cpus=4) == (False, {"CPU": 4})
+
+
+def test_a_share_of_gpus_that_was_asked_for_outlives_the_nodes_that_had_them(monkeypatch):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8, "GPU": 1})
+    job = tiny_job(".", "train.device=auto", workers=2)
+    assert _resources(job, 1, 1) == (True, {"CPU": 1, "GPU": 1})
+    assert _resources(job, 1, None) == (False, {"CPU": 1})
 
 
 @pytest.mark.parametrize(
@@ -35,6 +49,56 @@ def test_a_group_that_does_not_fit_is_refused(monkeypatch, total, how, allowed):
     with pytest.raises(UserError, match=r"train\.workers") as error:
         resources(monkeypatch, total, **how)
     assert allowed in error.value.line()
+
+
+def test_the_network_is_told_by_an_address():
+    assert psutil.net_if_addrs()[interface("127.0.0.1")]
+    assert interface("192.0.2.1") is None  # an address for documents: nobody has it
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["free", "busy"])
+def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, others):
+    monkeypatch.setattr(group_worker, "PATIENCE", 0.2)
+    asked = []
+
+    class Rank:
+        is_main = True
+
+        def any(self, flag):
+            asked.append(flag)
+            return flag
+
+    file = tmp_path / group_worker.WRITER
+    if not others:
+        with group_worker._only_writer(tmp_path, Rank()), locked(file) as second:
+            assert not second
+    else:
+        with (
+            locked(file),
+            pytest.raises(RuntimeError, match="still training"),
+            group_worker._only_writer(tmp_path, Rank()),
+        ):
+            pass
+    assert asked == [others]  # the other ranks hear of it, and wait for it
+
+
+def test_the_other_ranks_do_what_the_writer_may(tmp_path):
+    class Rank:
+        is_main = False
+
+        def __init__(self, busy):
+            self.busy = busy
+
+        def any(self, flag):
+            return flag or self.busy
+
+    with group_worker._only_writer(tmp_path, Rank(busy=False)):
+        assert not (tmp_path / group_worker.WRITER).exists()
+    with (
+        pytest.raises(RuntimeError, match="still training"),
+        group_worker._only_writer(tmp_path, Rank(busy=True)),
+    ):
+        pass
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Jobs without a cluster: a stand-in for Ray's client keeps what it is given."""
 
+import getpass
 import json
 import os
 import shlex
@@ -135,6 +136,7 @@ def test_a_state_is_told_in_our_words(lab, ray_, status, code, state):
     view = lab.client.get(id)
     assert (view.state, view.going) == (state, state in ("PENDING", "RUNNING"))
     assert (view.started, view.ended, view.command) == (1.0, 61.0, tuple(WORDS))
+    assert view.user == getpass.getuser()
 
 
 def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):

@@ -138,6 +138,24 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     assert logs.run("deleted").info.status == "FINISHED"
 
 
+def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
+    logs, said = shared("half"), []
+    logs.start(texts={"job.yaml": "x"})
+    found = tracker(logs)
+    texts = Switch(found.client, on=False)
+
+    class NoTexts:
+        def __getattr__(self, name):
+            return getattr(texts if name == "log_text" else found_client, name)
+
+    found_client, found.client = found.client, NoTexts()
+    with Delivery(found, said.append) as delivery:
+        delivery.add("run")
+        assert delivery.drain(patience=3.0) == 1
+    assert ["connection refused" in word for word in said] == [True]
+    assert deliver_left(logs.home, logs.uri) == 0
+
+
 def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
     logs, said = shared("orphan-log"), []
     logs.start("child", parent="nobody")

@@ -38,7 +38,7 @@ T = TypeVar("T")
 class JobView:
     """One submitted command, as the cluster knows it: the latest of its attempts.
 
-    `attempt` is its submission id at Ray. Times are seconds since 1970, UTC.
+    `attempt` is its submission id at Ray, `user` who submitted it. Times are seconds since 1970, UTC.
     """
 
     id: str
@@ -46,6 +46,7 @@ class JobView:
     attempts: int
     state: str
     command: tuple[str, ...]
+    user: str
     started: float | None
     ended: float | None
     message: str
@@ -181,6 +182,7 @@ def _view(id: str, attempts: list[Any]) -> JobView:
         attempts=len(attempts),
         state=_state(str(latest.status.value), latest.driver_exit_code),
         command=tuple(json.loads(latest.metadata.get("mlcl.command", "[]"))),
+        user=latest.metadata.get("mlcl.user", ""),
         started=_seconds(latest.start_time),
         ended=_seconds(latest.end_time),
         message=(latest.message or "").strip(),

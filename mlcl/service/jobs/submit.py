@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import shlex
 import tempfile
@@ -157,7 +158,16 @@ def _metadata(submission: Submission, number: int) -> dict[str, str]:
         "mlcl.id": submission.id,
         "mlcl.attempt": str(number),
         "mlcl.command": json.dumps(submission.words),
+        "mlcl.user": _user(),
     }
+
+
+def _user() -> str:
+    """Who submits, for the others to see."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a number without a name, as in some containers
+        return ""
 
 
 def _from_cluster(there: JobView | None, cluster: ClusterConfig, file: Path) -> Submission:

@@ -78,6 +78,10 @@ class MlflowServer(Server):
             "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
             # Eight processes and most of the memory, for what is not used here.
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            # A request to log holds one connection to the database and waits for a second. The server has 40
+            # threads for requests: with no more than 40 connections they can wait for one another for ever.
+            "MLFLOW_SQLALCHEMYSTORE_POOL_SIZE": "10",
+            "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "40",
             "MLFLOW_DISABLE_TELEMETRY": "true",
         }
 

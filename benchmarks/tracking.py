@@ -1,0 +1,163 @@
+"""Many trainings that log at once to one MLflow server: what is lost, and what a step waits for it.
+
+    python benchmarks/tracking.py [--writers 32] [--steps 100] [--metrics 20] [--pause 0.2] [--store URL]
+
+The server is the one of `mlcl up`, with users and passwords. A writer is a process that only logs: each step
+is a pause, then one call with all of the step's metrics. `a sweep` are writers whose logs one command
+delivers, `commands` deliver each their own; the peers call `mlflow.log_metrics` in the step. `silent server`
+is the sweep once more, with a server that takes connections and says nothing until all writers have ended.
+
+`points/s` are all points over the seconds from the first call until the store has the last; `behind` are
+those of them after the last call returned. `lost` and `twice` compare every point that was logged with the
+rows of the database. A URL with a password goes into the variable MLCL_STORE. The exit code is 1 where one
+of ours loses a point or has it twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tracking_server import TrackingServer, tracking_server
+from tracking_writers import PATIENCE, Load, Written, command, fluent, fluent_async, id_of, new_log, trial
+
+from mlcl.tracking import Delivery, Tracker
+from mlcl.tracking.left import run_id_of
+
+HEAD = (
+    "| contender | points/s | behind s | ms of a call: p50 | p99 | max | calls failed | lost | twice |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+Writer = Callable[[Load, int, Path, str, Any], Written]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who writes; `ours`: exact, or the benchmark fails. `silent`: the server says nothing meanwhile."""
+
+    name: str
+    writer: Writer
+    ours: bool = True
+    silent: bool = False
+
+
+CONTENDERS = (
+    Contender("mlcl, a sweep", trial),
+    Contender("mlcl, a sweep, silent server", trial, silent=True),
+    Contender("mlcl, commands", command),
+    Contender("mlflow.log_metrics", fluent, ours=False),
+    Contender("mlflow.log_metrics(synchronous=False)", fluent_async, ours=False),
+)
+
+
+def main() -> int:
+    a = arguments()
+    load = Load(a.writers, a.steps, a.metrics, a.pause)
+    points = load.writers * load.steps * load.metrics
+    print(f"{os.cpu_count()} CPUs, {load.writers} writers, {points:,} points, a call every {load.pause} s\n")
+    wrong = False
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        home = Path(folder).resolve()
+        with tracking_server(home, a.store) as server:
+            print(HEAD)
+            for number, contender in enumerate(CONTENDERS):
+                written, delivered = run(contender, load, server, home / str(number))
+                lost, twice = compare(load, server, written)
+                wrong = wrong or (contender.ours and bool(lost or twice))
+                print(line(contender, load, written, delivered, lost, twice), flush=True)
+    return int(wrong)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--writers", type=int, default=32, help="processes that log at once")
+    parser.add_argument("--steps", type=int, default=100, help="calls of each")
+    parser.add_argument("--metrics", type=int, default=20, help="points of a call")
+    parser.add_argument("--pause", type=float, default=0.2, help="seconds between calls")
+    parser.add_argument(
+        "--store", default=os.environ.get("MLCL_STORE", "sqlite"), help="MLflow's database; default: sqlite"
+    )
+    a = parser.parse_args()
+    if min(a.writers, a.steps, a.metrics) < 1 or a.pause < 0:
+        parser.error("--writers, --steps and --metrics take 1 or more, --pause no less than 0")
+    return a
+
+
+def run(contender: Contender, load: Load, server: TrackingServer, home: Path) -> tuple[list[Written], float]:
+    """What each writer says, and when the store had everything."""
+    tracker, writers = Tracker(home), range(load.writers)
+    tracker.experiment(home.name)
+    # Imported once: importing MLflow in each of the writers would be most of what is measured.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow", "mlcl.tracking.delivery"])
+    sweep = contender.writer is trial
+    with (
+        context.Manager() as manager,
+        ProcessPoolExecutor(load.writers, mp_context=context) as pool,
+        Delivery(tracker) if sweep else nullcontext() as delivery,
+    ):
+        if delivery:
+            for writer in writers:
+                delivery.add(new_log(home, writer, home.name).id)
+        gate = manager.Barrier(load.writers + 1)
+        jobs = [pool.submit(contender.writer, load, writer, home, home.name, gate) for writer in writers]
+        with server.silent() if contender.silent else nullcontext():
+            gate.wait()
+            written = [job.result() for job in jobs]
+        if delivery:
+            delivery.drain(PATIENCE)
+            for writer, its in enumerate(written):
+                its.run, its.delivered = run_id_of(home, id_of(writer)), time.monotonic()
+    return written, max(its.delivered for its in written)
+
+
+def compare(load: Load, server: TrackingServer, written: Sequence[Written]) -> tuple[int, int]:
+    """Points that the store lacks, and those that it has too often or with another value."""
+    lost = twice = 0
+    for writer, its in enumerate(written):
+        logged = Counter(
+            (name, step, value)
+            for step in range(load.steps)
+            for name, value in load.values(writer, step).items()
+        )
+        stored = server.points(its.run or "")
+        lost += (logged - stored).total()
+        twice += (stored - logged).total()
+    return lost, twice
+
+
+def line(
+    contender: Contender, load: Load, written: Sequence[Written], delivered: float, lost: int, twice: int
+) -> str:
+    """The table's."""
+    began, ended = min(its.began for its in written), max(its.ended for its in written)
+    points = load.writers * load.steps * load.metrics - lost
+    waits = 1e3 * np.concatenate([its.waits for its in written])
+    cells = [
+        contender.name,
+        f"{points / (delivered - began):,.0f}",
+        f"{delivered - ended:.1f}",
+        *(f"{wait:.2f}" for wait in np.percentile(waits, [50, 99, 100])),
+        str(sum(its.failed for its in written)),
+        f"{lost:,}",
+        f"{twice:,}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

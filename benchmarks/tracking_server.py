@@ -1,0 +1,81 @@
+"""The MLflow server as `mlcl up` starts it, and what its database holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from sqlalchemy import create_engine, text
+
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import end, family, start
+from mlcl.service.local.settings import Settings
+from mlcl.service.local.store import check_store, store_uri
+
+Points = Counter[tuple[str, int, float]]
+"""How often a store has a metric's value at a step."""
+PATIENCE = 300.0
+"""Seconds that the server may take to answer."""
+
+
+class TrackingServer:
+    """A running server: everything logged to it goes through its authentication into `store`."""
+
+    def __init__(self, home: Path, store: str, server: MlflowServer, members: list[psutil.Process]) -> None:
+        self.home, self.uri = home, server.address
+        self._store, self._members = store, members
+
+    def points(self, run: str) -> Points:
+        """All of a run's, from the database itself."""
+        engine = create_engine(self._store)
+        try:
+            with engine.connect() as connection:
+                query = text("SELECT key, step, value FROM metrics WHERE run_uuid = :run")
+                return Counter(
+                    (key, int(step), float(value))
+                    for key, step, value in connection.execute(query, {"run": run})
+                )
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """While inside, it takes connections and never answers: meaner than one that is gone."""
+        try:
+            for member in self._members:
+                member.suspend()
+            yield
+        finally:
+            for member in self._members:
+                member.resume()
+
+
+@contextmanager
+def tracking_server(home: Path, store: str) -> Iterator[TrackingServer]:
+    """A new server, ended afterwards. The environment has what MLflow's client needs to reach it."""
+    folder = ServiceFolder(home)
+    folder.make()
+    settings = Settings(store_uri(store, folder), str(home / "artifacts"), mlflow_port=free_port())
+    check_store(settings.store)
+    server = MlflowServer(settings, folder)
+    server.prepare()
+    process = start(server.command(""), server.environment(), server.log)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while trouble := server.trouble():
+            if not trouble.passing or process.find() is None or time.monotonic() > deadline:
+                raise RuntimeError(f"MLflow {trouble.what}; see {server.log}")
+            time.sleep(0.2)
+        os.environ["MLFLOW_TRACKING_URI"] = server.address
+        os.environ["MLFLOW_TRACKING_USERNAME"] = read_secret(folder.mlflow_user)
+        os.environ["MLFLOW_TRACKING_PASSWORD"] = read_secret(folder.mlflow_password)
+        yield TrackingServer(home, settings.store, server, family([process]))
+    finally:
+        end([process])

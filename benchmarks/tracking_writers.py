@@ -1,0 +1,120 @@
+"""Trainings that only log: a step is a pause, then one call with all of its metrics."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.exceptions import MlflowException
+
+from mlcl.tracking import Delivery, RunLog, Tracker
+from mlcl.tracking.left import run_id_of
+
+Log = Callable[[Mapping[str, float], int], None]
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+"""Our tracker turns MLflow's own off; the peers have them as they come."""
+PATIENCE = 600.0
+"""Seconds without an answer after which a delivery is given up."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """`writers` at once, `metrics` a step, and the seconds between two calls."""
+
+    writers: int
+    steps: int
+    metrics: int
+    pause: float
+
+    def values(self, writer: int, step: int) -> dict[str, float]:
+        """What a writer logs at a step: numbers that tell where they come from."""
+        return {f"train/m{i}": writer + step / 1e3 + i / 1e6 for i in range(self.metrics)}
+
+
+@dataclass
+class Written:
+    """One writer's: its run, the seconds of each call, when the first began and the last returned.
+
+    `delivered` is when it knew that MLflow has everything, `failed` how many calls raised.
+    """
+
+    run: str | None = None
+    waits: list[float] = field(default_factory=list)
+    began: float = 0.0
+    ended: float = 0.0
+    delivered: float = 0.0
+    failed: int = 0
+
+
+def id_of(writer: int) -> str:
+    return f"writer-{writer:03}"
+
+
+def new_log(home: Path, writer: int, experiment: str) -> RunLog:
+    id, uri = id_of(writer), os.environ["MLFLOW_TRACKING_URI"]
+    return RunLog.start(home, id, uri=uri, experiment=experiment, name=id, owner=id, params={}, tags={})
+
+
+def trial(load: Load, writer: int, home: Path, _experiment: str, gate: Any) -> Written:
+    """A process of a sweep, whose own process has begun the log and delivers it."""
+    log = RunLog.attach(home, id_of(writer))
+    return _write(load, writer, log.metrics, gate)
+
+
+def command(load: Load, writer: int, home: Path, experiment: str, gate: Any) -> Written:
+    """`mlcl run`: it delivers its own log, in the background."""
+    log = new_log(home, writer, experiment)
+    with Delivery(Tracker(home)) as delivery:
+        delivery.add(log.id)
+        written = _write(load, writer, log.metrics, gate)
+        delivery.drain(PATIENCE)
+    written.delivered, written.run = time.monotonic(), run_id_of(home, log.id)
+    return written
+
+
+def fluent(load: Load, writer: int, _home: Path, experiment: str, gate: Any) -> Written:
+    """`mlflow.log_metrics` in the step."""
+    return _peer(load, writer, experiment, gate, lambda values, step: mlflow.log_metrics(values, step))
+
+
+def fluent_async(load: Load, writer: int, _home: Path, experiment: str, gate: Any) -> Written:
+    """`mlflow.log_metrics(..., synchronous=False)` in the step."""
+
+    def log(values: Mapping[str, float], step: int) -> None:
+        mlflow.log_metrics(values, step, synchronous=False)
+
+    return _peer(load, writer, experiment, gate, log)
+
+
+def _peer(load: Load, writer: int, experiment: str, gate: Any, log: Log) -> Written:
+    os.environ.pop(RETRIES, None)
+    mlflow.set_experiment(experiment)
+    with mlflow.start_run(run_name=id_of(writer)) as run:
+        written = _write(load, writer, log, gate)
+        mlflow.flush_async_logging()
+        written.delivered, written.run = time.monotonic(), run.info.run_id
+    return written
+
+
+def _write(load: Load, writer: int, log: Log, gate: Any) -> Written:
+    written = Written()
+    gate.wait()
+    # Trainings do not step in time with one another.
+    time.sleep(random.Random(writer).uniform(0, load.pause))
+    written.began = time.monotonic()
+    for step in range(load.steps):
+        time.sleep(load.pause)
+        values, before = load.values(writer, step), time.perf_counter()
+        try:
+            log(values, step)
+        except MlflowException:
+            written.failed += 1
+        written.waits.append(time.perf_counter() - before)
+    written.ended = written.delivered = time.monotonic()
+    return written

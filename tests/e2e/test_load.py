@@ -1,0 +1,129 @@
+"""32 trainings that log at once to one MLflow server: every point arrives, and arrives once."""
+
+from collections import Counter
+
+import pytest
+from databases import postgres, postgres_folder
+from e2e.writers import METRICS, STEPS, at_once, begin, command, id_of, trial, value
+from mlflow import MlflowClient
+from patience import PATIENCE, until
+
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import end, family, start
+from mlcl.service.local.settings import Settings
+from mlcl.service.local.store import store_uri
+from mlcl.tracking import Delivery, Tracker, undelivered
+
+pytestmark = pytest.mark.slow
+
+WRITERS = 32
+
+
+class Server:
+    """MLflow as `mlcl up` starts it, which can be killed and started again."""
+
+    def __init__(self, home, store):
+        self.folder = ServiceFolder(home)
+        self.folder.make()
+        settings = Settings(store_uri(store, self.folder), str(home / "artifacts"), mlflow_port=free_port())
+        self._server = MlflowServer(settings, self.folder)
+        self.uri, self._process = self._server.address, None
+
+    def start(self):
+        server = self._server
+        server.prepare()
+        self._process = start(server.command(""), server.environment(), server.log)
+        until(lambda: server.trouble() is None)
+
+    def kill(self):
+        for member in family([self._process]):
+            member.kill()
+
+    def end(self):
+        if self._process is not None:
+            end([self._process])
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param(
+            "postgresql",
+            marks=pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed"),
+        ),
+    ]
+)
+def store(request):
+    if request.param == "sqlite":
+        yield "sqlite"
+    else:
+        with postgres() as url:
+            yield url
+
+
+@pytest.fixture
+def server(tmp_path, store, monkeypatch):
+    made = Server(tmp_path / "server", store)
+    try:
+        made.start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", made.uri)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", read_secret(made.folder.mlflow_user))
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", read_secret(made.folder.mlflow_password))
+        yield made
+    finally:
+        made.end()
+
+
+def logged():
+    return {
+        (id_of(writer), metric): [(step, value(writer, step, metric)) for step in STEPS]
+        for writer in range(WRITERS)
+        for metric in METRICS
+    }
+
+
+def stored(uri, experiment):
+    """What MLflow has of all runs, in the order of steps; and how often a name is there, and the states."""
+    client = MlflowClient(uri)
+    id = client.get_experiment_by_name(experiment).experiment_id
+    runs = client.search_runs([id], max_results=10 * WRITERS)
+    points = {
+        (run.info.run_name, metric): sorted(
+            (point.step, point.value) for point in client.get_metric_history(run.info.run_id, metric)
+        )
+        for run in runs
+        for metric in METRICS
+    }
+    return points, Counter(run.info.run_name for run in runs), {run.info.status for run in runs}
+
+
+def check(server, home, experiment):
+    points, names, states = stored(server.uri, experiment)
+    assert names == {id_of(writer): 1 for writer in range(WRITERS)}
+    assert states == {"FINISHED"}
+    assert points == logged()
+    assert undelivered(home) == []
+
+
+def test_a_sweep_of_many_trials_at_once(server, tmp_path):
+    home = tmp_path / "home"
+    with Delivery(Tracker(home)) as delivery:
+        for writer in range(WRITERS):
+            delivery.add(begin(home, writer, "sweep").id)
+        with at_once(trial, WRITERS, home, "sweep") as trials:
+            for each in trials:
+                each.result()
+        assert delivery.drain(PATIENCE) == 0
+    check(server, home, "sweep")
+
+
+def test_many_commands_at_once_and_the_server_dies_meanwhile(server, tmp_path):
+    home = tmp_path / "home"
+    with at_once(command, WRITERS, home, "commands") as commands:
+        until(lambda: any((home / "logs").glob("*/cursor.json")))
+        server.kill()
+        server.start()
+        assert [each.result() for each in commands] == [0] * WRITERS
+    check(server, home, "commands")

@@ -1,0 +1,120 @@
+"""A Ray cluster on hosts of its own, with a token, and mlcl's commands on them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from nodes.hosts import RANGE, Host, Network
+from patience import until
+
+CLONE = Path(__file__).resolve().parents[2]
+PORT = 6379
+HEAD = 1
+"""The number of the head's address."""
+QUICK = {
+    # A node that is not heard for some 20 seconds is lost: Ray's own patience is a minute.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "4",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Hosts share the machine's memory, and each would count it as its own.
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+RAY = """
+import os, sys
+from ray.scripts.scripts import main
+if "REDIS_PASSWORD" in os.environ:
+    sys.argv.append("--redis-password=" + os.environ["REDIS_PASSWORD"])
+main()
+"""
+"""Ray's own command. It takes this password as an option alone, where everybody would see it."""
+STORE = 100_000_000
+"""Bytes of a node's object store: nothing large goes there."""
+
+
+class Cluster:
+    """A network, and Ray on its hosts; `folder` is what all of them see. `with` ends everything."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.network = Network()
+        self.token = folder / "ray.token"
+        self.token.touch(mode=0o600)
+        self.token.write_text(secrets.token_hex(16))
+        self.environment = {
+            **os.environ,
+            **QUICK,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "PYTHONPATH": str(CLONE),
+            **environment,
+        }
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            # Sockets lie in it, and their paths must be short.
+            self.scratch = Path(tempfile.mkdtemp(prefix="mlcl-nodes-"))
+            stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+            stack.enter_context(self.network)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def head(self, cpus: int = 0, **environment: str) -> Host:
+        """A host with Ray's head, new or in the place of a killed one; returns when it answers."""
+        host = self.network.host("head", HEAD)
+        self._ray(host, cpus, ["--head", f"--port={PORT}", "--dashboard-host=127.0.0.1"], environment)
+        return host
+
+    def worker(self, number: int, cpus: int = 1, **environment: str) -> Host:
+        """A host with a Ray node; returns when it has joined."""
+        host = self.network.host(f"worker{number}", HEAD + number)
+        self.join(host, cpus, **environment)
+        return host
+
+    def join(self, host: Host, cpus: int = 1, **environment: str) -> None:
+        """Ray on a host whose Ray has ended."""
+        self._ray(host, cpus, [f"--address={self.address}"], environment)
+
+    @property
+    def address(self) -> str:
+        """Where nodes and commands find the head."""
+        return f"{RANGE}.{HEAD}:{PORT}"
+
+    def _ray(
+        self, host: Host, cpus: int, options: list[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        log = self.folder / f"{host.name}-{secrets.token_hex(2)}.log"
+        command = [sys.executable, "-c", RAY, "start", "--block", *options]
+        command += [
+            f"--node-ip-address={host.address}",
+            f"--num-cpus={cpus}",
+            f"--object-store-memory={STORE}",
+        ]
+        command += [f"--temp-dir={self.scratch / log.stem}"]
+        with log.open("wb") as out:
+            process = host.start(command, self.folder, {**self.environment, **environment}, out, out)
+        until(lambda: process.poll() is not None or "Ray runtime started" in log.read_text(), every=0.2)
+        assert process.poll() is None, log.read_text()[-3000:]
+        return process
+
+    def command(self, host: Host, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+        """Starts an `mlcl` command on a host. It prints to `out.json` and adds to `err.txt` in its folder."""
+        command = [sys.executable, "-m", "mlcl", *words]
+        environment = {**self.environment, "RAY_ADDRESS": self.address}
+        with (folder / "out.json").open("wb") as out, (folder / "err.txt").open("ab") as err:
+            return host.start(command, folder, environment, out, err)

@@ -1,0 +1,157 @@
+"""Hosts on one machine: each has its own network, processes and name, and all have the same files.
+
+A host is the first process of namespaces of its own, and a switch another one. The kernel ends everything in
+a namespace with its first process, and that one ends with the process that started it: nothing is left,
+whatever becomes of the test. No network of the machine is touched, so that runs cannot meet either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Self
+
+PROGRAMS = ("ip", "nsenter", "unshare", "setpriv", "bash")
+KINDS = ("--net", "--pid", "--mount", "--uts")
+RANGE = "10.77.0"
+"""Addresses inside of the namespaces. Nobody outside can reach them, whoever uses the same."""
+
+
+def missing() -> str:
+    """Why there can be no hosts here; empty where there can."""
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        return f"needs {', '.join(absent)}"
+    if os.getuid() != 0:
+        return "needs root, for namespaces"
+    tried = subprocess.run(["unshare", "--net", "--pid", "--fork", "true"], capture_output=True, check=False)
+    return "" if tried.returncode == 0 else f"no namespaces here: {tried.stderr.decode().strip()}"
+
+
+class Space:
+    """New namespaces, which last as long as their first process."""
+
+    def __init__(self) -> None:
+        # As the first of its processes bash also takes away those that have ended.
+        idle = ["bash", "-c", "sleep infinity & echo ready; wait"]
+        tied = ["setpriv", "--pdeathsig=KILL", "unshare", *KINDS, "--mount-proc", "--fork", "--kill-child"]
+        self._process = subprocess.Popen(
+            [*tied, *idle], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n", "no namespaces"
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        self.first = int(children.read_text())
+
+    def enter(self, command: Sequence[str], kinds: Sequence[str] = KINDS) -> list[str]:
+        """The command, inside."""
+        return ["nsenter", f"--target={self.first}", *kinds, *command]
+
+    def run(self, *command: str, kinds: Sequence[str] = KINDS) -> str:
+        """Runs a command inside; what it printed. Fails where it does."""
+        answer = subprocess.run(self.enter(command, kinds), capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, f"{' '.join(command)}: {answer.stderr}"
+        return answer.stdout
+
+    def kill(self) -> None:
+        """Kills all of its processes at once. Who was connected to them is told by the kernel."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Host:
+    """A machine of its own, but for the files. It is on as long as it is not killed."""
+
+    def __init__(self, space: Space, name: str, address: str) -> None:
+        self.space, self.name, self.address = space, name, address
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.run("hostname", name)
+        self.run("ip", "link", "set", "lo", "up")
+
+    def run(self, *command: str) -> str:
+        """Runs a command here; what it printed. Fails where it does."""
+        return self.space.run(*command)
+
+    def start(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        out: IO[bytes],
+        err: IO[bytes],
+    ) -> subprocess.Popen[bytes]:
+        """Starts a command here, in a folder. Its output goes to files: who outlives it would hold pipes."""
+        process = subprocess.Popen(
+            self.space.enter(["env", f"--chdir={folder}", *command]),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environment,
+            start_new_session=True,
+        )
+        self._started.append(process)
+        return process
+
+    def kill(self) -> None:
+        """Kills all that runs here. A host that is to come back is a new one."""
+        self.space.kill()
+        for process in self._started:
+            process.wait()
+
+
+class Network:
+    """A switch with hosts; `with` takes all of it away."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._hosts: dict[str, Host] = {}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._switch = Space()
+            stack.callback(self._switch.kill)
+            self._ip("link", "add", "switch", "type", "bridge")
+            self._ip("link", "set", "switch", "up")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def host(self, name: str, number: int) -> Host:
+        """A new host at the address of that number; the one that had it must be off."""
+        space = Space()
+        self._stack.callback(space.kill)
+        host = Host(space, name, f"{RANGE}.{number}")
+        port = f"port{number}"
+        # The address of the card stays, as other hosts remember it.
+        card = ("name", "eth0", "address", f"02:00:00:00:00:{number:02x}", "netns", str(space.first))
+        with suppress(AssertionError):
+            self._ip("link", "delete", port)  # of the host before, where the kernel is late
+        self._ip("link", "add", port, "type", "veth", "peer", *card)
+        self._ip("link", "set", port, "master", "switch", "up")
+        host.run("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+        host.run("ip", "link", "set", "eth0", "up")
+        self._hosts[port] = host
+        return host
+
+    def cut(self, host: Host) -> None:
+        """From now on nothing gets to the host or from it; nobody is told."""
+        self._ip("link", "set", self._port(host), "nomaster")
+
+    def heal(self, host: Host) -> None:
+        """The host is heard again."""
+        self._ip("link", "set", self._port(host), "master", "switch")
+
+    def _ip(self, *words: str) -> None:
+        """In the switch's network alone: the numbers of processes are the machine's."""
+        self._switch.run("ip", *words, kinds=["--net"])
+
+    def _port(self, host: Host) -> str:
+        return next(port for port, known in self._hosts.items() if known is host)

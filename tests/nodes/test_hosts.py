@@ -1,0 +1,63 @@
+"""The hosts themselves: heard or cut off, and gone with whoever made them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from nodes.hosts import Network, missing
+from patience import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
+
+MAKE_AND_WAIT = """
+import time
+from nodes.hosts import Network
+with Network() as network:
+    spaces = [network.host(f"host{number}", number).space for number in (1, 2)]
+    print(*(space.first for space in spaces), flush=True)
+    time.sleep(1000)
+"""
+
+
+def heard(host, other):
+    """Whether anybody answers there: a refusal is an answer, too."""
+    look = ["timeout", "1", "bash", "-c", f"exec 3<> /dev/tcp/{other.address}/9"]
+    answer = subprocess.run(host.space.enter(look), capture_output=True, text=True, check=False)
+    return "refused" in answer.stderr
+
+
+def test_a_host_is_not_heard_while_it_is_cut_off():
+    with Network() as network:
+        one, other = network.host("one", 1), network.host("other", 2)
+        assert heard(one, other)
+        network.cut(other)
+        assert not heard(one, other)
+        assert not heard(other, one)
+        assert other.run("hostname").strip() == "other"  # it lives
+        network.heal(other)
+        assert heard(one, other)
+
+
+def test_a_new_host_takes_the_place_of_a_killed_one():
+    with Network() as network:
+        one, other = network.host("one", 1), network.host("other", 2)
+        other.kill()
+        until(lambda: not heard(one, other))
+        assert heard(one, network.host("other", 2))
+
+
+@pytest.mark.parametrize("end", [psutil.Process.terminate, psutil.Process.kill])
+def test_nothing_is_left_of_a_run_that_is_killed(end):
+    folder = Path(__file__).parents[1]
+    process = subprocess.Popen([sys.executable, "-c", MAKE_AND_WAIT], cwd=folder, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as out:
+        made = [psutil.Process(int(number)) for number in out.readline().split()]
+    assert len(made) == 2
+    family = [each for first in made for each in (first, *first.children(recursive=True))]
+    end(psutil.Process(process.pid))
+    process.wait()
+    until(lambda: not any(each.is_running() for each in family))
+    assert not any(Path(f"/proc/{each.pid}").exists() for each in made)

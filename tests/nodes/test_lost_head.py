@@ -1,0 +1,58 @@
+"""The head is lost with all of its processes, and a new one takes its place."""
+
+import shutil
+import time
+
+import pytest
+from e2e.traces import differences
+from nodes.commands import unordered
+from nodes.stores import redis
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+def test_with_redis_a_command_elsewhere_goes_on(cluster, work, here, record_property):
+    store = redis(cluster)
+    head = cluster.head(**store)
+    cluster.worker(1), cluster.worker(2)
+    login = cluster.worker(3, cpus=0)
+    sweep = work("single")
+    sweep.sweep(cluster, login)
+    sweep.until("rung", 20)
+    head.kill()
+    killed, known = time.time(), len(sweep.events)
+    time.sleep(20)
+    record_property("events of the sweep without a head", len(sweep.events) - known)
+    cluster.head(**store)
+    record_property("seconds without a head", round(time.time() - killed, 1))
+    assert sweep.end() == 0, sweep.said[-3000:]
+    record_property("sweep", round(sweep.seconds))
+    assert "does not answer" in sweep.said
+    assert "answers again" in sweep.said
+    found, expected = unordered(sweep.trace), unordered(here("single"))
+    assert found == expected, differences(found, expected)
+
+
+@pytest.mark.parametrize("place", ["head", "elsewhere"])
+def test_without_redis_the_same_command_goes_on(place, cluster, work, here, record_property):
+    head, others = cluster.head(), [cluster.worker(1), cluster.worker(2), cluster.worker(3, cpus=0)]
+    sweep = work("single")
+    sweep.sweep(cluster, head if place == "head" else others[-1])
+    sweep.until("rung", 20)
+    head.kill()
+    killed = time.time()
+    assert sweep.end() != 0
+    record_property("until the command ended", round(time.time() - killed, 1))
+    assert place == "head" or "the same command goes on" in sweep.said
+    for host in others:
+        host.kill()
+    head = cluster.head()
+    cluster.worker(1), cluster.worker(2)
+    sweep.start(cluster, head, "doctor", "--fix")
+    sweep.end()
+    assert not sweep.running, sweep.report
+    sweep.sweep(cluster, head)
+    assert sweep.end() == 0, sweep.said[-3000:]
+    found, expected = unordered(sweep.trace), unordered(here("single"))
+    assert found == expected, differences(found, expected)

@@ -1,0 +1,37 @@
+"""MLflow on PostgreSQL: a node, the database and MLflow's server are lost in one sweep."""
+
+import time
+
+import pytest
+from databases import postgres_folder
+from e2e.traces import differences, trace
+from nodes.commands import unordered
+from nodes.stores import Store
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(postgres_folder() is None, reason="needs PostgreSQL"),
+]
+
+
+def test_no_point_is_lost_and_none_is_there_twice(cluster, work, here, record_property):
+    store = Store(cluster)
+    cluster.environment["MLFLOW_TRACKING_URI"] = store.server
+    head, lost = cluster.head(), cluster.worker(1)
+    cluster.worker(2)
+    sweep = work("single")
+    sweep.sweep(cluster, head)
+    sweep.until("rung", 20)
+    lost.kill()
+    sweep.until("rung", 60)
+    store.kill()
+    time.sleep(10)
+    cluster.worker(1)
+    sweep.until("rung", 120)
+    store.start()
+    assert sweep.end() == 0, sweep.said[-3000:]
+    assert sweep.report["undelivered"] == 0
+    record_property("sweep", round(sweep.seconds))
+    found, expected = unordered(trace(sweep.home, store.direct)), unordered(here("single"))
+    assert found == expected, differences(found, expected)
+    record_property("points", sum(len(value) for key, value in found.items() if " metric " in key))

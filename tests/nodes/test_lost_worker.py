@@ -1,0 +1,60 @@
+"""A worker's node is lost in the middle, and later there is a new one: nothing else is."""
+
+import time
+
+import pytest
+from e2e.traces import differences
+from nodes.commands import training_on, unordered
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_sweep_of_two_trials_at_once_goes_on(cluster, work, here, record_property):
+    head, lost = cluster.head(), cluster.worker(1)
+    cluster.worker(2)
+    sweep = work("single")
+    sweep.sweep(cluster, head)
+    sweep.until("rung", 100)
+    assert training_on(lost)
+    lost.kill()
+    killed = time.time()
+    again = sweep.until("begin", 3)
+    record_property("until a trial began", round(again["at"] - killed, 1))
+    cluster.worker(1)
+    assert sweep.end() == 0, sweep.said[-3000:]
+    record_property("sweep", round(sweep.seconds))
+    found, expected = unordered(sweep.trace), unordered(here("single"))
+    assert found == expected, differences(found, expected)
+
+
+def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, here, record_property):
+    head, nodes = cluster.head(), [cluster.worker(1), cluster.worker(2)]
+    sweep = work("group")
+    sweep.sweep(cluster, head)
+    sweep.until("rung", 10, key="trial-0001")
+    nodes[0].kill()
+    time.sleep(10)  # a new machine takes its time
+    cluster.worker(1)
+    back, known = time.time(), len(sweep.events)
+    sweep.until("rung", sum(event["event"] == "rung" for event in sweep.events[:known]) + 1)
+    record_property("until a rung after the new node", round(time.time() - back, 1))
+    assert sweep.end() == 0, sweep.said[-3000:]
+    record_property("sweep", round(sweep.seconds))
+    found = sweep.trace
+    assert found == here("group"), differences(found, here("group"))
+
+
+def test_a_run_of_two_workers_waits_for_the_new_node(cluster, work, record_property):
+    head, nodes = cluster.head(), [cluster.worker(1), cluster.worker(2)]
+    run, near = work("group"), work("group", "near")
+    run.start(cluster, head, "run", "job.yaml")
+    run.until_said("epoch 30/")
+    nodes[1].kill()
+    time.sleep(10)
+    cluster.worker(2)
+    back = time.time()
+    run.until_said("resumed")
+    record_property("until it went on after the new node", round(time.time() - back, 1))
+    assert run.end() == 0, run.said[-3000:]
+    near.run_here("run", "job.yaml")
+    assert run.results == near.results

@@ -1,0 +1,105 @@
+"""Prepared data sets made by an enemy: `mlcl data check` and reading both say one clear error."""
+
+import hashlib
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mlcl.data import Dataset
+from mlcl.data.check import check
+from mlcl.errors import UserError
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    return shutil.copytree(tiny, tmp_path / "set")
+
+
+def read(folder):
+    data = Dataset.open(folder)
+    split = data.split("train")
+    return split.texts(), [split.labels(name) for name in data.info.label_spaces]
+
+
+def refusals(folder):
+    for use in (check, read):
+        with pytest.raises(UserError) as caught:
+            use(folder)
+        yield caught.value.line()
+
+
+def rehash(folder):
+    """What a forger would do after a change."""
+    file = folder / "dataset.json"
+    info = json.loads(file.read_text())
+    for shard in info["shards"]:
+        shard["sha256"] = hashlib.sha256((folder / shard["file"]).read_bytes()).hexdigest()
+    file.write_text(json.dumps(info))
+
+
+def column(folder, name, values):
+    file = next(folder.glob("train*.parquet"))
+    table = pq.read_table(file)
+    place = table.column_names.index(name)
+    pq.write_table(table.set_column(place, name, values(len(table))), file)
+    rehash(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"rows":' * 100_000, '{"rows": ' + "9" * 10_000 + "}", '{"rows": NaN}', "\0", "[]"],
+    ids=["deep lists", "deep mappings", "many digits", "no number", "null byte", "no mapping"],
+)
+def test_a_hostile_dataset_json(folder, text):
+    (folder / "dataset.json").write_text(text)
+    for line in refusals(folder):
+        assert "dataset.json" in line
+        assert len(line) < 1_000
+
+
+def test_rows_that_are_declared_and_not_there(folder):
+    file = folder / "dataset.json"
+    info = json.loads(file.read_text())
+    info["rows"]["train"] += 10**15
+    info["shards"][0]["rows"] += 10**15
+    file.write_text(json.dumps(info))
+    for line in refusals(folder):
+        assert "wrong number of rows" in line
+
+
+def test_rows_of_no_split(folder):
+    column(folder, "split", lambda rows: pa.nulls(rows, pa.string()))
+    checked, used = refusals(folder)
+    assert "unknown split at row 0" in checked
+    assert "key rows.train: the shards have another number of rows; found: 48; allowed: 0" in used
+
+
+def test_bytes_that_are_no_text(folder):
+    column(folder, "text", lambda rows: pa.array([b"\xff\xfe"] * rows, pa.binary()).view(pa.string()))
+    for line in refusals(folder):
+        assert "Invalid UTF8" in line
+        assert "train" in line
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff"])
+def test_a_footer_of_another_length(folder, length):
+    file = next(folder.glob("train*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-8] + length + whole[-4:])
+    rehash(folder)
+    for line in refusals(folder):
+        assert file.name in line
+
+
+def test_a_shard_s_name_stays_in_the_folder(folder, tmp_path):
+    file = folder / "dataset.json"
+    info = json.loads(file.read_text())
+    shutil.copy(folder / info["shards"][0]["file"], tmp_path / "out.parquet")
+    for name in ("../out.parquet", str(tmp_path / "out.parquet"), "a/../../out.parquet", "x.parquet\n"):
+        info["shards"][0]["file"] = name
+        file.write_text(json.dumps(info))
+        for line in refusals(folder):
+            assert "key shards.0.file" in line

@@ -1,0 +1,105 @@
+"""`mlcl list`, `submit` and their like with the wrong secret, or none: one error that names the key.
+
+Ray's own server is asked in tests/e2e/test_up.py.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import local_servers
+import pytest
+import yaml
+from builders import job_tree
+from patience import until
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.errors import UserError
+from mlcl.service.local.http import get
+from mlcl.service.local.ports import free_port
+
+TOKEN, WRONG = "right-5f2d", "wrong-9c1e"
+COMMANDS = (
+    ("list",), ("status", "lab-1"), ("logs", "lab-1"), ("logs", "-f", "lab-1"), ("stop", "lab-1"),
+    ("resume", "lab-1"), ("submit", "run", "job.yaml"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    """The address of a stand-in for Ray's head that asks for the token."""
+    folder = tmp_path_factory.mktemp("head")
+    (folder / "token").write_text(TOKEN)
+    port = free_port()
+    script = Path(local_servers.__file__)
+    server = subprocess.Popen(
+        [sys.executable, str(script), "ray", str(port)],
+        cwd=folder,
+        env={"RAY_AUTH_TOKEN_PATH": str(folder / "token"), "PATH": "/usr/bin:/bin"},
+        start_new_session=True,
+    )
+    try:
+        until(lambda: get(f"http://127.0.0.1:{port}/api/version").status == 401)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+@pytest.fixture
+def mlcl(tmp_path, tiny, head, monkeypatch):
+    """`mlcl` in a folder with a job and a cluster file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
+
+    def call(words, **token):
+        tree = {"ray": {"address": head, **token}, "storage": "/mnt/lab"}
+        (tmp_path / "lab.yaml").write_text(yaml.safe_dump(tree))
+        monkeypatch.setenv("MLCL_CLUSTER", "lab.yaml")
+        return CliRunner().invoke(app, words)
+
+    return call
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_without_a_token(mlcl, words, tmp_path):
+    answer = mlcl(words)
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.line() == "lab.yaml, key ray.token: the cluster asks for a token; found: none"
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_with_a_wrong_token(mlcl, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_TOKEN", WRONG)
+    answer = mlcl(words, token={"env": "LAB_TOKEN"})
+    assert isinstance(answer.exception, UserError)
+    line = answer.exception.line()
+    assert line.startswith("lab.yaml, key ray.token: the cluster does not take this token; found: http://127")
+    assert WRONG not in line
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_token_that_is_not_there_is_asked_of_nobody(mlcl, words, monkeypatch):
+    monkeypatch.delenv("LAB_TOKEN", raising=False)
+    answer = mlcl(words, token={"env": "LAB_TOKEN"})
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.line() == "key ray.token: the variable is not set; found: LAB_TOKEN"
+
+
+def test_a_token_that_is_no_header(mlcl, monkeypatch):
+    monkeypatch.setenv("LAB_TOKEN", "a\r\nX-Evil: 1")
+    answer = mlcl(["list"], token={"env": "LAB_TOKEN"})
+    assert isinstance(answer.exception, UserError)
+    assert "X-Evil" not in answer.exception.line()
+
+
+def test_with_the_token(mlcl, monkeypatch):
+    monkeypatch.setenv("LAB_TOKEN", TOKEN)
+    answer = mlcl(["list"], token={"env": "LAB_TOKEN"})
+    assert answer.exit_code == 0, answer.output
+    assert TOKEN not in answer.output

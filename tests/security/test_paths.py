@@ -1,0 +1,116 @@
+"""Names that would lead out of a folder: refused, or they name nothing.
+
+Shards are in test_data.py, members of archives in tests/data/test_distribution.py, what else `mlcl submit`
+uploads in tests/service/test_jobs_package.py.
+"""
+
+import pytest
+import ray.job_submission
+import yaml
+from builders import job_tree
+from ray_jobs import Cluster
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.config import load_job
+from mlcl.config.table import find_table
+from mlcl.errors import UserError
+from mlcl.models.model_folder import model_folder
+from mlcl.service.jobs.package import files_of
+
+OUT = ("../out", "../../etc/passwd", "/etc/passwd", "..", "a/../../b", "a\\..\\b", "~root", "a\nb")
+
+
+@pytest.fixture
+def mlcl(tmp_path, monkeypatch, tiny):
+    """`mlcl` in a folder with job, space and cluster file; the cluster is a stand-in."""
+    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", Cluster())
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    trees = {
+        "job": job_tree(tiny),
+        "space": {"space": {"train.lr": {"log_float": [0.001, 0.1]}}},
+        "lab": {"ray": {"address": "http://head:8265"}, "storage": "/mnt/lab"},
+    }
+    for name, tree in trees.items():
+        (work / f"{name}.yaml").write_text(yaml.safe_dump(tree))
+    monkeypatch.setenv("MLCL_CLUSTER", "lab.yaml")
+
+    def call(*words):
+        answer = CliRunner().invoke(app, words)
+        assert not [path for path in tmp_path.iterdir() if path != work], "something was written outside"
+        return answer
+
+    return call
+
+
+@pytest.mark.parametrize("id", OUT)
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume"])
+def test_ids_of_jobs(mlcl, command, id):
+    answer = mlcl(command, id)
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.found == id
+
+
+@pytest.mark.parametrize("id", OUT)
+def test_new_ids(mlcl, id):
+    answer = mlcl("submit", "--id", id, "run", "job.yaml")
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.key == "--id"
+
+
+@pytest.mark.parametrize("name", [name for name in OUT if name != ".."])
+def test_names_of_sweeps(mlcl, name):
+    answer = mlcl("sweep", "job.yaml", "space.yaml", "--name", name, "--dry-run")
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.key == "--name"
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_names_of_experiments_and_heads(tiny, name):
+    tree = job_tree(tiny)
+    with pytest.raises(UserError) as caught:
+        load_job(tree | {"experiment": name})
+    assert caught.value.key == "experiment"
+    heads = tree["objective"]["heads"]
+    tree["objective"]["heads"] = {name: heads["topic"]}
+    with pytest.raises(UserError) as caught:
+        load_job(tree)
+    assert str(caught.value.key).startswith("objective.heads")
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_names_of_tables_and_sources(mlcl, tmp_path, name):
+    with pytest.raises(UserError, match="no such table"):
+        find_table(name, tmp_path)
+    answer = mlcl("data", "prepare", name)
+    assert isinstance(answer.exception, UserError)
+
+
+@pytest.mark.parametrize("name", ["package:../../x", "package:/etc", "package:", "package:..", "package:a b"])
+def test_names_of_packages_with_a_model(name):
+    with pytest.raises(UserError) as caught:
+        model_folder(name)
+    assert caught.value.key == "encoder.model"
+
+
+def test_linked_folders_are_not_uploaded(tmp_path):
+    secrets, work = tmp_path / "ssh", tmp_path / "work"
+    for folder in (secrets, work):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    (work / "ssh").symlink_to(secrets)
+    (work / "absolute").symlink_to(secrets / "file")
+    (work / "again").symlink_to("../ssh/file")
+    (work / "loop").symlink_to("loop")
+    assert [str(name) for name in files_of(work)] == ["file"]
+
+
+@pytest.mark.parametrize("link", ["notes.txt", "folder"])
+def test_a_link_to_a_secret_inside_is_not_uploaded(tmp_path, link):
+    (tmp_path / "keys").mkdir()
+    for name in (".env", "keys/lab.pem", "job.yaml"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / link).symlink_to(tmp_path / ".env")
+    assert [str(name) for name in files_of(tmp_path)] == ["job.yaml"]

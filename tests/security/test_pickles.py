@@ -1,0 +1,123 @@
+"""Pickles that run code in place of what a command reads: nothing of them is run.
+
+Checkpoints are in tests/training/test_checkpoint.py, pretrained weights in tests/models/test_pretrained.py.
+"""
+
+import json
+import pickle
+import sqlite3
+import warnings
+
+import numpy as np
+import optuna
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from builders import tiny_job
+
+from mlcl.config import Goal, SearchConfig
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.service.sampler import build_sampler
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.files import EMBEDDINGS
+from mlcl.training.material import Material
+from mlcl.training.stored import stored_metrics
+
+
+class Hostile:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return (open, (str(self.file), "w"))
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """The file that would be made."""
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def hostile(ran):
+    """That pickles are as mean as is meant here."""
+    text = pickle.dumps(Hostile(ran))
+    pickle.loads(text).close()
+    ran.unlink()
+    return text
+
+
+def sampled(storage, trials):
+    """A study in a database, gone on with by CMA-ES."""
+    sampler = build_sampler(SearchConfig(sampler="cmaes", startup=3), [Goal("val/accuracy", "max")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study = optuna.create_study(storage=storage, study_name="sweep", sampler=sampler, load_if_exists=True)
+    for _ in range(trials):
+        trial = study.ask()
+        study.tell(trial, trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1))
+    return study
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_state_of_cmaes_in_a_study_that_others_write_to(tmp_path, ran, hostile, damaged):
+    file = tmp_path / "study.db"
+    sampled(f"sqlite:///{file}", 16)
+    assert len(sampled(f"sqlite:///{file}", 1).trials) == 17
+    poison = "zz" if damaged else hostile.hex()
+    with sqlite3.connect(file) as database:
+        changed = database.execute(
+            "UPDATE trial_system_attributes SET value_json = ? WHERE key LIKE '%:optimizer:%'",
+            [json.dumps(poison)],
+        )
+        assert changed.rowcount > 0
+    with pytest.raises(UserError, match=r"state of CMA-ES is not one; --fresh"):
+        sampled(f"sqlite:///{file}", 1)
+    assert not ran.exists()
+
+
+def arrays_of_objects(file, hostile):
+    """What NumPy would unpickle."""
+    with file.open("wb") as target:
+        np.lib.format.write_array_header_1_0(target, {"descr": "|O", "fortran_order": False, "shape": (1,)})
+        target.write(hostile)
+
+
+def test_caches_of_tokens(tiny, tmp_path, ran, hostile):
+    material = Material.of(tiny_job(tiny), tmp_path)
+    material.rows(material.train)
+    files = list((tmp_path / "cache" / "tokens").glob("*/*.npy"))
+    assert len(files) == 2
+    for file in files:
+        arrays_of_objects(file, hostile)
+    with pytest.raises(ValueError, match=r"Python objects|Object arrays"):
+        Material.of(tiny_job(tiny), tmp_path).rows(material.train)
+    assert not ran.exists()
+
+
+def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
+    job = tiny_job(tiny, epochs=1)
+    material, folder = Material.of(job, tmp_path), tmp_path / "run"
+    run_experiment(material, folder=folder, context=Context(torch.device("cpu")), listener=lambda _: None)
+    file = folder / EMBEDDINGS
+    whole = pq.read_table(file)
+    blobs = pa.array([hostile] * len(whole))
+    ragged = pa.array([[0.0] * (i % 3) for i in range(len(whole))])
+    place = whole.column_names.index("embedding")
+    for table in (
+        whole.set_column(place, "embedding", blobs),
+        whole.set_column(place, "embedding", ragged),
+        whole.drop_columns("embedding"),
+    ):
+        pq.write_table(table, file)
+        with pytest.raises(UserError, match=r"embeddings\.parquet: not the embeddings of a run"):
+            stored_metrics(folder, material, Setting(1, 1.0, 1.0))
+    file.write_bytes(hostile)
+    with pytest.raises(UserError, match="cannot be read"):
+        stored_metrics(folder, material, Setting(1, 1.0, 1.0))
+    assert not ran.exists()

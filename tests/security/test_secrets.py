@@ -1,0 +1,180 @@
+"""Secrets of a whole afternoon: none is in a file, a log, MLflow, a description of a job or a command line."""
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import ray.job_submission
+import yaml
+from builders import job_tree
+from databases import PASSWORD, postgres, postgres_folder
+from e2e.conftest import Cli
+from patience import until
+from ray_jobs import Cluster
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import end, start
+from mlcl.service.local.settings import Settings
+from mlcl.service.local.store import store_uri
+
+SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}}
+OTHERS = {
+    "RAY_TOKEN": "s3cret-ray-77c1", "HF_TOKEN": "s3cret-hub-12aa", "AWS_SECRET_ACCESS_KEY": "s3cret-aws-90fe",
+    "LAB_PASSWORD": "s3cret-lab-3b3b",
+}  # fmt: skip
+
+
+class Watch:
+    """The command lines of this process's children, and theirs, while it is open."""
+
+    def __init__(self):
+        self.lines, self._ended = set(), threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def _look(self):
+        while not self._ended.is_set():
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    self.lines.add(" ".join(process.cmdline()))
+                except psutil.Error:
+                    continue
+            time.sleep(0.05)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+
+def files_with(secrets, *folders):
+    """Each file that has one of them, but for where a secret belongs."""
+    return [
+        (secret, path)
+        for folder in folders
+        for path in Path(folder).rglob("*")
+        if path.is_file() and not path.is_symlink() and path.name != "mlflow.password"
+        for secret in secrets
+        if secret.encode() in path.read_bytes()
+    ]
+
+
+@pytest.fixture
+def server(tmp_path):
+    """MLflow as `mlcl up` starts it."""
+    folder = ServiceFolder(tmp_path / "server")
+    folder.make()
+    settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
+    made = MlflowServer(settings, folder)
+    made.prepare()
+    process = start(made.command(""), made.environment(), made.log)
+    try:
+        until(lambda: made.trouble() is None)
+        yield made.address, read_secret(folder.mlflow_password)
+    finally:
+        end([process])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed")
+def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
+    uri, password = server
+    secrets = (password, PASSWORD, *OTHERS.values())
+    (tmp_path / "work").mkdir()
+    mlcl, printed = Cli(tmp_path / "work", tiny), []
+    space = mlcl.folder / "space.yaml"
+    space.write_text(yaml.safe_dump(SPACE))
+    for name, value in OTHERS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    # A short path: Ray's sockets lie below it.
+    with tempfile.TemporaryDirectory(prefix="mlcl-", ignore_cleanup_errors=True) as rays, postgres() as url:
+        monkeypatch.setenv("RAY_TMPDIR", rays)
+        monkeypatch.setenv("MLCL_STUDY", url)
+        sweep = ("sweep", mlcl.job, space, "--trials", 2, "--json")
+        with Watch() as watch:
+            for words, status in (
+                (("run", mlcl.job, "--print-config"), 0),
+                (("run", mlcl.job, "--dry-run", "--json"), 0),
+                (("run", mlcl.job), 0),
+                ((*sweep, "--dry-run"), 0),
+                (sweep, 0),
+                (("doctor", "--json"), None),
+                (("doctor",), None),
+            ):
+                answer = mlcl(*words)
+                assert answer.status == status or status is None, answer.err
+                printed.append(answer.out + answer.err)
+            monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", f"{password}-wrong")
+            monkeypatch.setenv("MLCL_STUDY", url.replace(PASSWORD, f"{PASSWORD}-wrong"))
+            for words in (("run", mlcl.job, "train.seed=9"), (*sweep, "--name", "other")):
+                answer = mlcl(*words)
+                assert answer.status == 2
+                printed.append(answer.out + answer.err)
+        assert len(watch.lines) > 5
+        assert files_with(secrets, mlcl.folder, rays, tmp_path / "server") == []
+    assert [secret for secret in secrets if secret in "".join([*printed, *watch.lines])] == []
+
+
+def test_the_secrets_of_a_submitted_job(tmp_path, tiny, monkeypatch):
+    cluster, staged = Cluster(), []
+    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)
+    for name, value in OTHERS.items():
+        monkeypatch.setenv(name, value)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    lab = {
+        "ray": {"address": "http://head:8265", "token": {"env": "RAY_TOKEN"}},
+        "mlflow": {
+            "uri": "http://mlflow:5000",
+            "username": {"env": "LAB_PASSWORD"},
+            "password": {"file": "lab.password"},
+        },
+        "storage": "/mnt/lab",
+        "env": {"HF_TOKEN": {"env": "HF_TOKEN"}, "AWS_SECRET_ACCESS_KEY": {"env": "AWS_SECRET_ACCESS_KEY"}},
+    }
+    for name, tree in (("job", job_tree(tiny)), ("lab", lab)):
+        (work / f"{name}.yaml").write_text(yaml.safe_dump(tree))
+    for name in ("lab.password", ".env", "server.pem"):
+        (work / name).write_text(OTHERS["LAB_PASSWORD"])
+    given = cluster.submit_job
+
+    def submit_job(**how):
+        folder = Path(how["runtime_env"]["working_dir"])
+        staged.extend(path.read_text() for path in folder.rglob("*") if path.is_file())
+        given(**how)
+
+    monkeypatch.setattr(cluster, "submit_job", submit_job)
+    printed = ""
+    for words in (
+        ("submit", "--dry-run", "run", "job.yaml"),
+        ("submit", "--dry-run", "--json", "run", "job.yaml"),
+        ("submit", "--id", "a", "--json", "run", "job.yaml"),
+        ("submit", "--id", "a", "run", "job.yaml"),
+        ("status", "a", "--json"),
+        ("list", "--json"),
+        ("stop", "a"),
+        ("resume", "a"),
+    ):
+        answer = CliRunner().invoke(app, [words[0], "--cluster", "lab.yaml", *words[1:]])
+        printed += f"{answer.output} {answer.exception}"
+    assert len(cluster.jobs) == 2
+    told = [f"{vars(job)}" for job in cluster.jobs.values()]
+    kept = [path.read_text() for path in (work / "outputs").rglob("*") if path.is_file()]
+    assert staged
+    assert kept
+    everything = "\n".join([printed, *told, *staged, *kept])
+    assert [secret for secret in OTHERS.values() if secret in everything] == []
+    assert cluster.headers == {"Authorization": f"Bearer {OTHERS['RAY_TOKEN']}"}

@@ -1,0 +1,90 @@
+"""Passwords in URLs: neither typed, nor shown, nor kept.
+
+What databases say of a wrong password is in tests/service/test_storage.py and test_local_settings.py.
+"""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from builders import job_tree
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.errors import UserError
+from mlcl.tracking import Tracker, shown
+from mlcl.tracking.provenance import provenance
+
+URLS = (
+    "postgresql+psycopg://ada:hunter2@127.0.0.1:1/db",
+    "postgresql+psycopg://ada@127.0.0.1:1/db?password=hunter2",
+    "postgresql+psycopg://127.0.0.1:1/db?user=ada&sslpassword=hunter2&connect_timeout=1",
+    "postgresql://ada:hunter2@127.0.0.1:1/db",
+    "mysql://ada:hunter2@127.0.0.1:1/db",
+    "http://ada:hunter2@127.0.0.1:1",
+    "http://ada:hunter2@[::1",
+    "ada:hunter2@127.0.0.1:1",
+    "sqlite:////nowhere/mlflow.db?password=hunter2",
+)
+
+
+@pytest.mark.parametrize("url", URLS[4:])
+def test_a_tracking_uri(tmp_path, url):
+    with pytest.raises(UserError) as caught:
+        Tracker(tmp_path / "home", url)
+    assert caught.value.key == "MLFLOW_TRACKING_URI"
+    assert "hunter2" not in caught.value.line() + json.dumps(caught.value.as_dict())
+
+
+@pytest.mark.parametrize("url", URLS[:-2])
+def test_a_uri_as_it_is_shown(url):
+    assert "hunter2" not in shown(url)
+
+
+@pytest.fixture
+def mlcl(tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
+    (tmp_path / "space.yaml").write_text("space: {train.lr: {log_float: [0.001, 0.1]}}")
+    (tmp_path / "lab.yaml").write_text("{ray: {address: 'http://127.0.0.1:1'}, storage: /mnt/lab}")
+    return lambda *words: CliRunner().invoke(app, words)
+
+
+@pytest.mark.parametrize("url", URLS[:4])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sweep", "job.yaml", "space.yaml", "--study"),
+        ("doctor", "--study"),
+        ("submit", "--cluster", "lab.yaml", "sweep", "job.yaml", "space.yaml", "--study"),
+        ("up", "--store"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_typed_password_is_refused(mlcl, words, url):
+    error = mlcl(*words, url).exception
+    assert isinstance(error, UserError)
+    assert "a command line is public: no password in it" in error.line()
+    assert "hunter2" not in error.line()
+
+
+def test_the_same_in_a_variable_is_not_shown(mlcl, monkeypatch):
+    monkeypatch.setenv("MLCL_STUDY", URLS[0])
+    answer = mlcl("sweep", "job.yaml", "space.yaml", "--dry-run", "--json")
+    assert answer.exit_code == 0, answer.output
+    assert "hunter2" not in answer.output
+    assert "ada:***@" in answer.output
+
+
+def test_where_code_comes_from_has_no_address_of_a_remote(tmp_path):
+    for words in (
+        ("init", "-q"),
+        ("remote", "add", "origin", "https://ada:hunter2@host/x.git"),
+        ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "one"),
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    (tmp_path / "new.yaml").touch()
+    found = provenance(tmp_path)
+    assert found.tags["mlcl.git.dirty"] == "true"
+    assert "hunter2" not in f"{found}"

@@ -1,0 +1,154 @@
+"""Hostile job, space, table and cluster files, and overrides: one clear error, soon, and nothing is run."""
+
+import time
+
+import pytest
+import yaml
+from builders import job_tree, tiny_job
+
+from mlcl.config import load_job, load_space, parse_override
+from mlcl.config.cluster import load_cluster
+from mlcl.config.table import load_table
+from mlcl.errors import UserError
+
+SECONDS = 10.0
+"""Of the processor, for what is refused in milliseconds."""
+
+
+def doubled(kind):
+    """Ten aliases of ten aliases, nine deep: 200 bytes that stand for gigabytes."""
+    inner = {"list": "[{}]", "mapping": "{{{}}}"}[kind]
+    value = {"list": "{}", "mapping": "k{1}: {0}"}[kind]
+    lines = [f"a0: &a0 {inner.format(', '.join(value.format('x', i) for i in range(10)))}"]
+    for depth in range(1, 10):
+        aliases = ", ".join(value.format(f"*a{depth - 1}", i) for i in range(10))
+        lines.append(f"a{depth}: &a{depth} {inner.format(aliases)}")
+    return "\n".join(lines)
+
+
+HOSTILE = {
+    "an object": "key: !!python/object/apply:os.system ['touch ran']",
+    "a new object": "key: !!python/object/new:os.system ['touch ran']",
+    "a name": "key: !!python/name:os.system",
+    "a module": "key: !!python/module:os",
+    "a private tag": "key: !run 'touch ran'",
+    "aliases of lists": doubled("list"),
+    "aliases of mappings": doubled("mapping"),
+    "a list in itself": "key: &a [*a]",
+    "a mapping in itself": "key: &a {b: *a}",
+    "deep lists": "key: " + "[" * 5_000 + "]" * 5_000,
+    "deep mappings": "key: " + "{a: " * 5_000 + "1" + "}" * 5_000,
+    "lists without an end": "key: " + "[" * 100_000,
+    "many digits": "key: " + "9" * 100_000,
+    "many hexadecimal digits": "key: 0x" + "f" * 100_000,
+    "many sexagesimal digits": "key: " + "1:" * 100_000 + "1",
+    "too long": "key: " + "a" * 1_000_000,
+    "a key twice": "key: 1\nkey: 2",
+    "two documents": "key: 1\n---\nkey: 2",
+    "no date": "key: 2026-99-99",
+    "no number": "key: !!int x",
+    "no truth value": "key: !!bool x",
+    "no time": "key: !!timestamp x",
+    "a key that is a list": "? [a]\n: 1",
+    "an escape": 'key: "\\e[31m"',
+    "a null byte": 'key: "a\\0b"',
+    "half a character": 'key: "\\ud800"',
+    "an include": "key: !include /etc/passwd",
+}
+
+
+@pytest.fixture
+def refused(tmp_path, tiny, monkeypatch):
+    """What a loader says about a text, in one line."""
+    monkeypatch.chdir(tmp_path)
+    job = tiny_job(tiny)
+    loaders = (load_job, lambda file: load_space(file, job), load_cluster, load_table)
+
+    def by(text):
+        file = tmp_path / "hostile.yaml"
+        file.write_text(text)
+        began = time.process_time()
+        for load in loaders:
+            with pytest.raises(UserError) as caught:
+                load(file)
+            yield caught.value.line()
+        assert time.process_time() - began < SECONDS
+        assert not (tmp_path / "ran").exists()
+
+    return by
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_file_is_one_clear_error(refused, text):
+    lines = list(refused(text))
+    assert len(lines) == 4
+    for line in lines:
+        assert "hostile.yaml" in line
+        assert "\n" not in line
+        assert len(line) < 1_000
+        assert line.isprintable()
+
+
+def test_aliases_of_reasonable_size_are_what_they_stand_for(tmp_path, tiny):
+    tree = job_tree(tiny)
+    shared = {"dim": 16}  # PyYAML writes what stands twice as an alias
+    for head in tree["objective"]["heads"].values():
+        head["projection"] = shared
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    assert file.read_text().count("*id001") == 1
+    assert [head.projection.dim for head in load_job(file).objective.heads.values()] == [16, 16]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!python/object/apply:os.system ['touch ran']",
+        "[" * 5_000,
+        "9" * 100_000,
+        "2026-99-99",
+        "!!int x",
+        '"\\e[31m"',
+    ],
+)
+def test_a_hostile_override_is_one_clear_error(tmp_path, monkeypatch, value):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"key train\.epochs: value is not valid YAML") as caught:
+        parse_override(f"train.epochs={value}")
+    assert caught.value.line().isprintable()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "key", ["__class__.x", "train.__dict__.epochs", "train.model_config.extra", "objective.heads.__init__.x"]
+)
+def test_an_override_reaches_keys_of_the_job_alone(tiny, key):
+    with pytest.raises(UserError):
+        load_job(job_tree(tiny), [f"{key}=1"])
+
+
+CODE = "__import__('os').system('touch ran')"
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"train.lr": {"log_float": [CODE, 1.0]}},
+        {"train.lr": {"float": [0.0, 1.0], "when": CODE}},
+        {"train.lr": {"float": [0.0, 1.0], "when": {CODE: 1}}},
+        {"train.lr": {"float": [0.0, 1.0], "when": {"train.momentum": {"above": CODE}}}},
+        {"train.lr": {"choice": [CODE]}},
+        {"train.lr": {"expression": CODE}},
+        {CODE: {"float": [0.0, 1.0]}},
+        {"objective.heads.*.weight": {"simplex": {"total": CODE}}},
+    ],
+    ids=str,
+)
+def test_code_in_a_space_is_text_and_refused(tmp_path, tiny, monkeypatch, space):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "space.yaml"
+    file.write_text(yaml.safe_dump({"space": space}))
+    with pytest.raises(UserError) as caught:
+        load_space(file, tiny_job(tiny))
+    assert "space.yaml" in caught.value.line()
+    assert not (tmp_path / "ran").exists()
