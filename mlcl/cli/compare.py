@@ -1,0 +1,44 @@
+"""`mlcl compare`: settings against the first one, over the seeds that they share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+
+What = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="WHAT...",
+        help="Sweeps (all settings that they confirmed), SWEEP:SETTING, run ids, or 'ROW, COLUMN' of a table.",
+    ),
+]
+Metric = Annotated[str, typer.Option("--metric", help="test/micro_f1, or micro_f1: test before validation.")]
+
+
+def compare(
+    what: What,
+    metric: Metric,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Compare settings by a metric, paired by seed: difference, interval, tests, and what would decide."""
+    from mlcl.report.compare import compare as measure
+    from mlcl.report.contenders import find_contenders
+    from mlcl.report.paper import as_dict, as_latex, as_markdown, as_table, notes
+    from mlcl.tracking import Tracker
+
+    tracker = Tracker(home)
+    found = measure(find_contenders(tracker, what), metric)
+    if json:
+        print_json(as_dict(found))
+    elif markdown or latex:
+        typer.echo(as_markdown(found) if markdown else as_latex(found))
+    else:
+        results.print(as_table(found))
+        for line in notes(found):
+            typer.echo(line)

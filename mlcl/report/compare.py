@@ -1,0 +1,127 @@
+"""One setting against others, over the seeds that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlcl.config import default_mode
+from mlcl.errors import UserError, nearest
+from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm
+from mlcl.report.contenders import Contender
+
+PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
+"""Where a metric without its place is looked for, in this order."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting beside the reference. `p` is Holm's; `further` seeds would decide (None: not to be told)."""
+
+    contender: Contender
+    seeds: tuple[int, ...]
+    unpaired: tuple[int, ...]
+    paired: Paired
+    p: float
+    further: int | None
+    better: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """What may be said."""
+        if self.better is None:
+            return "undecided"
+        return "better" if self.better else "worse"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Settings against the first one, by one metric."""
+
+    metric: str
+    mode: str
+    reference: Contender
+    rows: tuple[Row, ...]
+
+
+def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
+    """Compares all against the first, with Holm's correction over them.
+
+    `metric` is a full name (`test/micro_f1`) or its last part, which is then looked for in test, test with
+    kNN, validation, validation with kNN. Raises UserError for fewer than two settings, a metric that not all
+    have, different data, and settings that share no seed.
+    """
+    if len(contenders) < 2:
+        found = contenders[0].label if contenders else "none"
+        raise UserError("needs two settings or more", key="WHAT", found=found)
+    name = _metric(contenders, metric)
+    mode = default_mode(name)
+    reference, *others = contenders
+    pairs = [_pair(reference, other, name) for other in others]
+    adjusted = holm([paired.p for _, paired in pairs])
+    rows = [
+        _row(reference, other, seeds, paired, p, len(others), mode)
+        for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
+    ]
+    return Comparison(name, mode, reference, tuple(rows))
+
+
+def _metric(contenders: Sequence[Contender], metric: str) -> str:
+    shared = set.intersection(*(contender.metrics for contender in contenders))
+    for name in (metric, *(prefix + metric for prefix in PREFIXES)):
+        if name in shared:
+            return name
+    for contender in contenders:
+        if not any(name in contender.metrics for name in (metric, *(prefix + metric for prefix in PREFIXES))):
+            near = nearest(metric, sorted(contender.metrics))
+            hint = f"; did you mean {near}?" if near else ""
+            known = sorted(name for name in shared if name.startswith(PREFIXES))
+            raise UserError(
+                f"{contender.label} has no such metric{hint}", key="--metric", found=metric, allowed=known
+            )
+    raise UserError(
+        "no metric of this name that all have", key="--metric", found=metric, allowed=sorted(shared)
+    )
+
+
+def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Paired]:
+    seeds = tuple(sorted(set(a.runs) & set(b.runs)))
+    if not seeds:
+        raise UserError(
+            "these settings share no seed, and cannot be paired",
+            key="WHAT",
+            found=f"{a.label}: seeds {_seeds(a.runs)}; {b.label}: seeds {_seeds(b.runs)}",
+        )
+    for seed in seeds:
+        if a.runs[seed].data != b.runs[seed].data:
+            raise UserError(
+                "these settings were trained on different data",
+                key="WHAT",
+                found=f"seed {seed}: {a.label} {a.runs[seed].data}, {b.label} {b.runs[seed].data}",
+                allowed="one data set with one split (the same fingerprint)",
+            )
+    values = [[contender.runs[seed].metrics[metric] for seed in seeds] for contender in (a, b)]
+    try:
+        return seeds, compare_paired(*values)
+    except ValueError as error:
+        raise UserError(str(error), key="--metric", found=metric) from None
+
+
+def _row(
+    reference: Contender,
+    other: Contender,
+    seeds: tuple[int, ...],
+    paired: Paired,
+    p: float,
+    tests: int,
+    mode: str,
+) -> Row:
+    unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs)))
+    better = None
+    if p <= 1 - LEVEL:
+        better = (paired.difference > 0) == (mode == "max")
+    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), better)
+
+
+def _seeds(seeds: Sequence[int] | object) -> str:
+    return " ".join(map(str, seeds)) if isinstance(seeds, (list, tuple, dict)) else str(seeds)

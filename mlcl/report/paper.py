@@ -1,0 +1,144 @@
+"""A comparison for the terminal, for Markdown, LaTeX and programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.evaluation.paired import LEVEL, smallest_p
+from mlcl.report.compare import Comparison, Row
+from mlcl.report.contenders import Contender
+from mlcl.report.signs import LATEX, MARKDOWN
+
+HEADS = (
+    "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",
+    "verdict",
+)  # fmt: skip
+DIGITS = 4
+
+
+def as_table(found: Comparison) -> Table:
+    """For the terminal."""
+    table = Table(title=Text(_title(found)), title_justify="left")
+    for head in HEADS:
+        table.add_column(head, justify="left" if head in ("setting", "verdict") else "right", overflow="fold")
+    for cells in _grid(found):
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def as_markdown(found: Comparison) -> str:
+    """With its title above and its notes below."""
+    rules = ["---" if head in ("setting", "verdict") else "---:" for head in HEADS]
+    body = [[cell.translate(MARKDOWN) for cell in cells] for cells in _grid(found)]
+    rows = ["| " + " | ".join(cells) + " |" for cells in (list(HEADS), rules, *body)]
+    return "\n".join([f"**{_title(found).translate(MARKDOWN)}**", "", *rows, "", *notes(found)])
+
+
+def as_latex(found: Comparison) -> str:
+    """A table for booktabs, with the notes as its caption."""
+    rows = [
+        " & ".join(cell.translate(LATEX) for cell in cells) + r" \\" for cells in (list(HEADS), *_grid(found))
+    ]
+    caption = " ".join([_title(found) + ".", *notes(found)]).translate(LATEX)
+    head = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        r"\begin{tabular}{lrrrrrrrl}",
+        r"\toprule",
+    ]
+    return "\n".join(
+        [*head, rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    )
+
+
+def as_dict(found: Comparison) -> dict[str, Any]:
+    """For programs: every figure, and every run by its id."""
+    return {
+        "metric": found.metric,
+        "mode": found.mode,
+        "level": LEVEL,
+        "reference": _contender(found.reference, found.metric),
+        "others": [
+            _contender(row.contender, found.metric)
+            | {"paired": asdict(row.paired), "paired_seeds": row.seeds, "unpaired_seeds": row.unpaired}
+            | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict}
+            for row in found.rows
+        ],
+    }
+
+
+def notes(found: Comparison) -> list[str]:
+    """What the seeds could tell, and what would decide."""
+    lines = [_smallest(found)]
+    methods = {row.paired.method for row in found.rows}
+    if "t" in methods:
+        lines.append("Fewer than five pairs: the interval takes the differences for normal.")
+    for row in found.rows:
+        if row.unpaired:
+            seeds = ", ".join(map(str, row.unpaired))
+            lines.append(f"{row.contender.label}: seeds without a partner are left out: {seeds}.")
+        if row.better is None:
+            lines.append(f"{row.contender.label}: {_advice(row)}")
+    return lines
+
+
+def _title(found: Comparison) -> str:
+    better = "higher" if found.mode == "max" else "lower"
+    return f"{found.metric} against {found.reference.label} ({better} is better)"
+
+
+def _grid(found: Comparison) -> list[list[str]]:
+    runs = list(found.reference.runs.values())
+    values = [run.metrics[found.metric] for run in runs]
+    mean = sum(values) / len(values)
+    spread = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
+    first = [found.reference.label, str(len(runs)), _mean(mean, spread), *[""] * 5, "reference"]
+    return [first, *map(_cells, found.rows)]
+
+
+def _cells(row: Row) -> list[str]:
+    its = row.paired
+    interval = (
+        "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
+    )
+    return [
+        row.contender.label,
+        str(its.n),
+        _mean(its.means[1], its.deviations[1]),
+        f"{its.difference:+.{DIGITS}f}",
+        interval,
+        "" if its.effect is None else f"{its.effect:+.2f}",
+        f"{row.p:.3g}",
+        "" if its.wilcoxon is None else f"{its.wilcoxon:.3g}",
+        row.verdict,
+    ]
+
+
+def _mean(mean: float, spread: float | None) -> str:
+    return f"{mean:.{DIGITS}f}" + ("" if spread is None else f" ± {spread:.{DIGITS}f}")
+
+
+def _smallest(found: Comparison) -> str:
+    tests, risk = len(found.rows), 1 - LEVEL
+    least = min(row.paired.n for row in found.rows)
+    p = min(1.0, smallest_p(least) * tests)
+    line = f"{least} pairs can reach p = {p:.3g}" + (f" over {tests} tests" if tests > 1 else "")
+    return line + (f", never {risk:.2g}: more seeds are needed to decide anything." if p > risk else ".")
+
+
+def _advice(row: Row) -> str:
+    if row.further is None:
+        return "nothing stands out; not to be decided with a thousand seeds, were the effect as small as it seems."
+    return f"about {row.further} more seeds would decide, were the effect as large as it seems."
+
+
+def _contender(contender: Contender, metric: str) -> dict[str, Any]:
+    runs = {
+        seed: {"run_id": run.run_id, "value": run.metrics[metric]} for seed, run in contender.runs.items()
+    }
+    return {"label": contender.label, "word": contender.word, "runs": runs}
