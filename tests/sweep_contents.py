@@ -14,6 +14,7 @@ from mlcl.tracking.lines import decode, read_lines
 from mlcl.tracking.log import LOG
 
 TIMES = ("began", "seen", "seconds", "cpu_seconds", "gpu_seconds")
+TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep.spent")
 
 
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
@@ -77,7 +78,7 @@ def _stored(uri: str, owner: str) -> dict:
         found[names[id]] = {
             "status": run.info.status,
             "params": run.data.params,
-            "tags": {name: value for name, value in tags.items() if value},
+            "tags": {name: value for name, value in tags.items() if value and name not in TIME_TAGS},
             "points": sorted(points),
             "artifacts": sorted(_paths(client, id)),
         }
@@ -105,7 +106,7 @@ def _logged(folder: Path) -> dict:
             case "params":
                 found["params"] |= entry["values"]
             case "tags":
-                found["tags"] |= entry["values"]
+                found["tags"] |= {n: v for n, v in entry["values"].items() if n not in TIME_TAGS}
                 if "mlcl.best_run_id" in entry["values"]:
                     found["tags"]["mlcl.best_run_id"] = "there"
             case "metrics":

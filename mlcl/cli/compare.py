@@ -12,7 +12,7 @@ What = Annotated[
     list[str],
     typer.Argument(
         metavar="WHAT...",
-        help="Sweeps (all settings that they confirmed), SWEEP:SETTING, run ids, or 'ROW, COLUMN' of a table.",
+        help="Sweeps (all settings they confirmed), SWEEP:SETTING, run ids, or 'ROW, COLUMN' of a table.",
     ),
 ]
 Metric = Annotated[str, typer.Option("--metric", help="test/micro_f1, or micro_f1: test before validation.")]
@@ -30,10 +30,11 @@ def compare(
     from mlcl.report.compare import compare as measure
     from mlcl.report.contenders import find_contenders
     from mlcl.report.paper import as_dict, as_latex, as_markdown, as_table, notes
+    from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
     tracker = Tracker(home)
-    found = measure(find_contenders(tracker, what), metric)
+    found = measure(find_contenders(Runs(tracker), what), metric)
     if json:
         print_json(as_dict(found))
     elif markdown or latex:

@@ -34,7 +34,7 @@ class Paired:
     differences. `interval` is the mean difference's, `method` how it was found: `bootstrap-t`, or `t` for
     fewer than five pairs, which takes the differences for normal. `effect` is Hedges' g of the differences.
     `p` is the sign-flip test's, `wilcoxon` that of the signed ranks, `smallest_p` the smallest that n pairs
-    can reach. None stands where n is 1, or where all differences are equal.
+    can reach. None stands where n is 1, or where all differences are equal; for the effect also where n is 2.
     """
 
     n: int
@@ -74,7 +74,8 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     Bootstrap-t: the interval [m - q_hi s, m - q_lo s], s = sd(d) / sqrt(n), with the quantiles q of
     (m* - m) / s* over resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5).
     Of few pairs it keeps its level where the percentiles of m* do not. Hedges' g: d_z = m / sd(d) times
-    1 - 3 / (4 n - 5). Raises ValueError for lists of different lengths, empty ones, and values that are not finite.
+    1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different lengths, empty ones, and
+    values that are not finite.
     """
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
@@ -93,7 +94,7 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
         deviation=_deviation(d),
         interval=interval,
         method=method,
-        effect=mean / spread * (1 - 3 / (4 * n - 5)) if spread else None,
+        effect=mean / spread * (1 - 3 / (4 * n - 5)) if spread and n > 2 else None,
         p=_sign_flip(d, seed),
         wilcoxon=_wilcoxon(d, seed) if spread else None,
         smallest_p=smallest_p(n),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcl.config import default_mode
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm
 from mlcl.report.contenders import Contender
+from mlcl.report.frame import DERIVED, SHARE
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Where a metric without its place is looked for, in this order."""
@@ -16,7 +17,10 @@ PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 
 @dataclass(frozen=True)
 class Row:
-    """A setting beside the reference. `p` is Holm's; `further` seeds would decide (None: not to be told)."""
+    """A setting beside the reference. `p` is Holm's; `further` seeds would decide (None: not to be told).
+
+    `differs` are the job's keys in which it is not the reference.
+    """
 
     contender: Contender
     seeds: tuple[int, ...]
@@ -24,6 +28,7 @@ class Row:
     paired: Paired
     p: float
     further: int | None
+    differs: tuple[str, ...]
     better: bool | None
 
     @property
@@ -120,8 +125,19 @@ def _row(
     better = None
     if p <= 1 - LEVEL:
         better = (paired.difference > 0) == (mode == "max")
-    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), better)
+    differs = _differing(reference.job, other.job)
+    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), differs, better)
 
 
-def _seeds(seeds: Sequence[int] | object) -> str:
-    return " ".join(map(str, seeds)) if isinstance(seeds, (list, tuple, dict)) else str(seeds)
+def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys; not what follows from them: logarithms, items of a list that is itself a key, shares."""
+    keys = sorted({key for key, _ in set(a.items()) ^ set(b.items())})
+    return tuple(
+        key
+        for key in keys
+        if not key.startswith(DERIVED) and key.rpartition(".")[0] not in keys and key != SHARE
+    )
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    return " ".join(map(str, seeds))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 
-from mlcl.errors import UserError, nearest
-from mlcl.tracking import State, Tracker
+from mlcl.errors import UserError
+from mlcl.report.runs import GROUPS, ID, Runs, kind
+from mlcl.tracking import State
 
 SEED = "train.seed"
-SINGLE = ("run", "cell", "confirmation", "trial")
-"""Kinds of runs that trained something."""
 FORMS = "a sweep (name or id), SWEEP:SETTING, a run's id, ID,ID,... or a table's 'ROW, COLUMN'"
-PARENT = "mlflow.parentRunId"
+WHAT = "WHAT"
 
 
 @dataclass(frozen=True)
@@ -30,11 +28,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Contender:
-    """A setting, with its complete runs by seed. `word` is how it was asked for."""
+    """A setting, with its complete runs by seed. `word` is how it was asked for, `job` its keys."""
 
     label: str
     word: str
     runs: Mapping[int, Measured]
+    job: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> set[str]:
@@ -42,156 +41,133 @@ class Contender:
         return set.intersection(*(set(run.metrics) for run in self.runs.values()))
 
 
-def find_contenders(tracker: Tracker, words: Sequence[str]) -> list[Contender]:
+def find_contenders(runs: Runs, words: Sequence[str]) -> list[Contender]:
     """The settings that words name, in their order.
 
     A sweep stands for all settings that it has confirmed on fresh seeds; a run for itself and all complete
     runs of its experiment that differ in the seed alone, the latest of each seed. Raises UserError for a
     word that names nothing, or nothing that is complete.
     """
-    store = _Store(tracker)
-    found = [contender for word in words for contender in store.find(word)]
+    found = [contender for word in words for contender in _find(runs, word)]
     for contender in found:
         if not contender.runs:
-            raise UserError("no complete run", key="WHAT", found=contender.word)
+            raise UserError("no complete run", key=WHAT, found=contender.word)
     return found
 
 
-class _Store:
-    """MLflow's runs, by what names them."""
+def _find(runs: Runs, word: str) -> list[Contender]:
+    for form in (_sweep, _cell, _run, _list):
+        found = form(runs, word)
+        if found:
+            return found
+    near = runs.near(word)
+    hint = f"; did you mean {near}?" if near else ""
+    raise UserError(f"names no run and no sweep{hint}", key=WHAT, found=word, allowed=FORMS)
 
-    def __init__(self, tracker: Tracker) -> None:
-        self._client = tracker.client
-        self._experiments = [str(e.experiment_id) for e in self._client.search_experiments()]
 
-    def find(self, word: str) -> list[Contender]:
-        for form in (self._sweep, self._cell, self._run, self._list):
-            found = form(word)
-            if found:
-                return found
-        names = sorted(
-            {run.data.tags.get("mlcl.name", "") for run in self._search("mlcl.kind", "sweep")} - {""}
-        )
-        near = nearest(word, names)
-        raise UserError(
-            "names no run and no sweep" + (f"; did you mean {near}?" if near else ""),
-            key="WHAT",
-            found=word,
-            allowed=FORMS,
-        )
-
-    def _sweep(self, word: str) -> list[Contender]:
+def _sweep(runs: Runs, word: str) -> list[Contender]:
+    group, name, label = runs.group(word), word, ""
+    if group is None:
         name, _, label = word.partition(":")
-        sweep = next(iter(self._named(name)), None)
-        if sweep is None:
-            return []
-        groups = [g for g in self._children(sweep) if g.data.tags.get("mlcl.kind") == "confirmation"]
-        labels = {str(g.info.run_name): g for g in groups}
-        if not groups:
-            raise UserError(
-                "this sweep has confirmed no setting on fresh seeds",
-                key="WHAT",
-                found=word,
-                allowed="the same sweep with --seeds 5, or a trial's run id",
-            )
-        if label and label not in labels:
-            raise UserError("no such setting of the sweep", key="WHAT", found=word, allowed=sorted(labels))
-        # The oldest first: baselines and the job as written come before what was found.
-        ordered = sorted(groups, key=lambda g: g.info.start_time)
-        chosen = [labels[label]] if label else ordered
-        return [
-            Contender(str(g.info.run_name), f"{name}:{g.info.run_name}", _by_seed(self._children(g)))
-            for g in chosen
-        ]
+        group = runs.group(name)
+    if group is None:
+        return []
+    if kind(group) != "sweep":
+        cells = sorted({cell_of(run) for run in runs.children(group)})
+        raise UserError("name the cells of a table", key=WHAT, found=word, allowed=cells)
+    found = settings_of(runs, group, name)
+    if not found:
+        raise UserError(
+            "this sweep has confirmed no setting on fresh seeds",
+            key=WHAT,
+            found=word,
+            allowed="the same sweep with --seeds 5, or trials by their run ids",
+        )
+    chosen = [each for each in found if label in ("", each.label)]
+    if not chosen:
+        raise UserError(
+            "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]
+        )
+    return chosen
 
-    def _named(self, name: str) -> list[Run]:
-        sweeps = [
-            run
-            for tag in ("mlcl.id", "mlcl.name")
-            for run in self._search(tag, name)
-            if run.data.tags.get("mlcl.kind") == "sweep"
-        ]
-        by_id = self._get(name)
-        if by_id is not None and by_id.data.tags.get("mlcl.kind") == "sweep":
-            sweeps.insert(0, by_id)
-        return sweeps
 
-    def _cell(self, word: str) -> list[Contender]:
-        runs = self._search("mlcl.cell", f"{word}, seed %", "LIKE")
-        return [Contender(word, word, _by_seed(runs))] if runs else []
+def settings_of(runs: Runs, sweep: Run, name: str) -> list[Contender]:
+    """The settings that a sweep has confirmed: baselines and the job as written before what was found."""
+    groups = [run for run in runs.children(sweep) if kind(run) == "confirmation"]
+    ordered = sorted(groups, key=lambda run: int(run.info.start_time))
+    return [
+        _contender(str(group.info.run_name), f"{name}:{group.info.run_name}", runs.children(group))
+        for group in ordered
+    ]
 
-    def _run(self, word: str) -> list[Contender]:
-        run = self._single(word)
-        if run is None:
-            return []
-        label = str(run.data.tags.get("mlcl.cell", run.info.run_name))
-        if run.data.tags["mlcl.kind"] == "trial":
-            return [Contender(label, word, _by_seed([run]))]
-        alike = [
-            other
-            for other in self._search("mlcl.data_fingerprint", run.data.tags.get("mlcl.data_fingerprint", ""))
-            if other.info.experiment_id == run.info.experiment_id
-            and other.data.tags.get("mlcl.kind") == run.data.tags["mlcl.kind"]
-            and _setting(other) == _setting(run)
-        ]
-        return [Contender(label, word, _by_seed(alike))]
 
-    def _list(self, word: str) -> list[Contender]:
-        ids = word.split(",")
-        runs = [self._single(id) for id in ids]
-        if len(ids) < 2 or None in runs:
-            return []
-        known = [run for run in runs if run is not None]
-        settings = {tuple(sorted(_setting(run).items())) for run in known}
-        if len(settings) > 1:
-            keys = sorted({key for pair in set.symmetric_difference(*map(set, settings)) for key in pair[:1]})
-            raise UserError("these runs differ in more than the seed", key="WHAT", found=word, allowed=keys)
-        return [Contender(str(known[0].info.run_name), word, _by_seed(known))]
+def _cell(runs: Runs, word: str) -> list[Contender]:
+    found = [run for run in runs.tagged("mlcl.cell", f"{word}, seed %", "LIKE") if cell_of(run) == word]
+    return [_contender(word, word, found)] if found else []
 
-    def _single(self, word: str) -> Run | None:
-        runs = [self._get(word), *self._search("mlcl.id", word)]
-        return next((r for r in runs if r is not None and r.data.tags.get("mlcl.kind") in SINGLE), None)
 
-    def _get(self, id: str) -> Run | None:
-        try:
-            return self._client.get_run(id)
-        except MlflowException:
-            return None
+def cell_of(run: Run) -> str:
+    """`ROW, COLUMN` of a table's run; empty for others."""
+    return str(run.data.tags.get("mlcl.cell", "")).rpartition(", seed ")[0]
 
-    def _children(self, run: Run) -> list[Run]:
-        return self._search(PARENT, run.info.run_id)
 
-    def _search(self, tag: str, value: str, how: str = "=") -> list[Run]:
-        """Runs by a tag, the latest first."""
-        if "'" in value:
-            return []
-        found: list[Run] = []
-        token = None
-        while True:
-            page = self._client.search_runs(
-                self._experiments,
-                f"tags.`{tag}` {how} '{value}'",
-                order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )
-            found += page
-            token = page.token
-            if not token:
-                return found
+def _run(runs: Runs, word: str) -> list[Contender]:
+    run = _single(runs, word)
+    if run is None:
+        return []
+    label = cell_of(run) or str(run.info.run_name)
+    if kind(run) == "trial":  # its seed is the search's own, and no other run has it
+        return [_contender(label, word, [run])]
+    inside = runs.children(run)
+    if inside:
+        return [_contender(label, word, inside)]
+    alike = [
+        other
+        for other in runs.tagged("mlcl.data_fingerprint", run.data.tags.get("mlcl.data_fingerprint", ""))
+        if other.info.experiment_id == run.info.experiment_id
+        and kind(other) == kind(run)
+        and _setting(other) == _setting(run)
+        and not holds_seeds(other)
+    ]
+    return [_contender(label, word, alike)]
+
+
+def holds_seeds(run: Run) -> bool:
+    """Whether a run of kind confirmation is the one that holds the seeds."""
+    return kind(run) == "confirmation" and "-seed" not in run.data.tags.get("mlcl.key", "")
+
+
+def _list(runs: Runs, word: str) -> list[Contender]:
+    ids = word.split(",")
+    found = [_single(runs, id.strip()) for id in ids]
+    if len(ids) < 2 or None in found:
+        return []
+    known = [run for run in found if run is not None]
+    settings = [set(_setting(run).items()) for run in known]
+    differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
+    if differing:
+        raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
+    return [_contender(str(known[0].info.run_name), word, known)]
+
+
+def _single(runs: Runs, word: str) -> Run | None:
+    found = [runs.get(word), *runs.tagged(ID, word)]
+    return next((run for run in found if run is not None and kind(run) not in GROUPS), None)
 
 
 def _setting(run: Run) -> dict[str, str]:
     return {key: value for key, value in run.data.params.items() if key != SEED}
 
 
-def _by_seed(runs: Iterable[Run]) -> dict[int, Measured]:
-    """The complete ones, the latest of each seed; `runs` come latest first."""
+def _contender(label: str, word: str, runs: Iterable[Run]) -> Contender:
+    """Of the complete runs, the latest of each seed; `runs` come latest first."""
     found: dict[int, Measured] = {}
+    job: dict[str, str] = {}
     for run in runs:
         tags = run.data.tags
         if tags.get("mlcl.state") != State.COMPLETE or not tags.get("mlcl.seed", "").isdigit():
             continue
-        seed = int(tags["mlcl.seed"])
-        data = tags.get("mlcl.data_fingerprint", "")
+        seed, data = int(tags["mlcl.seed"]), tags.get("mlcl.data_fingerprint", "")
         found.setdefault(seed, Measured(run.info.run_id, seed, data, dict(run.data.metrics)))
-    return dict(sorted(found.items()))
+        job = job or _setting(run)
+    return Contender(label, word, dict(sorted(found.items())), job)

@@ -8,23 +8,26 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from mlcl import markup
 from mlcl.evaluation.paired import LEVEL, smallest_p
 from mlcl.report.compare import Comparison, Row
 from mlcl.report.contenders import Contender
-from mlcl.report.signs import LATEX, MARKDOWN
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",
     "verdict",
 )  # fmt: skip
+LEFT = (0, len(HEADS) - 1)
 DIGITS = 4
+MOST_KEYS = 6
+"""Keys that are named in a note; `--json` has all."""
 
 
 def as_table(found: Comparison) -> Table:
     """For the terminal."""
     table = Table(title=Text(_title(found)), title_justify="left")
     for head in HEADS:
-        table.add_column(head, justify="left" if head in ("setting", "verdict") else "right", overflow="fold")
+        table.add_column(head, justify="left" if HEADS.index(head) in LEFT else "right", overflow="fold")
     for cells in _grid(found):
         table.add_row(*map(Text, cells))
     return table
@@ -32,28 +35,17 @@ def as_table(found: Comparison) -> Table:
 
 def as_markdown(found: Comparison) -> str:
     """With its title above and its notes below."""
-    rules = ["---" if head in ("setting", "verdict") else "---:" for head in HEADS]
-    body = [[cell.translate(MARKDOWN) for cell in cells] for cells in _grid(found)]
-    rows = ["| " + " | ".join(cells) + " |" for cells in (list(HEADS), rules, *body)]
-    return "\n".join([f"**{_title(found).translate(MARKDOWN)}**", "", *rows, "", *notes(found)])
+    rows = [[markup.markdown(cell) for cell in cells] for cells in _grid(found)]
+    table = markup.markdown_table(HEADS, rows, LEFT)
+    remarks = [markup.markdown(note) for note in notes(found)]
+    return "\n\n".join([f"**{markup.markdown(_title(found))}**", table, *remarks])
 
 
 def as_latex(found: Comparison) -> str:
-    """A table for booktabs, with the notes as its caption."""
-    rows = [
-        " & ".join(cell.translate(LATEX) for cell in cells) + r" \\" for cells in (list(HEADS), *_grid(found))
-    ]
-    caption = " ".join([_title(found) + ".", *notes(found)]).translate(LATEX)
-    head = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption}}}",
-        r"\begin{tabular}{lrrrrrrrl}",
-        r"\toprule",
-    ]
-    return "\n".join(
-        [*head, rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    )
+    """A table for booktabs, with the notes in its caption."""
+    rows = [[markup.latex(cell) for cell in cells] for cells in _grid(found)]
+    caption = markup.latex(" ".join([_title(found) + ".", *notes(found)]))
+    return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
 
 
 def as_dict(found: Comparison) -> dict[str, Any]:
@@ -66,7 +58,7 @@ def as_dict(found: Comparison) -> dict[str, Any]:
         "others": [
             _contender(row.contender, found.metric)
             | {"paired": asdict(row.paired), "paired_seeds": row.seeds, "unpaired_seeds": row.unpaired}
-            | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict}
+            | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict, "differs": row.differs}
             for row in found.rows
         ],
     }
@@ -79,12 +71,19 @@ def notes(found: Comparison) -> list[str]:
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
     for row in found.rows:
+        if row.differs:
+            lines.append(f"{row.contender.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
             lines.append(f"{row.contender.label}: seeds without a partner are left out: {seeds}.")
         if row.better is None:
             lines.append(f"{row.contender.label}: {_advice(row)}")
     return lines
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    more = len(keys) - MOST_KEYS
+    return ", ".join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _title(found: Comparison) -> str:
@@ -133,7 +132,7 @@ def _smallest(found: Comparison) -> str:
 
 def _advice(row: Row) -> str:
     if row.further is None:
-        return "nothing stands out; not to be decided with a thousand seeds, were the effect as small as it seems."
+        return "were the effect as small as it seems, a thousand more seeds would not decide."
     return f"about {row.further} more seeds would decide, were the effect as large as it seems."
 
 

@@ -46,6 +46,17 @@ class Book:
             tell_log(self.teller.home, self.teller.sweep, entry)
             if entry.number is not None and entry.generation == generation.number:
                 tell_study(study, entry)
+        if generation.number > 0:
+            self._tell_dropped(generation)
+
+    def _tell_dropped(self, generation: Generation) -> None:
+        """Which trials do not fit the present space, and why: what reads MLflow must leave them out too."""
+        counted = {entry.key for entry in self.ledger.counted()}
+        for entry in self.ledger.trials():
+            reason = "" if entry.key in counted else generation.dropped.get(entry.key, "of an earlier space")
+            RunLog.attach(self.teller.home, log_id(self.teller.sweep, entry.key)).tags(
+                {"mlcl.dropped": reason}
+            )
 
     def _replay(self) -> None:
         """The judge decides again as it did; a trial that it stopped just before a kill is closed now."""

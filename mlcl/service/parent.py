@@ -49,8 +49,9 @@ class ParentRun:
         plan = self._plan
         asked: dict[str, object] = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
         asked["generation"] = generation
-        if plan.budget is not None:
-            asked["budget"] = plan.budget.text
+        asked["asked_budget"] = "" if plan.budget is None else plan.budget.text
+        goals = zip(plan.scores, plan.space.goals, strict=True)
+        asked["goals"] = json.dumps([(name, goal.mode) for name, goal in goals])
         self.log.tags({f"mlcl.sweep.{name}": str(value) for name, value in asked.items()})
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
         self.log.text(plan.space_text, "space.yaml" if generation == 0 else f"space-{generation}.yaml")
@@ -77,13 +78,21 @@ class ParentRun:
             self.log.metrics({"sweep/best": best.score}, ended)
 
     def conclude(
-        self, ledger: Ledger, best: Entry | None, state: State, reason: str, run_id: str | None
+        self,
+        ledger: Ledger,
+        best: Entry | None,
+        state: State,
+        reason: str,
+        *,
+        run_id: str | None,
+        spent: str,
     ) -> None:
         """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
         trials = ledger.counted()
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
         self.log.tags({f"mlcl.sweep.{kind.lower()}": str(counts[kind]) for kind in State})
+        self.log.tags({"mlcl.sweep.spent": spent})
         metrics: dict[str, float] = {}
         if best is not None:
             metrics |= {**best.metrics, "score": best.score or 0.0}

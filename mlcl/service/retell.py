@@ -35,7 +35,14 @@ def tell_log(home: Path, sweep: str, entry: Entry) -> None:
         log.params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
         log.metrics({"score": entry.score}, step=0)
+    log.tags(_costs(entry))
     log.finish(entry.state, entry.reason)
+
+
+def _costs(entry: Entry) -> dict[str, str]:
+    """What it took over all sessions. Tags, for a later session's replace these."""
+    costs = {name: getattr(entry, name) for name in ("seconds", "cpu_seconds", "gpu_seconds")}
+    return {f"mlcl.{name}": f"{value:.3f}" for name, value in costs.items()}
 
 
 def tell_study(study: optuna.Study, entry: Entry) -> None:

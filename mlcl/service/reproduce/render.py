@@ -5,19 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from mlcl import markup
+from mlcl.markup import one_line
 from mlcl.service.reproduce.outcome import FigureReport, TableReport
 
-LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-        "[": "{[}",  # after a line's end it would begin an option
-        "±": r"$\pm$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$",  # noqa: RUF001
-        "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
-    }
-)  # fmt: skip
-MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<"})
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""
 
@@ -62,18 +53,19 @@ def caption(report: TableReport) -> list[str]:
         )
     elif report.printed:
         lines.append("Figures are shown beside each other and not judged: this is not the paper's setting.")
-    return lines + ([_line(report.about)] if report.about else [])
+    return lines + ([one_line(report.about)] if report.about else [])
 
 
 def markdown(report: TableReport) -> str:
     """The table as Markdown, with title and caption."""
-    lines = [f"## {_line(report.title)}", "", f"{_line(report.source)}; `{report.command}`.", ""]
+    lines = [f"## {one_line(report.title)}", "", f"{one_line(report.source)}; `{report.command}`.", ""]
     heads, body = _grid(report)
-    lines += [_md(heads), _md(["---", *["---:"] * (len(heads) - 1)], {}), *map(_md, body), ""]
+    rows = [[markup.markdown(text) for text in row] for row in body]
+    lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
     lines += caption(report)
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
-            reasons = _line("; ".join(cell.reasons)) or "not run"
+            reasons = one_line("; ".join(cell.reasons)) or "not run"
             lines.append(f"Missing in {cell.id}: {_cut(reasons)}.")
     return "\n".join(lines) + "\n"
 
@@ -81,24 +73,10 @@ def markdown(report: TableReport) -> str:
 def latex(report: TableReport) -> str:
     """The table as LaTeX (booktabs), ours with the printed figure in parentheses."""
     heads, body = _grid(report)
-    rows = [" & ".join(_line(text).translate(LATEX) for text in row) + r" \\" for row in body]
-    notes = " ".join(caption(report)).replace("`", "").translate(LATEX)
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_line(report.title).translate(LATEX)}. {notes}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
-            r"\toprule",
-            " & ".join(_line(head).translate(LATEX) for head in heads) + r" \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    notes = " ".join(caption(report)).replace("`", "")
+    rows = [[markup.latex(text) for text in row] for row in body]
+    heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
+    return markup.latex_table(heading, [markup.latex(head) for head in heads], rows) + "\n"
 
 
 def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
@@ -117,14 +95,5 @@ def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
     return heads, body
 
 
-def _line(text: str) -> str:
-    """On one line: a line's end would end the row, and an empty line a caption."""
-    return " ".join(text.split())
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_REASONS else text[:MAX_REASONS] + "..."
-
-
-def _md(cells: list[str], signs: dict[int, str] = MARKDOWN) -> str:
-    return "| " + " | ".join(_line(text).translate(signs) for text in cells) + " |"

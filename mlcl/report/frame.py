@@ -1,0 +1,75 @@
+"""Runs as a tidy frame: one row a training, one column a key of the job or a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+from mlflow.entities import Run
+
+COSTS = ("seconds", "cpu_seconds", "gpu_seconds")
+COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
+"""What every frame begins with."""
+DERIVED = "log10."
+SHARE = "objective.classifier.weight_value"
+"""The classifier's weight as a number: what the heads leave of 1, or what the job says."""
+Named = tuple[str, str, Run]
+"""A run with its kind and the name of its setting."""
+
+
+def frame_of(runs: Iterable[Named]) -> pd.DataFrame:
+    """A row for each (kind, setting, run), in the order given.
+
+    After `COLUMNS` come the dotted keys of the jobs, numbers as numbers, and then the metrics' last values.
+    What a run does not have is missing: NA in number and seed, NaN in other columns.
+    """
+    rows, params, metrics = [], dict[str, None](), set[str]()
+    for kind, setting, run in runs:
+        its = {name: _value(text) for name, text in run.data.params.items() if not name.startswith(DERIVED)}
+        params |= dict.fromkeys(its)
+        metrics |= set(run.data.metrics)
+        rows.append({**its, **run.data.metrics, **_row(kind, setting, run)})
+    names = [*COLUMNS, *params, *sorted(metrics - {"score"})]
+    frame = pd.DataFrame(rows, columns=pd.Index(names))
+    whole = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
+    return frame.astype(whole)
+
+
+def _row(kind: str, setting: str, run: Run) -> dict[str, Any]:
+    tags = run.data.tags
+    return {
+        "kind": kind,
+        "setting": setting,
+        "number": _whole(tags.get("mlcl.trial")),
+        "seed": _whole(tags.get("mlcl.seed")),
+        "state": tags.get("mlcl.state", ""),
+        "reason": tags.get("mlcl.reason", ""),
+        "score": run.data.metrics.get("score"),
+        "run_id": run.info.run_id,
+        "started": pd.Timestamp(int(run.info.start_time), unit="ms", tz="UTC"),
+        **{name: _number(tags.get(f"mlcl.{name}")) for name in COSTS},
+    }
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _value(text: str) -> Any:
+    """A parameter's value: MLflow keeps text."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,112 @@
+"""The runs in MLflow, by what names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from mlcl.errors import UserError, nearest
+from mlcl.tracking import Tracker
+
+KIND, ID, NAME, PARENT = "mlcl.kind", "mlcl.id", "mlcl.name", "mlflow.parentRunId"
+GROUPS = ("sweep", "table")
+"""Kinds of runs that hold others."""
+
+
+class Runs:
+    """One tracking store, read only."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self._client = tracker.client
+        self._experiments = [str(e.experiment_id) for e in self._client.search_experiments()]
+
+    def get(self, run_id: str) -> Run | None:
+        """A run by MLflow's id; None where there is none, or a deleted one."""
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException:
+            return None
+        return run if run.info.lifecycle_stage == "active" else None
+
+    def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
+        """Runs by a tag, the latest first."""
+        if "'" in value:
+            return []
+        found: list[Run] = []
+        token = None
+        while True:
+            page = self._client.search_runs(
+                self._experiments,
+                f"tags.`{tag}` {how} '{value}'",
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            found += page
+            token = page.token
+            if not token:
+                return found
+
+    def children(self, run: Run) -> list[Run]:
+        """The runs nested in one, the latest first."""
+        return self.tagged(PARENT, run.info.run_id)
+
+    def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
+        """A sweep or table by MLflow's id, its own id, or its name: the latest of that name."""
+        by_id = self.get(word)
+        named = [run for tag in (ID, NAME) for run in self.tagged(tag, word)]
+        found = [run for run in (by_id, *named) if run is not None]
+        return next((run for run in found if kind(run) in kinds), None)
+
+    def the_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
+        """The same. Raises UserError where there is none, with the nearest name."""
+        found = self.group(word, kinds)
+        if found is None:
+            near = self.near(word, kinds)
+            what = " and no ".join(kinds)
+            raise UserError(
+                f"names no {what}" + (f"; did you mean {near}?" if near else ""),
+                key=kinds[0].upper(),
+                found=word,
+                allowed=f"a {kinds[0]}'s name or id, see {self.tracker.shown}",
+            )
+        return found
+
+    def near(self, word: str, kinds: Sequence[str] = GROUPS) -> str | None:
+        """The name of a sweep or table that a mistyped word may mean."""
+        names = {run.data.tags.get(NAME, "") for each in kinds for run in self.tagged(KIND, each)}
+        return nearest(word, sorted(names - {""}))
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """All points of a metric as (step, value), by step."""
+        points = self._client.get_metric_history(run_id, metric)
+        return sorted((int(point.step), float(point.value)) for point in points)
+
+    def text(self, run: Run, artifact: str) -> str:
+        """A text artifact. Raises UserError where the run has none of that name."""
+        with TemporaryDirectory(prefix="mlcl-") as folder:
+            return self.artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
+
+    def artifact(self, run: Run, artifact: str, folder: Path) -> Path:
+        """Fetches a file or folder of a run's artifacts. Raises UserError where it has none of that name."""
+        try:
+            return Path(self._client.download_artifacts(run.info.run_id, artifact, str(folder)))
+        except (MlflowException, OSError) as error:
+            raise UserError(
+                "the run has no such artifact, or it cannot be read",
+                key=artifact,
+                found=f"run {run.info.run_id} ({self.tracker.safe(str(error)).splitlines()[0]})",
+            ) from None
+
+    def has(self, run: Run, artifact: str) -> bool:
+        """Whether a run left a file or folder of that name."""
+        return any(item.path == artifact for item in self._client.list_artifacts(run.info.run_id))
+
+
+def kind(run: Run) -> str:
+    """run, cell, table, sweep, trial or confirmation."""
+    return str(run.data.tags.get(KIND, "run"))

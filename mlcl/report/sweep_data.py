@@ -1,0 +1,136 @@
+"""A sweep as MLflow holds it: what was asked, its trainings, their histories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+import yaml
+from mlflow.entities import Run
+
+from mlcl.config import Goal, JobConfig, Space, load_job, load_space
+from mlcl.report.contenders import holds_seeds
+from mlcl.report.frame import Named, frame_of
+from mlcl.report.runs import Runs, kind
+from mlcl.tracking import State
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """One sweep. `search` and `confirmation` are frames of its trainings, see `frame_of`.
+
+    `score` is the figure that trials were pruned and ranked by, `goals` all of them. `varied` are the job's
+    keys in which search trials differ. `dropped` search trials do not fit the latest space, and are in no
+    frame.
+    """
+
+    name: str
+    id: str
+    run_id: str
+    experiment_id: str
+    state: str
+    reason: str
+    job: JobConfig
+    space: Space
+    space_text: str
+    score: str
+    mode: str
+    goals: tuple[Goal, ...]
+    search: pd.DataFrame
+    confirmation: pd.DataFrame
+    varied: tuple[str, ...]
+    dropped: int
+    run: Run
+    history: Callable[[str, str], list[tuple[int, float]]]
+
+    @property
+    def complete(self) -> pd.DataFrame:
+        """The search trials that may be best."""
+        done = self.search[self.search["state"] == State.COMPLETE]
+        return done[done["score"].notna()]
+
+    @property
+    def best(self) -> pd.Series | None:
+        """The best search trial, the earliest of equals."""
+        if self.complete.empty:
+            return None
+        ranked = self.complete.sort_values(
+            ["score", "number"], ascending=[self.mode == "min", True], kind="stable"
+        )
+        return ranked.iloc[0]
+
+
+def read_sweep(runs: Runs, sweep: Run) -> SweepData:
+    """A sweep's run with all that is nested in it. Raises UserError where its artifacts are gone."""
+    tags, params = sweep.data.tags, sweep.data.params
+    job_text, space_text = runs.text(sweep, "job.yaml"), runs.text(sweep, _space_file(sweep))
+    job, space = _parsed(job_text, space_text)
+    trials, dropped = search_runs(runs, sweep)
+    search = frame_of(trials)
+    score, mode = params["sweep.score"], params["sweep.mode"]
+    goals = json.loads(tags.get("mlcl.sweep.goals", "[]")) or [[score, mode]]
+    return SweepData(
+        name=tags["mlcl.name"],
+        id=tags["mlcl.id"],
+        run_id=sweep.info.run_id,
+        experiment_id=sweep.info.experiment_id,
+        state=tags.get("mlcl.state", ""),
+        reason=tags.get("mlcl.reason", ""),
+        job=job,
+        space=space,
+        space_text=space_text,
+        score=score,
+        mode=mode,
+        goals=tuple(Goal(metric, direction) for metric, direction in goals),
+        search=search,
+        confirmation=frame_of(confirmation_runs(runs, sweep)),
+        varied=_varied(space, search),
+        dropped=dropped,
+        run=sweep,
+        history=runs.history,
+    )
+
+
+def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], int]:
+    """The search trials by number, and how many others do not fit the latest space."""
+    trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
+    kept = [run for run in trials if not run.data.tags.get("mlcl.dropped")]
+    kept.sort(key=lambda run: int(run.data.tags["mlcl.trial"]))
+    return [("search", str(run.info.run_name), run) for run in kept], len(trials) - len(kept)
+
+
+def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
+    """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
+    groups = sorted(filter(holds_seeds, runs.children(sweep)), key=lambda run: int(run.info.start_time))
+    return [
+        ("confirmation", str(group.info.run_name), run)
+        for group in groups
+        for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
+    ]
+
+
+def _space_file(sweep: Run) -> str:
+    generation = int(sweep.data.tags.get("mlcl.sweep.generation", "0"))
+    return "space.yaml" if generation == 0 else f"space-{generation}.yaml"
+
+
+def _parsed(job_text: str, space_text: str) -> tuple[JobConfig, Space]:
+    job = load_job(yaml.safe_load(job_text))
+    with TemporaryDirectory(prefix="mlcl-") as folder:
+        file = Path(folder, "space.yaml")
+        file.write_text(space_text, encoding="utf-8")
+        return job, load_space(file, job)
+
+
+def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
+    """The columns of what the space draws: of a list its items, of a section all that differs in it."""
+    found: list[str] = []
+    for key in (key for parameter in space.parameters for key in parameter.keys):
+        inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]
+        differing = [name for name in inside if search[name].nunique(dropna=False) > 1]
+        found += inside if f"{key}.0" in inside else differing or [key]
+    return tuple(name for name in dict.fromkeys(found) if name in search.columns)
