@@ -13,7 +13,20 @@ import traceback
 import typer
 
 from mlcl import __version__
-from mlcl.cli import compare, data, doctor, jobs, reproduce, run, service, space, sweep
+from mlcl.cli import (
+    compare,
+    data,
+    doctor,
+    export,
+    jobs,
+    predict,
+    report,
+    reproduce,
+    run,
+    service,
+    space,
+    sweep,
+)
 from mlcl.cli.output import Exit, errors, fail, print_json
 from mlcl.errors import UserError
 
@@ -28,6 +41,9 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
+app.command("export")(export.export)
+app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
 app.command("up")(service.up)
 app.command("down")(service.down)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from mlflow.entities import Run
 
+from mlcl.config import POSTHOC
 from mlcl.errors import UserError
+from mlcl.report.frame import DERIVED
 from mlcl.report.runs import GROUPS, ID, Runs, kind
 from mlcl.tracking import State
 
@@ -156,7 +158,10 @@ def _single(runs: Runs, word: str) -> Run | None:
 
 
 def _setting(run: Run) -> dict[str, str]:
-    return {key: value for key, value in run.data.params.items() if key != SEED}
+    """The job's keys but for the seed, and for those that each training of a sweep answers for itself."""
+    answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
+    left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
+    return {key: value for key, value in run.data.params.items() if key.removeprefix(DERIVED) not in left_out}
 
 
 def _contender(label: str, word: str, runs: Iterable[Run]) -> Contender:

@@ -25,26 +25,26 @@ MOST_KEYS = 6
 
 def as_table(found: Comparison) -> Table:
     """For the terminal."""
-    table = Table(title=Text(_title(found)), title_justify="left")
+    table = Table(title=Text(title(found)), title_justify="left")
     for head in HEADS:
         table.add_column(head, justify="left" if HEADS.index(head) in LEFT else "right", overflow="fold")
-    for cells in _grid(found):
+    for cells in grid(found):
         table.add_row(*map(Text, cells))
     return table
 
 
 def as_markdown(found: Comparison) -> str:
     """With its title above and its notes below."""
-    rows = [[markup.markdown(cell) for cell in cells] for cells in _grid(found)]
+    rows = [[markup.markdown(cell) for cell in cells] for cells in grid(found)]
     table = markup.markdown_table(HEADS, rows, LEFT)
     remarks = [markup.markdown(note) for note in notes(found)]
-    return "\n\n".join([f"**{markup.markdown(_title(found))}**", table, *remarks])
+    return "\n\n".join([f"**{markup.markdown(title(found))}**", table, *remarks])
 
 
 def as_latex(found: Comparison) -> str:
     """A table for booktabs, with the notes in its caption."""
-    rows = [[markup.latex(cell) for cell in cells] for cells in _grid(found)]
-    caption = markup.latex(" ".join([_title(found) + ".", *notes(found)]))
+    rows = [[markup.latex(cell) for cell in cells] for cells in grid(found)]
+    caption = markup.latex(" ".join([title(found) + ".", *notes(found)]))
     return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
 
 
@@ -86,12 +86,14 @@ def _listed(keys: tuple[str, ...]) -> str:
     return ", ".join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _title(found: Comparison) -> str:
+def title(found: Comparison) -> str:
+    """The metric, and what it is compared with."""
     better = "higher" if found.mode == "max" else "lower"
     return f"{found.metric} against {found.reference.label} ({better} is better)"
 
 
-def _grid(found: Comparison) -> list[list[str]]:
+def grid(found: Comparison) -> list[list[str]]:
+    """The rows of the table as text, under `HEADS`; the reference first."""
     runs = list(found.reference.runs.values())
     values = [run.metrics[found.metric] for run in runs]
     mean = sum(values) / len(values)
@@ -126,11 +128,15 @@ def _smallest(found: Comparison) -> str:
     tests, risk = len(found.rows), 1 - LEVEL
     least = min(row.paired.n for row in found.rows)
     p = min(1.0, smallest_p(least) * tests)
-    line = f"{least} pairs can reach p = {p:.3g}" + (f" over {tests} tests" if tests > 1 else "")
+    line = f"{least} pair{'' if least == 1 else 's'} can reach p = {p:.3g}" + (
+        f" over {tests} tests" if tests > 1 else ""
+    )
     return line + (f", never {risk:.2g}: more seeds are needed to decide anything." if p > risk else ".")
 
 
 def _advice(row: Row) -> str:
+    if row.paired.effect is None:
+        return "these pairs do not tell how many seeds would decide."
     if row.further is None:
         return "were the effect as small as it seems, a thousand more seeds would not decide."
     return f"about {row.further} more seeds would decide, were the effect as large as it seems."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,8 @@ class SweepData:
     """One sweep. `search` and `confirmation` are frames of its trainings, see `frame_of`.
 
     `score` is the figure that trials were pruned and ranked by, `goals` all of them. `varied` are the job's
-    keys in which search trials differ. `dropped` search trials do not fit the latest space, and are in no
+    keys in which search trials differ. `confirmed` says under which name a search trial, by its run, was
+    trained on fresh seeds. `dropped` search trials do not fit the latest space, and are in no
     frame.
     """
 
@@ -44,6 +45,7 @@ class SweepData:
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
     dropped: int
+    confirmed: Mapping[str, str]
     run: Run
     history: Callable[[str, str], list[tuple[int, float]]]
 
@@ -90,6 +92,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         confirmation=frame_of(confirmation_runs(runs, sweep)),
         varied=_varied(space, search),
         dropped=dropped,
+        confirmed=_confirmed(runs, sweep, [run for _, _, run in trials]),
         run=sweep,
         history=runs.history,
     )
@@ -111,6 +114,21 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
         for group in groups
         for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
     ]
+
+
+def trainings_of(runs: Runs, sweep: Run) -> list[Named]:
+    """All of both."""
+    return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
+
+
+def _confirmed(runs: Runs, sweep: Run, trials: Sequence[Run]) -> dict[str, str]:
+    """A trial and its confirmation have one job. The job as written may have been found again."""
+    groups = {
+        run.data.tags.get("mlcl.job_hash"): str(run.info.run_name)
+        for run in filter(holds_seeds, runs.children(sweep))
+    }
+    jobs = {str(run.info.run_id): run.data.tags.get("mlcl.job_hash") for run in trials}
+    return {id: groups[job] for id, job in jobs.items() if job in groups}
 
 
 def _space_file(sweep: Run) -> str:

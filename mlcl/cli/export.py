@@ -1,0 +1,46 @@
+"""`mlcl export`: a trained model as a folder of its own, and in MLflow's registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, metrics_table, print_json, results
+
+if TYPE_CHECKING:
+    from mlcl.report.handover import Handover
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run's id, or a sweep's name or id: its best trial.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The new folder; default: HOME/models/RUN_ID.")
+    ] = None,
+    register: Annotated[
+        str | None, typer.Option("--register", help="Also as this registered model in MLflow.")
+    ] = None,
+    alias: Annotated[str, typer.Option("--alias", help="Of the registered version.")] = "champion",
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
+    from mlcl.report.handover import hand_over
+    from mlcl.tracking import Tracker
+
+    _tell(hand_over(Tracker(home), run, to, register, alias), as_json=json)
+
+
+def _tell(found: Handover, *, as_json: bool) -> None:
+    index = found.index
+    if as_json:
+        ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}
+        told = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
+        print_json({**told, "ways": ways, "best": index.best, "metrics": index.metrics})
+        return
+    results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
+    if found.folder is not None:
+        typer.echo(f'{found.folder}\nmlcl.load_model("{found.folder}")')
+    if found.registered is not None:
+        typer.echo(f"registered as {found.registered}")

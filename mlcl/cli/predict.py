@@ -1,0 +1,82 @@
+"""`mlcl predict`: labels for a file, a folder of images or a data set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, errors, metrics_table, print_json, results, say
+
+if TYPE_CHECKING:
+    from mlcl.training.exported.outputs import Columns
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")],
+    input: Annotated[
+        Path, typer.Argument(help=".csv .tsv .jsonl .parquet .txt, a folder of images, or a data set.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="Of a data set.")] = "test",
+    way: Annotated[
+        str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")
+    ] = False,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", min=0, max=1, help="Of several labels; default: the job's.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Rows at once; default: the job's.")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device")] = "auto",
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Label texts or images. A data set with the model's labels is scored as the run was."""
+    from mlcl.training.exported import load_model
+    from mlcl.training.exported.label import Labelling
+    from mlcl.training.exported.outputs import check_form, csv_sink, sink
+
+    if out is not None:
+        check_form(out)
+    with _folder(model, home) as folder:
+        labelling = Labelling(
+            load_model(folder, device), input, split, way, threshold, batch_size, probabilities
+        )
+        if out is not None:
+            with sink(out) as write:
+                told = labelling.run(write)
+        else:
+            told = labelling.run(_nowhere if json else csv_sink(sys.stdout))
+    if json:
+        print_json({"rows": told.rows, "out": out, "way": told.way, "metrics": told.metrics})
+        return
+    if told.metrics:
+        (errors if out is None else results).print(metrics_table(told.metrics, f"{input}, {split}"))
+    say(f"{told.rows} rows by {told.way}" + ("" if out is None else f" in {out}"))
+
+
+def _nowhere(_columns: Columns) -> None:
+    """With --json and without --out, the document is all that is printed."""
+
+
+@contextmanager
+def _folder(model: str, home: Path) -> Iterator[Path]:
+    if not model.startswith("models:"):
+        yield Path(model)
+        return
+    from mlcl.tracking import Tracker
+    from mlcl.tracking.pyfunc import fetch_registered
+
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        yield fetch_registered(Tracker(home), model, Path(scratch))

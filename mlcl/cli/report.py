@@ -1,0 +1,48 @@
+"""`mlcl report`: a sweep or a table as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, say
+
+
+def report(
+    name: Annotated[str, typer.Argument(metavar="SWEEP|TABLE", help="Its name or id.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The report's folder; default: HOME/reports/ID.")
+    ] = None,
+    links: Annotated[
+        str | None, typer.Option("--links", metavar="URL", help="Where the links find MLflow's pages.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Without the plots that need the data set.")] = False,
+    log: Annotated[bool, typer.Option("--log/--no-log", help="Log the report to its run in MLflow.")] = True,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Write a sweep's or table's report: one page that opens anywhere, Markdown, and every plot as a file."""
+    from mlcl.report.report import make_report
+    from mlcl.report.runs import Runs
+    from mlcl.tracking import Tracker
+
+    tracker = Tracker(home)
+    made = make_report(
+        Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say
+    )
+    if json:
+        print_json(
+            {
+                "page": str(made.page),
+                "run_id": made.run_id,
+                "logged": made.logged,
+                "plots": made.plots,
+                "missing": dict(made.missing),
+            }
+        )
+        return
+    typer.echo(f"report: {made.page}")
+    if made.logged:
+        typer.echo(f"in MLflow: run {made.run_id}, artifact report/report.html ({tracker.dashboard()})")

@@ -1,0 +1,105 @@
+"""Tables of figures: settings over their seeds, trials by their score."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import pandas as pd
+
+from mlcl.report.document import DIGITS, Cell, Table, figure
+from mlcl.tracking import State
+
+TEST = "test/"
+
+
+def headline(runs: pd.DataFrame, score: str) -> list[str]:
+    """The figures that a reader asks for first: the score's, on test where there is a test.
+
+    By the neighbours of the grid, of the job, and without them. All have the score's metric.
+    """
+    metric = score.rpartition("/")[2]
+    for split in ("test", "val"):
+        found = [f"{way}{split}/{metric}" for way in ("knn_best/", "knn/", "", "probe/")]
+        there = [name for name in found if name in runs.columns]
+        if there:
+            own = score.replace("val/", f"{split}/")
+            return sorted(there, key=lambda name: name != own)
+    return []
+
+
+def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
+    """A row a setting: mean and sample standard deviation of its complete runs over the seeds."""
+    done = confirmation[confirmation["state"] == State.COMPLETE]
+    heads = ["setting", "seeds"]
+    for metric in metrics:
+        heads += [metric, "± sd"]
+    rows = []
+    for setting in dict.fromkeys(confirmation["setting"]):
+        its = done[done["setting"] == setting]
+        cells = [Cell(str(setting)), Cell(str(len(its)))]
+        for metric in metrics:
+            cells += mean_and_spread(its, metric)
+        rows.append(tuple(cells))
+    return Table(tuple(heads), tuple(rows))
+
+
+def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
+    """Two cells; a single run's figure links to it."""
+    known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
+    values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
+    if not values:
+        return [Cell(""), Cell("")]
+    mean = figure(statistics.fmean(values), metric, ids, "mean")
+    if len(values) == 1:
+        return [mean, Cell("")]
+    return [mean, figure(statistics.stdev(values), metric, ids, "sd")]
+
+
+def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
+    """A row a setting and seed, each figure linked to its run."""
+    rows = []
+    for _, run in confirmation.iterrows():
+        cells = [Cell(str(run["setting"])), Cell(str(run["seed"]), run["run_id"]), Cell(run["state"])]
+        rows.append((*cells, *(own(run, metric) for metric in metrics)))
+    return Table(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
+
+
+def trials_table(search: pd.DataFrame, score: str, varied: Sequence[str]) -> Table:
+    """A row a search trial, in the order of the frame, with the settings that the space draws."""
+    rows = []
+    for _, run in search.iterrows():
+        cells = [Cell(str(run["setting"]), run["run_id"]), Cell(run["state"]), own(run, "score", score)]
+        rows.append((*cells, *(Cell(plain(run[key])) for key in varied)))
+    names = [key.removeprefix("objective.heads.") for key in varied]
+    return Table(("trial", "state", score, *names), tuple(rows), left=(0, 1))
+
+
+def metrics_table(confirmation: pd.DataFrame) -> Table:
+    """All figures of the test split: a row a metric, two columns a setting."""
+    done = confirmation[confirmation["state"] == State.COMPLETE]
+    names = [name for name in done.columns if TEST in name and done[name].notna().any()]
+    settings = [str(setting) for setting in dict.fromkeys(done["setting"])]
+    heads = ["metric", *(head for setting in settings for head in (setting, "± sd"))]
+    rows = []
+    for name in names:
+        cells = [Cell(name)]
+        for setting in settings:
+            cells += mean_and_spread(done[done["setting"] == setting], name)
+        rows.append(tuple(cells))
+    return Table(tuple(heads), tuple(rows))
+
+
+def own(run: pd.Series, column: str, metric: str = "") -> Cell:
+    """A run's figure; empty where it has none. `metric` is its name where that is not the column's."""
+    value = run.get(column)
+    if value is None or pd.isna(value):
+        return Cell("")
+    return figure(float(value), column, [run["run_id"]], statistic=metric and f"score: {metric}")
+
+
+def plain(value: object) -> str:
+    """A setting as text: numbers to `DIGITS` significant digits."""
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.{DIGITS}g}"
+    return str(value)

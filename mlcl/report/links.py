@@ -1,0 +1,23 @@
+"""Where a run's page is."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+LOCAL = "http://127.0.0.1:5000"
+"""Where `mlflow ui` answers for a local file."""
+
+
+def server_of(uri: str) -> str:
+    """The address of MLflow's pages for a tracking store, without a login."""
+    if not uri.startswith(("http://", "https://")):
+        return LOCAL
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip(
+        "/"
+    )
+
+
+def run_link(server: str, experiment_id: str, run_id: str) -> str:
+    """A run's page."""
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"

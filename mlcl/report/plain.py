@@ -1,0 +1,69 @@
+"""A report as Markdown, with its pictures beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from mlcl.markup import markdown, markdown_table
+from mlcl.report.document import DIGITS, Block, Cell, Code, Document, Fold, Picture, Table, Text
+
+PICTURES = "plots"
+
+
+def as_markdown(document: Document, link: Callable[[str], str]) -> str:
+    """The whole document; `link` gives a run's page."""
+    parts = [f"# {markdown(document.title)}", markdown(document.about)]
+    for section in document.sections:
+        parts += [f"## {markdown(section.title)}", *_blocks(section.blocks, link, 3)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _blocks(blocks: Sequence[Block], link: Callable[[str], str], level: int) -> list[str]:
+    return [part for block in blocks for part in _block(block, link, level)]
+
+
+def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
+    match block:
+        case Text(text):
+            return [markdown(text)]
+        case Code(text):
+            return [f"```yaml\n{text.rstrip()}\n```"]
+        case Table(heads, rows, left):
+            if not rows:
+                return []
+            return [
+                markdown_table(
+                    [markdown(head) for head in heads],
+                    [[_cell(cell, link) for cell in row] for row in rows],
+                    left,
+                )
+            ]
+        case Picture(plot):
+            image = f"![{markdown(plot.title)}]({PICTURES}/{plot.name}.svg)"
+            heading = f"{'#' * level} {markdown(plot.title)}"
+            return [
+                heading,
+                image,
+                markdown(plot.caption),
+                f"Its figures: [{plot.name}.csv]({PICTURES}/{plot.name}.csv)",
+            ]
+        case Fold(title, inner):
+            return [f"{'#' * level} {markdown(title)}", *_blocks(inner, link, level + 1)]
+
+
+def _cell(cell: Cell, link: Callable[[str], str]) -> str:
+    text = markdown(cell.text)
+    return f"[{text}]({link(cell.run_id)})" if cell.run_id and text else text
+
+
+def frame_rows(table: pd.DataFrame) -> list[list[str]]:
+    """A plot's table as text: numbers to `DIGITS` significant digits."""
+    return [[_text(value) for value in row] for row in table.itertuples(index=False)]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return "" if pd.isna(value) else f"{value:.{DIGITS + 1}g}"
+    return "" if value is None or value is pd.NA else str(value)

@@ -1,0 +1,50 @@
+"""Where a report's figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mlflow.entities import Run
+
+from mlcl.report.document import Table, words
+
+NAMES = {
+    "mlcl.id": "id",
+    "mlcl.job": "cluster job",
+    "mlcl.command": "command",
+    "mlflow.source.git.commit": "commit",
+    "mlcl.git.dirty": "with uncommitted changes",
+    "mlcl.job_hash": "job hash",
+    "mlcl.data": "data",
+    "mlcl.data_fingerprint": "data fingerprint",
+    "mlcl.python": "Python",
+    "mlcl.machine": "machine",
+}
+"""Tags that are shown, and how they are called."""
+VERSION = "mlcl.version."
+INSIDE = (
+    "mlflow.source.git.commit",
+    "mlcl.git.dirty",
+    "mlcl.data_fingerprint",
+    "mlcl.python",
+    "mlcl.machine",
+)
+"""Tags in which the trainings may differ from what holds them: a later command may run other code."""
+
+
+def provenance_table(run: Run, inside: Iterable[Run], store: str) -> Table:
+    """The tags of a sweep's or table's run, and all that its trainings say."""
+    tags = dict(run.data.tags)
+    trainings = [each.data.tags for each in inside]
+    rows = [words("tracking store", store), words("MLflow run", run.info.run_id)]
+    for tag, name in NAMES.items():
+        values = _all(tag, [tags, *trainings] if tag in INSIDE else [tags])
+        if values:
+            rows.append(words(name, ", ".join(values)))
+    versions = sorted(tag for tag in tags if tag.startswith(VERSION))
+    rows += [words(tag.removeprefix(VERSION), tags[tag]) for tag in versions]
+    return Table(("what", "value"), tuple(rows), left=(0, 1))
+
+
+def _all(tag: str, tags: Iterable[Mapping[str, str]]) -> list[str]:
+    return sorted({each[tag] for each in tags if each.get(tag)})

@@ -1,0 +1,68 @@
+"""The report of a sweep or a table: read from MLflow, written to files, logged to its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from mlcl.report.links import run_link, server_of
+from mlcl.report.runs import Runs, kind
+from mlcl.report.sweep_data import read_sweep
+from mlcl.report.sweep_document import sweep_document
+from mlcl.report.sweep_plots import SweepPlots
+from mlcl.report.table_data import read_table
+from mlcl.report.table_document import table_document
+from mlcl.report.write import PAGE, write_report
+
+ARTIFACT = "report"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a report is: its folder, and the run that has it as the artifact `report`, if any."""
+
+    folder: Path
+    run_id: str
+    logged: bool
+    plots: tuple[str, ...]
+    missing: tuple[tuple[str, str], ...]
+
+    @property
+    def page(self) -> Path:
+        """The file to open."""
+        return self.folder / PAGE
+
+
+def make_report(
+    runs: Runs,
+    word: str,
+    home: Path,
+    *,
+    folder: Path | None = None,
+    server: str | None = None,
+    quick: bool = False,
+    log: bool = True,
+    announce: Callable[[str], None] = lambda _: None,
+) -> Written:
+    """Makes the report of the sweep or table that `word` names.
+
+    `folder` is where it goes (default: `HOME/reports/ID`), `server` where its links find MLflow's pages.
+    `quick` leaves out the plots of embeddings, which need the data set and minutes. Raises UserError where
+    there is no such sweep, and where its own artifacts are gone.
+    """
+    group = runs.the_group(word)
+    link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
+    plots = SweepPlots(runs, home, quick, announce)
+    if kind(group) == "sweep":
+        document = sweep_document(runs, read_sweep(runs, group), plots)
+    else:
+        document = table_document(runs, read_table(runs, group))
+    folder = folder or home / "reports" / group.data.tags["mlcl.id"]
+    write_report(document, folder, link, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    if log:
+        runs.tracker.client.log_artifacts(group.info.run_id, str(folder), ARTIFACT)
+    names = tuple(plot.name for plot in document.plots)
+    return Written(folder, str(group.info.run_id), log, names, tuple(plots.missing))

@@ -1,0 +1,170 @@
+"""The report of a sweep: what was asked, what the search found, what fresh seeds say of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import yaml
+
+from mlcl.config import dump_job
+from mlcl.report.contenders import settings_of
+from mlcl.report.costs import budget_table
+from mlcl.report.document import (
+    Block,
+    Cell,
+    Code,
+    Document,
+    Fold,
+    Picture,
+    Section,
+    Table,
+    Text,
+    figure,
+    words,
+)
+from mlcl.report.figures import headline, metrics_table, own, plain, seeds_table, settings_table, trials_table
+from mlcl.report.plots import Plot
+from mlcl.report.provenance import provenance_table
+from mlcl.report.runs import Runs
+from mlcl.report.sweep_data import SweepData, trainings_of
+from mlcl.report.tested import comparison_blocks
+from mlcl.tracking import State
+
+Plots = tuple[Sequence[Plot], Sequence[tuple[str, str]]]
+"""Plots, and (name, reason) of those that cannot be drawn."""
+TOP = 10
+"""Search trials that are shown before the rest is asked for."""
+
+
+def sweep_document(runs: Runs, data: SweepData, draw: Callable[[SweepData], Plots]) -> Document:
+    """The report. Figures of the search stand apart from those of fresh seeds."""
+    plots, missing = draw(data)
+    sections = [
+        Section("Result", _result(data)),
+        Section("What was asked", _asked(data)),
+        Section("On fresh seeds", _fresh(runs, data)),
+        Section("Found by the search", _found(data)),
+        Section("Plots", _pictures(plots, missing)),
+        Section("What it took", _costs(data)),
+        Section("Where it comes from", _source(runs, data)),
+    ]
+    about = f"Sweep {data.id}, {data.state}" + (f": {data.reason}" if data.reason else "")
+    return Document(f"Sweep {data.name}", about, tuple(sections))
+
+
+def _result(data: SweepData) -> tuple[Block, ...]:
+    best = data.best
+    if best is None:
+        return (Text("No search trial is complete: there is no best setting."),)
+    better = "highest" if data.mode == "max" else "lowest"
+    blocks: list[Block] = [
+        Text(
+            f"{best['setting']} has the {better} {data.score} of {_counted(len(data.complete), 'complete search trial')}. "
+            "It was selected by that figure, which therefore flatters it; "
+            "what fresh seeds say is not selected by anything."
+        )
+    ]
+    metrics = headline(data.confirmation, data.score)[:1]
+    if len(data.confirmation) and metrics:
+        blocks += [settings_table(data.confirmation, [data.score, *metrics]), *_shrinkage(data)]
+    else:
+        blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
+    settings = tuple(words(key, plain(best[key])) for key in data.varied)
+    return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
+
+
+def _shrinkage(data: SweepData) -> list[Block]:
+    """How much of the selected figure is left on fresh seeds."""
+    best = data.best
+    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
+    if best is None or data.score not in done:
+        return []
+    name = data.confirmed.get(best["run_id"])
+    fresh = done[(done["setting"] == name) & done[data.score].notna()]
+    if fresh.empty:
+        return []
+    ids, mean = list(fresh["run_id"]), statistics.fmean(map(float, fresh[data.score]))
+    row = (
+        own(best, "score", data.score),
+        figure(mean, data.score, ids, "mean"),
+        Cell(f"{mean - float(best['score']):+.4f}"),
+    )
+    heads = ("when it was selected", f"mean of {_counted(len(ids), 'fresh seed')}", "change")
+    return [Text(f"{data.score} of {best['setting']}:"), Table(heads, (row,), left=())]
+
+
+def _asked(data: SweepData) -> tuple[Block, ...]:
+    tags = data.run.data.tags
+    said = {
+        "score": f"{data.score} ({data.mode})",
+        "goals": ", ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals),
+        "trials": tags.get("mlcl.sweep.trials", ""),
+        "fresh seeds": tags.get("mlcl.sweep.seeds", ""),
+        "settings confirmed": tags.get("mlcl.sweep.confirm", ""),
+        "budget": tags.get("mlcl.sweep.asked_budget", "") or "none",
+    }
+    if len(data.goals) < 2:
+        said.pop("goals")
+    job = yaml.safe_dump(dump_job(data.job), sort_keys=False)
+    return (
+        Table(("what", "asked"), tuple(words(*item) for item in said.items()), left=(0, 1)),
+        Fold("The space", (Code(data.space_text),)),
+        Fold("The job", (Code(job),)),
+    )
+
+
+def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
+    if not len(data.confirmation):
+        return (Text("Nothing was trained on fresh seeds."),)
+    metrics = headline(data.confirmation, data.score)
+    contenders = settings_of(runs, data.run, data.name)
+    blocks: list[Block] = [settings_table(data.confirmation, metrics)]
+    if len([each for each in contenders if each.runs]) > 1:
+        blocks += comparison_blocks(contenders, metrics[:1])
+    return (
+        *blocks,
+        Fold("Every seed", (seeds_table(data.confirmation, metrics),)),
+        Fold("All figures on test", (metrics_table(data.confirmation),)),
+    )
+
+
+def _found(data: SweepData) -> tuple[Block, ...]:
+    best_first = data.complete.sort_values(
+        ["score", "number"], ascending=[data.mode == "min", True], kind="stable"
+    )
+    counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
+    said = f"{_counted(len(data.search), 'search trial')}: {counts}."
+    if data.dropped:
+        said += f" {data.dropped} more do not fit the latest space, and are left out."
+    return (
+        Text(said),
+        Text("Each was trained on one and the same seed. A pruned one's score is of its last validation."),
+        trials_table(best_first.head(TOP), data.score, data.varied),
+        Fold("All trials", (trials_table(data.search, data.score, data.varied),)),
+    )
+
+
+def _pictures(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
+    left_out = tuple(words(*item) for item in missing)
+    blocks: list[Block] = [Picture(plot) for plot in plots]
+    if left_out:
+        blocks.append(Fold("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
+    return tuple(blocks)
+
+
+def _costs(data: SweepData) -> tuple[Block, ...]:
+    tags = data.run.data.tags
+    asked, spent = tags.get("mlcl.sweep.asked_budget", ""), tags.get("mlcl.sweep.spent", "")
+    said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
+    hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
+    return (Text(said), Text(hours), budget_table(data.search, data.confirmation))
+
+
+def _source(runs: Runs, data: SweepData) -> tuple[Block, ...]:
+    inside = [run for _, _, run in trainings_of(runs, data.run)]
+    return (provenance_table(data.run, inside, runs.tracker.shown),)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

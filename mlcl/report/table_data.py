@@ -1,0 +1,111 @@
+"""A reproduced table as MLflow holds it: its figures, each seed's with its run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow.entities import Run
+
+from mlcl.report.runs import ID, Runs
+
+
+@dataclass(frozen=True)
+class TableFigure:
+    """One number of a cell in the table's unit: ours by seed, beside the printed one.
+
+    `runs` has the MLflow run of each seed, None where it is missing, as `values` have.
+    """
+
+    row: str
+    column: str
+    name: str
+    metric: str
+    printed: float | None
+    verdict: str
+    digits: int
+    values: tuple[float | None, ...]
+    runs: tuple[Run | None, ...]
+
+    @property
+    def there(self) -> dict[int, float]:
+        """The values by the place of their seed."""
+        return {place: value for place, value in enumerate(self.values) if value is not None}
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Of the values that are there."""
+        return [str(run.info.run_id) for place in self.there if (run := self.runs[place]) is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds that are there."""
+        return statistics.fmean(self.there.values()) if self.there else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample's, between seeds."""
+        return statistics.stdev(self.there.values()) if len(self.there) > 1 else None
+
+
+@dataclass(frozen=True)
+class TableData:
+    """A table. `about` says what differs from the paper; `higher` by figure whether more is better."""
+
+    name: str
+    id: str
+    state: str
+    title: str
+    source: str
+    about: str
+    command: str
+    unit: str
+    higher: Mapping[str, bool]
+    figures: tuple[TableFigure, ...]
+    run: Run
+
+    @property
+    def trainings(self) -> list[Run]:
+        """Every run of its figures once."""
+        found = {run.info.run_id: run for each in self.figures for run in each.runs if run is not None}
+        return list(found.values())
+
+
+def read_table(runs: Runs, table: Run) -> TableData:
+    """A table's run with the runs of its figures. Raises UserError where it has not been written yet."""
+    tree = json.loads(runs.text(table, "table.json"))
+    names = {name for cell in tree["cells"] for name in cell["runs"] if name is not None}
+    by_name = {name: next(iter(runs.tagged(ID, name)), None) for name in sorted(names)}
+    figures = [_figure(cell, figure, by_name) for cell in tree["cells"] for figure in cell["figures"]]
+    return TableData(
+        name=tree["name"],
+        id=tree["id"],
+        state=str(table.data.tags.get("mlcl.state", "")),
+        title=tree["title"],
+        source=tree["source"],
+        about=tree["about"],
+        command=tree["command"],
+        unit=tree["unit"],
+        higher=tree["higher"],
+        figures=tuple(figures),
+        run=table,
+    )
+
+
+def _figure(
+    cell: Mapping[str, Any], figure: Mapping[str, Any], runs: Mapping[str, Run | None]
+) -> TableFigure:
+    return TableFigure(
+        row=cell["row"],
+        column=cell["column"],
+        name=figure["name"],
+        metric=figure["metric"],
+        printed=figure["printed"],
+        verdict=figure["verdict"],
+        digits=figure["digits"],
+        values=tuple(figure["values"]),
+        runs=tuple(None if name is None else runs[name] for name in cell["runs"]),
+    )

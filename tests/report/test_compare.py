@@ -1,0 +1,221 @@
+"""Comparisons against figures by hand, and everything that cannot be compared."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.errors import UserError
+from mlcl.evaluation.paired import compare_paired, holm
+from mlcl.report.compare import compare
+from mlcl.report.contenders import find_contenders
+from mlcl.report.paper import as_dict, as_latex, as_markdown, notes
+from mlcl.report.runs import Runs
+
+CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
+SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
+MLCL = {0: 0.53, 1: 0.51, 2: 0.52, 3: 0.50, 4: 0.54, 5: 0.51, 6: 0.9}
+
+
+@pytest.fixture(scope="module")
+def sweep(store):
+    """A sweep's name: three settings on six seeds, one of them on a seventh."""
+    store.sweep("three", {"as written": CE, "trial 3": SUPCON, "trial_9": MLCL})
+    return "three"
+
+
+@pytest.fixture
+def found(store, sweep):
+    return compare(find_contenders(Runs(store.tracker), [sweep]), "accuracy")
+
+
+def test_a_sweep_stands_for_its_confirmed_settings_the_first_is_the_reference(found):
+    assert found.metric == "test/accuracy"
+    assert found.reference.label == "as written"
+    assert [row.contender.label for row in found.rows] == ["trial 3", "trial_9"]
+
+
+def test_figures_are_those_of_the_pairs(found):
+    tests = [
+        compare_paired([CE[seed] for seed in range(6)], [other[seed] for seed in range(6)])
+        for other in (SUPCON, MLCL)
+    ]
+    assert [row.paired for row in found.rows] == tests
+    assert [row.p for row in found.rows] == holm([test.p for test in tests])
+    assert [row.seeds for row in found.rows] == [tuple(range(6))] * 2
+    assert [row.unpaired for row in found.rows] == [(), (6,)]
+
+
+def test_what_is_decided_and_what_is_not(found):
+    better, undecided = found.rows
+    assert (better.p, better.verdict, better.further) == (0.0625, "undecided", better.further)
+    assert better.further > 0
+    alone = compare([found.reference, better.contender], "accuracy")
+    assert (alone.rows[0].p, alone.rows[0].verdict, alone.rows[0].further) == (0.03125, "better", 0)
+    turned = compare([better.contender, found.reference], "accuracy")
+    assert turned.rows[0].verdict == "worse"
+    assert undecided.verdict == "undecided"
+
+
+def test_less_is_better_of_a_loss(found):
+    less = compare([found.reference, found.rows[0].contender], "hamming_loss")
+    assert (less.metric, less.mode, less.rows[0].verdict) == ("test/hamming_loss", "min", "better")
+    assert less.rows[0].paired.difference < 0
+
+
+def test_a_full_name_is_taken_as_it_is(found):
+    contenders = [found.reference, found.rows[0].contender]
+    assert compare(contenders, "val/accuracy").metric == "val/accuracy"
+
+
+def test_one_setting_of_a_sweep_and_a_run(store, sweep):
+    runs = Runs(store.tracker)
+    (one,) = find_contenders(runs, [f"{sweep}:trial 3"])
+    assert {seed: run.metrics["test/accuracy"] for seed, run in one.runs.items()} == SUPCON
+    (same,) = find_contenders(runs, [one.runs[2].run_id])
+    assert same.runs == one.runs
+
+
+def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
+    first = store.setting("plain", {0: 0.1, 1: 0.2}, params={"lr": 1})
+    store.setting("plain", {0: 0.5}, params={"lr": 1}, state="FAILED")
+    store.setting("plain", {0: 0.6}, params={"lr": 2})
+    store.setting("plain", {0: 0.7}, params={"lr": 1}, data="other")
+    store.setting("elsewhere", {0: 0.8}, params={"lr": 1})
+    again = store.setting("plain", {1: 0.3}, params={"lr": 1})
+    (found,) = find_contenders(Runs(store.tracker), [first[0]])
+    assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again[0]}
+    (listed,) = find_contenders(Runs(store.tracker), [",".join(first)])
+    assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
+
+
+def test_what_each_seed_answers_for_itself_is_no_difference(store):
+    free = [
+        store.add(
+            "free",
+            "confirmation",
+            seed=seed,
+            metrics={"test/accuracy": 0.5},
+            params={"evaluation.knn.k": k, "evaluation.knn.grid.k": "[1, 3]"},
+            tags={"mlcl.key": f"confirm-free-seed{seed}"},
+        )
+        for seed, k in ((1, 1), (2, 3))
+    ]
+    (found,) = find_contenders(Runs(store.tracker), [free[0]])
+    assert [run.run_id for run in found.runs.values()] == free
+
+
+def test_cells_of_a_table(store):
+    table = store.add("tables", "table", name="t4", tags={"mlcl.name": "t4", "mlcl.id": "mlcl-t4"})
+    for seed in (0, 1):
+        for column, value in (("CE", 0.5), ("CE, wide", 0.9)):
+            store.add(
+                "tables",
+                "cell",
+                seed=seed,
+                metrics={"test/accuracy": value},
+                tags={"mlcl.cell": f"Hotel, {column}, seed {seed}"},
+                parent=table,
+            )
+    (found,) = find_contenders(Runs(store.tracker), ["Hotel, CE"])
+    assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [0.5, 0.5]
+    with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE, Hotel, CE, wide"):
+        find_contenders(Runs(store.tracker), ["t4"])
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["thre"], "names no run and no sweep; did you mean three?"),
+        (["it's"], "names no run and no sweep"),
+        (
+            ["three:trial 4"],
+            "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3",
+        ),
+        (["bare"], "this sweep has confirmed no setting on fresh seeds"),
+    ],
+)
+def test_a_word_that_names_nothing(store, sweep, words, problem):
+    store.sweep("bare", {})
+    with pytest.raises(UserError) as error:
+        find_contenders(Runs(store.tracker), words)
+    assert problem in error.value.line()
+
+
+def test_runs_that_are_not_one_setting_are_no_list(store):
+    ids = [store.setting("list", {seed: 0.5}, params={"lr": seed, "wd": 1})[0] for seed in (0, 1)]
+    with pytest.raises(UserError, match=r"differ in more than the seed.*allowed: lr$"):
+        find_contenders(Runs(store.tracker), [",".join(ids)])
+
+
+def test_a_setting_without_a_complete_run(store):
+    (id,) = store.setting("broken", {0: 0.5}, state="FAILED")
+    with pytest.raises(UserError, match="no complete run"):
+        find_contenders(Runs(store.tracker), [id])
+
+
+def test_what_cannot_be_paired(store, found):
+    other = store.setting("apart", {0: 0.5, 1: 0.6}, data="data2")[0]
+    seeds = store.setting("seeds", {8: 0.5, 9: 0.5})[0]
+    runs = Runs(store.tracker)
+    with pytest.raises(UserError, match=r"trained on different data.*seed 0: as written data1, run data2"):
+        compare([found.reference, *find_contenders(runs, [other])], "accuracy")
+    with pytest.raises(UserError, match=r"share no seed.*seeds 0 1 2 3 4 5; run: seeds 8 9"):
+        compare([found.reference, *find_contenders(runs, [seeds])], "accuracy")
+    with pytest.raises(UserError, match="needs two settings or more; found: as written"):
+        compare([found.reference], "accuracy")
+
+
+def test_a_metric_that_is_not_there(store, found):
+    with pytest.raises(UserError, match=r"no such metric; did you mean test/accuracy?"):
+        compare([found.reference, found.rows[0].contender], "test/acuracy")
+    nan = store.setting("nan", {0: float("nan"), 1: 0.5})[0]
+    with pytest.raises(UserError, match="not finite"):
+        compare([found.reference, *find_contenders(Runs(store.tracker), [nan])], "accuracy")
+
+
+def test_on_paper(found):
+    text, tex = as_markdown(found), as_latex(found)
+    mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
+    assert f"| as written | 6 | {mean:.4f} ± {spread:.4f} |" in text
+    assert r"trial\_9 & 6" in tex
+    assert tex.count(r" \\") == 4
+    assert r"test/accuracy against as written (higher is better)" in tex
+    said = notes(found)
+    assert (
+        said[0]
+        == "6 pairs can reach p = 0.0625 over 2 tests, never 0.05: more seeds are needed to decide anything."
+    )
+    assert "trial_9: seeds without a partner are left out: 6." in said
+    assert "trial 3 differs in lr." in said
+
+
+def test_for_programs(found):
+    tree = json.loads(json.dumps(as_dict(found)))
+    first = tree["others"][0]
+    assert first["paired"]["difference"] == found.rows[0].paired.difference
+    assert first["runs"]["0"] == {"run_id": found.rows[0].contender.runs[0].run_id, "value": 0.55}
+    assert (first["p_holm"], first["verdict"], first["differs"]) == (0.0625, "undecided", ["lr"])
+
+
+def test_the_command(store, sweep, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
+    words = [
+        "compare",
+        f"{sweep}:as written",
+        f"{sweep}:trial 3",
+        "--metric",
+        "accuracy",
+        "--home",
+        str(tmp_path),
+    ]
+    table = CliRunner().invoke(app, words)
+    assert table.exit_code == 0
+    assert "better" in table.stdout
+    tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert tree["others"][0]["paired"]["p"] == 0.03125
+    assert CliRunner().invoke(app, [*words, "--latex"]).stdout.startswith(r"\begin{table}")
+    assert CliRunner().invoke(app, [*words, "--markdown"]).stdout.startswith("**test/accuracy")
+    assert isinstance(CliRunner().invoke(app, ["compare", "nothing", "--metric", "x"]).exception, UserError)
