@@ -77,11 +77,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A report."""
+    """A report. `missing` has the (name, reason) of each plot that could not be drawn."""
 
     title: str
     about: str
     sections: tuple[Section, ...]
+    missing: tuple[tuple[str, str], ...] = ()
 
     @property
     def plots(self) -> list[Plot]:

@@ -12,7 +12,7 @@ from mlcl.report.links import run_link, server_of
 from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
-from mlcl.report.sweep_plots import SweepPlots
+from mlcl.report.sweep_plots import sweep_plots
 from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.write import PAGE, write_report
@@ -55,14 +55,16 @@ def make_report(
     """
     group = runs.the_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
-    plots = SweepPlots(runs, home, quick, announce)
-    if kind(group) == "sweep":
-        document = sweep_document(runs, read_sweep(runs, group), plots)
-    else:
-        document = table_document(runs, read_table(runs, group))
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = folder or home / "reports" / group.data.tags["mlcl.id"]
-    write_report(document, folder, link, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    with sweep_plots(runs, home, quick, announce) as plots:
+        document = (
+            sweep_document(runs, read_sweep(runs, group), plots)
+            if kind(group) == "sweep"
+            else table_document(runs, read_table(runs, group))
+        )
+        write_report(document, folder, link, made)
     if log:
         runs.tracker.client.log_artifacts(group.info.run_id, str(folder), ARTIFACT)
     names = tuple(plot.name for plot in document.plots)
-    return Written(folder, str(group.info.run_id), log, names, tuple(plots.missing))
+    return Written(folder, str(group.info.run_id), log, names, document.missing)

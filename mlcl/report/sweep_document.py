@@ -50,7 +50,7 @@ def sweep_document(runs: Runs, data: SweepData, draw: Callable[[SweepData], Plot
         Section("Where it comes from", _source(runs, data)),
     ]
     about = f"Sweep {data.id}, {data.state}" + (f": {data.reason}" if data.reason else "")
-    return Document(f"Sweep {data.name}", about, tuple(sections))
+    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing))
 
 
 def _result(data: SweepData) -> tuple[Block, ...]:
@@ -58,9 +58,10 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     if best is None:
         return (Text("No search trial is complete: there is no best setting."),)
     better = "highest" if data.mode == "max" else "lowest"
+    of = _counted(len(data.complete), "complete search trial")
     blocks: list[Block] = [
         Text(
-            f"{best['setting']} has the {better} {data.score} of {_counted(len(data.complete), 'complete search trial')}. "
+            f"{best['setting']} has the {better} {data.score} of {of}. "
             "It was selected by that figure, which therefore flatters it; "
             "what fresh seeds say is not selected by anything."
         )

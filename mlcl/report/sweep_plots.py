@@ -2,35 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
+import yaml
 
+from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.report.plots import Plot
+from mlcl.report.plots.learning import confirmation_plots
+from mlcl.report.plots.neighbours import neighbour_plots
+from mlcl.report.plots.representation import representation_plots
 from mlcl.report.plots.searched import search_plots
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
-from mlcl.training.files import EMBEDDINGS
+from mlcl.training.files import EMBEDDINGS, MODEL
+from mlcl.training.material import Material
 
 MOST_SETTINGS = 3
 """Settings whose embeddings are drawn beside each other."""
+Drawn = tuple[list[Plot], list[tuple[str, str]]]
+"""Plots, and (name, reason) of what could not be drawn."""
 
 
+@dataclass
 class SweepPlots:
-    """Draws a sweep; `missing` then says what could not be drawn, and why.
+    """Draws a sweep.
 
-    `quick` leaves out what needs the data set, which is prepared under `home` where it is not there.
+    `quick` leaves out the plots of embeddings: they need the data set, which is prepared under `home` where
+    it is not there, and minutes. Files of runs are kept in `scratch` for as long as plots are drawn.
     """
 
-    def __init__(self, runs: Runs, home: Path, quick: bool, announce: Callable[[str], None]) -> None:
-        self._runs, self._home, self._quick, self._announce = runs, home, quick, announce
-        self.missing: list[tuple[str, str]] = []
+    runs: Runs
+    home: Path
+    quick: bool
+    announce: Callable[[str], None]
+    scratch: Path
 
-    def __call__(self, data: SweepData) -> tuple[list[Plot], list[tuple[str, str]]]:
-        plots, missing = search_plots(data)
-        self.missing = list(missing)
-        return plots, self.missing
+    def __call__(self, data: SweepData) -> Drawn:
+        """The plots, those of the search first."""
+        plots, missing = list[Plot](), list[tuple[str, str]]()
+        for draw in (search_plots, confirmation_plots, self._learnt):
+            found, left = draw(data)
+            plots += found
+            missing += left
+        return plots, missing
+
+    def _learnt(self, data: SweepData) -> Drawn:
+        if self.quick:
+            return [], [("embeddings", "left out by --quick")]
+        chosen = chosen_runs(data)
+        if not chosen:
+            return [], [("embeddings", "no run is complete")]
+        self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
+        try:
+            folders = {
+                setting: [self._folder(run_id) for run_id in run_ids] for setting, run_ids in chosen.items()
+            }
+            first = next(iter(folders.values()))[0]
+            job = load_job(yaml.safe_load((first / MODEL / "job.yaml").read_text(encoding="utf-8")))
+            material = Material.of(job, self.home)
+        except UserError as error:
+            return [], [("embeddings", error.line())]
+        one_each = {setting: runs[0] for setting, runs in folders.items()}
+        pictures, left = representation_plots(one_each, material)
+        curves, more = neighbour_plots(folders, material)
+        return [*curves, *pictures], [*more, *left]
+
+    def _folder(self, run_id: str) -> Path:
+        """What a run left, fetched."""
+        run, folder = self.runs.get(run_id), self.scratch / run_id
+        assert run is not None
+        folder.mkdir(exist_ok=True)
+        for artifact in (EMBEDDINGS, MODEL):
+            self.runs.artifact(run, artifact, folder)
+        return folder
+
+
+@contextmanager
+def sweep_plots(runs: Runs, home: Path, quick: bool, announce: Callable[[str], None]) -> Iterator[SweepPlots]:
+    """What draws a sweep, while inside."""
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        yield SweepPlots(runs, home, quick, announce, Path(scratch))
+
+
+def chosen_runs(data: SweepData) -> dict[str, list[str]]:
+    """Complete runs by setting: the first confirmed one, which others are held against, and the best found.
+
+    Where nothing was confirmed, the best search trial.
+    """
+    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
+    settings = [str(setting) for setting in dict.fromkeys(done["setting"])]
+    best = data.best
+    if not settings:
+        return {} if best is None else {str(best["setting"]): [str(best["run_id"])]}
+    found = None if best is None else data.confirmed.get(str(best["run_id"]))
+    chosen = dict.fromkeys([settings[0], *([found] if found in settings else []), *settings])
+    return {str(each): _ids(done, str(each)) for each in list(chosen)[:MOST_SETTINGS]}
+
+
+def _ids(runs: pd.DataFrame, setting: str) -> list[str]:
+    return [str(id) for id in runs[runs["setting"] == setting]["run_id"]]

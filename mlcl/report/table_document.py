@@ -107,7 +107,8 @@ def _tests(data: TableData) -> tuple[Block, ...]:
     n = min(paired.n for paired in found)
     least = min(1.0, smallest_p(n) * len(found))
     heads = ("row", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
-    said = f"{n} pairs can reach p = {least:.3g} over {len(found)} tests."
+    tests = f"{len(found)} test{'' if len(found) == 1 else 's'}"
+    said = f"{n} pairs can reach p = {least:.3g} over {tests}."
     if least > 1 - LEVEL:
         said += " That decides nothing: more seeds, or fewer tests (mlcl compare), are needed."
     return (Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))

@@ -96,9 +96,7 @@ def test_a_run_s_figure_leads_to_its_run(page, store):
 
 
 def test_search_seeds_and_fresh_seeds_never_mix(page, database):
-    kinds = {}
-    for run, kind in database.execute("SELECT run_uuid, value FROM tags WHERE key = 'mlcl.kind'"):
-        kinds[run] = kind
+    kinds = dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = 'mlcl.kind'"))
     for figure in page.figures:
         assert len({kinds[run] for run in figure["data-runs"].split()}) == 1
 
@@ -115,7 +113,7 @@ def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
 
 def test_the_budget_and_where_it_comes_from(page, searched):
     flat = " ".join(page.text.split())
-    home, report = searched
+    _, report = searched
     assert "Asked: 2h. Spent: " in flat
     assert f"all {len(report.trials) + 9} " in flat
     for told in (report.id, "data fingerprint", "Python 3", report.run_id):

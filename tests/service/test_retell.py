@@ -56,9 +56,10 @@ def test_a_reason_does_not_outlive_its_state(log):
     tell_log(log.home, "s", entry(State.STOPPED, reason=KILLED))
     tell_log(log.home, "s", entry(State.PRUNED, score=0.5))
     assert (log.state, log.reason) == (State.PRUNED, "")
-    assert [line.partition(",")[0] for line in content(log)][-3:] == [
+    assert [line.partition(",")[0] for line in content(log)][-4:] == [
         '{"kind":"reopen"}',
         '{"kind":"metrics"',
+        '{"kind":"tags"',
         '{"kind":"finish"',
     ]
 

@@ -1,0 +1,106 @@
+"""`mlcl.results.load`: what stands in a notebook's frame is what the sweep's ledger says."""
+
+import math
+
+import pandas as pd
+import pytest
+from builders import tiny_job
+from sweeps import World
+
+import mlcl.results
+from mlcl.errors import UserError
+from mlcl.report.frame import COLUMNS
+from mlcl.report.runs import Runs
+from mlcl.report.sweep_data import read_sweep
+from mlcl.service.ledger import Ledger
+
+
+@pytest.fixture(scope="module")
+def frame(store, searched):
+    return mlcl.results.load("searched <b>", home=searched[0], uri=store.tracker.uri)
+
+
+@pytest.fixture(scope="module")
+def ledger(searched):
+    return Ledger(searched[1].folder)
+
+
+def test_one_row_a_trial_and_seed(frame, ledger):
+    told = {(entry.label, str(entry.state)) for entry in ledger.entries.values()}
+    names = frame["setting"] + frame["seed"].map(lambda seed: f", seed {seed}").where(
+        frame["kind"] == "confirmation", ""
+    )
+    assert set(zip(names, frame["state"], strict=True)) == told
+    assert len(frame) == len(ledger.entries)
+    assert tuple(frame.columns[: len(COLUMNS)]) == COLUMNS
+
+
+def test_figures_and_costs_are_the_ledgers(frame, ledger):
+    by_number = frame[frame["kind"] == "search"].set_index("number")
+    for entry in ledger.trials():
+        row = by_number.loc[entry.number]
+        assert row["score"] == entry.score or (math.isnan(row["score"]) and entry.score is None)
+        assert row["seconds"] == pytest.approx(entry.seconds, abs=1e-3)
+        assert row["cpu_seconds"] == pytest.approx(entry.cpu_seconds, abs=1e-3)
+        for key, value in entry.settings.items():
+            assert row[key] == pytest.approx(value, rel=1e-9)
+
+
+def test_what_types_columns_have(frame):
+    assert frame["objective.heads.detail.temperature"].dtype == "float64"
+    assert frame["seed"].dtype == "Int64"
+    assert isinstance(frame["started"].dtype, pd.DatetimeTZDtype)
+    assert not any(name.startswith("log10.") for name in frame.columns)
+    assert list(frame["kind"].drop_duplicates()) == ["search", "confirmation"]
+
+
+def test_any_name_of_a_sweep(store, searched, frame):
+    for word in (searched[1].id, searched[1].run_id):
+        again = mlcl.results.load(word, home=searched[0], uri=store.tracker.uri)
+        pd.testing.assert_frame_equal(again, frame)
+
+
+def test_a_sweep_that_is_not_there(store, searched):
+    with pytest.raises(UserError, match="names no sweep and no table; did you mean"):
+        mlcl.results.load("serched", home=searched[0], uri=store.tracker.uri)
+
+
+def test_cells_of_a_table(store, searched):
+    table = store.add("frames", "table", name="t9", tags={"mlcl.name": "t9", "mlcl.id": "mlcl-t9"})
+    for seed in (0, 1):
+        tags = {"mlcl.cell": f"Hotel, CE, seed {seed}"}
+        metrics = {"test/accuracy": 0.5 + seed}
+        store.add("frames", "cell", seed=seed, metrics=metrics, tags=tags, parent=table)
+    found = mlcl.results.load("t9", home=searched[0], uri=store.tracker.uri)
+    assert found[["kind", "setting", "seed", "test/accuracy"]].values.tolist() == [
+        ["cell", "Hotel, CE", 0, 0.5],
+        ["cell", "Hotel, CE", 1, 1.5],
+    ]
+
+
+def test_a_sweep_as_it_was_asked(store, searched):
+    runs = Runs(store.tracker)
+    data = read_sweep(runs, runs.the_group("searched <b>"))
+    report = searched[1]
+    heads = [f"objective.heads.{name}" for name in ("detail", "topic")]
+    assert data.varied == tuple(f"{head}.{key}" for key in ("temperature", "weight") for head in heads)
+    assert (data.best["setting"], data.best["score"]) == (report.best.label, report.best.score)
+    assert [goal.metric for goal in data.goals] == [report.score]
+    assert data.confirmed[data.best["run_id"]] in set(data.confirmation["setting"])
+    history = data.history(data.best["run_id"], "val/accuracy")
+    assert [step for step, _ in history] == [10, 20, 30, 40]
+
+
+def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, store.tracker.uri)
+    job = tiny_job(tiny, "train.epochs=2", "experiment=narrowed")
+    space = "space:\n  objective.heads.*.temperature: {log_float: [LOW, 1.0]}\nsearch: {scheduler: none}\n"
+    world.run(world.plan(job, space.replace("LOW", "0.01"), trials=5, name="narrowed"))
+    report = world.run(world.plan(job, space.replace("LOW", "0.1"), trials=6, name="narrowed"))
+    ledger = Ledger(report.folder)
+    counted = ledger.counted()
+    runs = Runs(store.tracker)
+    data = read_sweep(runs, runs.the_group("narrowed"))
+    assert list(data.search["setting"]) == [entry.label for entry in counted]
+    assert 0 < data.dropped == len(ledger.trials()) - len(counted)
+    assert data.space_text == space.replace("LOW", "0.1")

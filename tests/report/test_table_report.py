@@ -1,0 +1,112 @@
+"""A table's report: its figures are those of the runs, its tests those of the pairs."""
+
+import json
+import statistics
+
+import pytest
+
+from mlcl.errors import UserError
+from mlcl.evaluation.paired import compare_paired, holm
+from mlcl.report.links import server_of
+from mlcl.report.report import make_report
+from mlcl.report.runs import Runs
+
+CELLS = {
+    ("Hotel", "CE"): [0.71, 0.72, 0.70, 0.73, 0.71, 0.72],
+    ("Hotel", "MLCL"): [0.74, 0.76, 0.73, 0.75, 0.75, 0.74],
+    ("Beer", "CE"): [0.61, None, 0.63, 0.60, 0.62, 0.61],
+}
+PRINTED = {("Hotel", "CE"): 71.3}
+
+
+@pytest.fixture(scope="module")
+def ids(store):
+    """The run of each cell's seeds, of a table in the store."""
+    tags = {"mlcl.name": "small", "mlcl.id": "mlcl-small", "mlcl.kind": "table"}
+    table = store.add("small", name="small", tags=tags)
+    ids, cells = {}, []
+    for (row, column), values in CELLS.items():
+        names = [None if value is None else f"{row}-{column}-{seed}" for seed, value in enumerate(values)]
+        for seed, value in enumerate(values):
+            if value is not None:
+                ids[row, column, seed] = store.add(
+                    "small",
+                    "cell",
+                    seed=seed,
+                    metrics={"test/accuracy": value},
+                    tags={"mlcl.id": names[seed], "mlcl.cell": f"{row}, {column}, seed {seed}"},
+                    parent=table,
+                )
+        figure = {
+            "name": "accuracy",
+            "metric": "test/accuracy",
+            "printed": PRINTED.get((row, column)),
+            "values": [None if value is None else 100 * value for value in values],
+            "verdict": "missing" if None in values else "within",
+            "digits": 2,
+        }
+        cells.append({"row": row, "column": column, "figures": [figure], "runs": names})
+    tree = {
+        "name": "small",
+        "id": "mlcl-small",
+        "title": "Accuracy",
+        "source": "A paper, Table 9",
+        "about": "Less of it.",
+        "command": "mlcl reproduce small",
+        "unit": "percent",
+        "higher": {"accuracy": True},
+        "cells": cells,
+    }
+    store.client.log_text(table, json.dumps(tree), "table.json")
+    return ids
+
+
+@pytest.fixture(scope="module")
+def text(store, ids, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("table") / "it"
+    made = make_report(Runs(store.tracker), "small", folder.parent, folder=folder, log=False)
+    assert made.plots == ("cells-accuracy",)
+    return (folder / "report.md").read_text()
+
+
+def test_means_and_spreads_beside_what_is_printed(text):
+    values = [100 * value for value in CELLS["Hotel", "CE"]]
+    mean, spread = statistics.fmean(values), statistics.stdev(values)
+    assert f"| Hotel, CE | 6 of 6 | {mean:.2f} | {spread:.2f} | 71.30 | {mean - 71.3:+.2f} | within |" in text
+    there = [100 * value for value in CELLS["Beer", "CE"] if value is not None]
+    assert f"| Beer, CE | 5 of 6 | {statistics.fmean(there):.2f} |" in text
+
+
+def test_every_seed_leads_to_its_run(text, ids):
+    for (row, column, seed), id in ids.items():
+        assert f"[{100 * CELLS[row, column][seed]:.2f}](http://127.0.0.1:5000/#/experiments/" in text
+        assert f"/runs/{id})" in text
+
+
+def test_columns_of_a_row_are_tested_in_pairs(text):
+    paired = compare_paired(*([100 * value for value in CELLS["Hotel", column]] for column in ("CE", "MLCL")))
+    low, high = paired.interval
+    (p,) = holm([paired.p])
+    expected = f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} |"
+    assert f"| Hotel | MLCL | CE | 6 {expected}" in text
+    assert "6 pairs can reach p = 0.0312 over 1 test." in text
+
+
+def test_a_table_that_is_not_written_yet(store, tmp_path):
+    tags = {"mlcl.name": "young", "mlcl.id": "mlcl-young", "mlcl.kind": "table"}
+    store.add("small", name="young", tags=tags)
+    with pytest.raises(UserError, match=r"key table\.json: the run has no such artifact"):
+        make_report(Runs(store.tracker), "young", tmp_path)
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "server"),
+    [
+        ("sqlite:////a/mlflow.db", "http://127.0.0.1:5000"),
+        ("postgresql://me:secret@db/mlflow", "http://127.0.0.1:5000"),
+        ("https://me:secret@lab.example:8443/mlflow/?token=secret", "https://lab.example:8443/mlflow"),
+    ],
+)
+def test_no_login_in_a_link(uri, server):
+    assert server_of(uri) == server
