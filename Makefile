@@ -16,6 +16,7 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/mlcl sweep jobs/icd10cm_mlcl.yaml tune_spaces/mlcl_joint.yaml \
 	  --trials 12 --seeds 3 --baseline jobs/icd10cm_ce.yaml
+	$(BIN)/mlcl report icd10cm_mlcl-mlcl_joint
 
 test: setup
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile

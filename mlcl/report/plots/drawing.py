@@ -1,0 +1,135 @@
+"""A chart drawn by matplotlib, without a display."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Ruler
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from mlcl.report.plots import style
+from mlcl.report.plots.chart import Axis, Chart, Series
+
+_MARKS = 12
+"""Markers on a line at most: more would hide its dash."""
+_CLOUD = 150
+"""Points from which on they are drawn smaller."""
+_WIDE = 50
+"""Ratio of a logarithmic axis' ends from which on the powers of ten are numbers enough."""
+_NAMED = 28
+"""Letters of all a horizontal axis' names together from which on they are slanted."""
+
+
+def draw(chart: Chart) -> Figure:
+    """The chart as a figure. Texts of points are not drawn: they are in the table and in `explore`."""
+    with style.styled():
+        figure = Figure()
+        axes = figure.add_subplot()
+        bars = [position for position, series in enumerate(chart.series) if series.kind == "bars"]
+        for position, series in enumerate(chart.series):
+            look = style.look(position)
+            if series.kind == "bars":
+                _draw_bars(axes, series, look, bars.index(position), len(bars))
+            else:
+                _draw_marks(axes, series, look)
+        _scale(axes, chart)
+        if len(chart.series) > 1:
+            legend(figure, axes)
+    return figure
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """The legend under the axes, in as many columns as fit; a long one makes the figure taller."""
+    handles, names = axes.get_legend_handles_labels()
+    longest = max(map(len, names), default=1)
+    columns = max(1, min(len(names), 56 // (longest + 8)))
+    rows = -(-len(names) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * max(0, rows - 2))
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=style.FONT_SIZE - 1)
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as SVG: texts stay texts, and the same figure gives the same file."""
+    file = StringIO()
+    with style.styled():
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def _draw_marks(axes: Axes, series: Series, look: style.Look) -> None:
+    line = series.kind == "line"
+    axes.plot(
+        series.x,
+        series.y,
+        color=look.colour,
+        linestyle=look.dashes if line else "none",
+        linewidth=style.LINE_WIDTH,
+        marker=look.marker[0],
+        markersize=6 if line or len(series.x) < _CLOUD else 3,
+        markevery=max(1, len(series.x) // _MARKS) if line else None,
+        label=style.as_text(series.name),
+    )
+    if series.low is None or series.high is None:
+        return
+    if line:
+        axes.fill_between(series.x, series.low, series.high, color=look.colour, alpha=style.BAND, linewidth=0)
+    else:
+        axes.errorbar(series.x, series.y, _errors(series), fmt="none", ecolor=look.colour, capsize=3)
+
+
+def _draw_bars(axes: Axes, series: Series, look: style.Look, position: int, count: int) -> None:
+    width = 0.8 / count
+    axes.bar(
+        np.asarray(series.x, float) + (position - (count - 1) / 2) * width,
+        series.y,
+        width,
+        yerr=_errors(series),
+        capsize=3,
+        facecolor=(look.colour, style.FILL),
+        edgecolor=look.colour,
+        hatch=look.hatch[0],
+        label=style.as_text(series.name),
+    )
+
+
+def _errors(series: Series) -> np.ndarray[Any, Any] | None:
+    """How far the error bars reach down and up."""
+    if series.low is None or series.high is None:
+        return None
+    y, low, high = (np.asarray(values, float) for values in (series.y, series.low, series.high))
+    return np.stack([y - low, high - y])
+
+
+def _scale(axes: Axes, chart: Chart) -> None:
+    axes.tick_params(labelsize=style.FONT_SIZE - 1)
+    axes.set_xlabel(style.as_text(chart.x.label))
+    axes.set_ylabel(style.as_text(chart.y.label))
+    _ticks(axes.xaxis, chart.x)
+    _ticks(axes.yaxis, chart.y)
+    if sum(len(name) + 2 for name in chart.x.names) > _NAMED:
+        for label in axes.get_xticklabels():
+            label.set(rotation=35, ha="right", rotation_mode="anchor")
+
+
+def _ticks(ruler: Ruler, axis: Axis) -> None:
+    if axis.names:
+        ruler.set_ticks(range(len(axis.names)), [style.as_text(name) for name in axis.names])
+    elif axis.log:
+        log_ruler(ruler)
+
+
+def log_ruler(ruler: Ruler) -> None:
+    """Make an axis logarithmic, its numbers written out (0.05, not a power of ten)."""
+    axes = ruler.axes
+    if ruler is axes.xaxis:
+        axes.set_xscale("log")
+    else:
+        axes.set_yscale("log")
+    low, high = ruler.get_view_interval()
+    ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _WIDE else (1,)))
+    ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ruler.set_minor_formatter(NullFormatter())

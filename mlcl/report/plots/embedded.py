@@ -1,0 +1,78 @@
+"""Embeddings of test rows on a plane, by class and superclass.
+
+Shapes: N rows of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mlcl.evaluation.projection import FEWEST, project
+from mlcl.evaluation.tasks import Array, Task, array
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.groups import Group, groups_of, picture_labels, sample
+from mlcl.report.plots.label_texts import row_texts
+from mlcl.report.plots.panels import Cloud, Panel, panel_plot
+from mlcl.report.plots.plot import Plot
+from mlcl.training.hierarchy import parents
+from mlcl.training.material import Material
+from mlcl.training.stored_run import StoredRun
+
+NAME = "tsne"
+ROWS = 1000
+"""Of a picture at most."""
+WORDS: dict[Task, tuple[str, str]] = {
+    "single": ("class", "classes"),
+    "multi_label": ("label", "labels"),
+    "aspects": ("rating", "ratings"),
+}
+"""What tells rows apart: one, and several."""
+
+
+def embedded_plot(
+    runs: Mapping[str, StoredRun], classes: Sequence[str] | None = None, cap: int = ROWS, seed: int = 0
+) -> Plot:
+    """t-SNE of the same test rows of each run, one panel a setting. Source: MLCL Figure 3.
+
+    `classes` are drawn, or a handful that is chosen; of more than `cap` rows a sample. Raises LeftOut where
+    there are too few rows, and UserError for a class that there is not.
+    """
+    material = next(iter(runs.values())).material
+    test = material.dataset.split("test")
+    groups = groups_of(material, test, classes)
+    rows_N = sample(material, test, groups, cap, seed)
+    if len(rows_N) < FEWEST:
+        raise LeftOut(f"{len(rows_N)} test rows of these classes are too few")
+    texts = row_texts(material, test, rows_N)
+    panels = [Panel(setting, _clouds(run, groups, rows_N, texts, seed)) for setting, run in runs.items()]
+    return panel_plot(
+        NAME, "The representation of test rows (t-SNE)", _caption(material, len(rows_N), len(runs)), panels
+    )
+
+
+def _clouds(
+    run: StoredRun, groups: Sequence[Group], rows_N: Array, texts: Sequence[str], seed: int
+) -> tuple[Cloud, ...]:
+    points_N2 = project(array(run.embeddings["test"])[rows_N], seed)
+    clouds = []
+    for marker, group in enumerate(groups):
+        here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
+        x, y = points_N2[here].T.tolist()
+        clouds.append(Cloud(group.name, group.colour, marker, x, y, [texts[i] for i in here]))
+    return tuple(clouds)
+
+
+def _caption(material: Material, rows: int, panels: int) -> str:
+    name = picture_labels(material)
+    levels = list(parents(material.dataset, name))
+    one, several = WORDS[material.task]
+    marks = f"A mark is a {one} of {name}"
+    if levels:
+        marks += f", a colour its {levels[-1]}"
+    same = ", the same in every panel" if panels > 1 else ""
+    return (
+        f"{rows:,} test rows of a few {several}{same}. {marks}. "
+        "t-SNE keeps near rows near; distances between groups and the directions mean little."
+    )

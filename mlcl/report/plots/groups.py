@@ -1,0 +1,150 @@
+"""Which rows of a split a picture shows, by class: a handful of them, so that they can be told apart.
+
+Shapes: N rows, C classes of the classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.data import Split, subset
+from mlcl.errors import UserError, nearest
+from mlcl.evaluation.tasks import Array, array
+from mlcl.labels import LabelRows
+from mlcl.training.hierarchy import parents
+from mlcl.training.material import Material
+
+HANDFUL = 5
+"""Classes of a picture."""
+SEVERAL = "several of these"
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Rows of one class: its name, the position of its colour, and where the rows are in the split."""
+
+    name: str
+    colour: int
+    rows: Array
+
+
+def groups_of(material: Material, split: Split, classes: Sequence[str] | None = None) -> tuple[Group, ...]:
+    """The rows of `classes`, or of a handful that is chosen where none is named.
+
+    Classes: the most frequent; with a hierarchy those of the largest superclass and one from another, and a
+    superclass has a colour. Labels: rows that carry exactly one of the most frequent, and rows that carry
+    several. Aspects: the ratings of `overall`, or else of the first. Rows of other classes are in no group.
+    Raises UserError for a class that there is not.
+    """
+    name = picture_labels(material)
+    space = material.dataset.info.space(name)
+    wanted = [_index(each, space.classes) for each in classes or ()]
+    labels = split.labels(name)
+    if isinstance(labels, LabelRows):
+        return _by_label(labels, space.classes, wanted)
+    levels = parents(material.dataset, name)
+    class_N = array(labels)
+    if not levels:
+        occurring = _frequent(class_N, space.n_classes)
+        if material.task == "aspects":
+            aspect = name.rpartition(".")[2]
+            return _by_class(class_N, wanted or sorted(occurring), [f"{aspect} {r}" for r in space.classes])
+        return _by_class(class_N, wanted or occurring[:HANDFUL], space.classes)
+    level, parent_C = list(levels.items())[-1]
+    chosen = wanted or _relatives(class_N, array(parent_C))
+    above = [f"{level} {parent}" for parent in material.dataset.info.space(level).classes]
+    return _by_superclass(class_N, chosen, space.classes, array(parent_C), above)
+
+
+def picture_labels(material: Material) -> str:
+    """The label space by which a picture tells rows apart: the classifier's, of aspects one."""
+    name = material.job.objective.classifier.labels
+    aspects = material.dataset.info.space(name).aspects
+    if not aspects:
+        return name
+    overall = [aspect for aspect in aspects if aspect.lower() == "overall"]
+    return f"{name}.{(overall or aspects)[0]}"
+
+
+def sample(material: Material, split: Split, groups: Sequence[Group], cap: int, seed: int) -> Array:
+    """The groups' rows, ascending; where they are more than `cap`, so many of them, classes in proportion."""
+    rows = np.unique(np.concatenate([group.rows for group in groups] or [np.empty(0, np.int64)]))
+    if len(rows) <= cap:
+        return rows
+    part = subset(split.take(torch.from_numpy(rows)), picture_labels(material), n=cap, seed=seed)
+    assert isinstance(part.index, Tensor)
+    return np.sort(array(part.index))
+
+
+def _index(name: str, classes: Sequence[str]) -> int:
+    if name in classes:
+        return classes.index(name)
+    near = nearest(name, classes)
+    raise UserError(
+        f"no such class{f'; did you mean {near}?' if near else ''}",
+        key="classes",
+        found=name,
+        allowed=classes,
+    )
+
+
+def _frequent(class_N: Array, n_classes: int) -> list[int]:
+    """Classes that occur, the most frequent first, of equals the first."""
+    count_C = np.bincount(class_N[class_N >= 0], minlength=n_classes)
+    order = np.argsort(-count_C, kind="stable")
+    return [int(c) for c in order if count_C[c]]
+
+
+def _relatives(class_N: Array, parent_C: Array) -> list[int]:
+    """The most frequent classes of the largest superclass, and the most frequent ones of others."""
+    occurring = _frequent(class_N, len(parent_C))
+    known_N = class_N[class_N >= 0]
+    home = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
+    family = [c for c in occurring if parent_C[c] == home]
+    strangers = [c for c in occurring if parent_C[c] != home]
+    family = family[: HANDFUL - bool(strangers)]
+    return family + strangers[: HANDFUL - len(family)]
+
+
+def _by_class(
+    class_N: Array, chosen: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
+) -> tuple[Group, ...]:
+    """A group for each of `chosen`, by default each with a colour of its own."""
+    return tuple(
+        Group(names[c], colour, np.flatnonzero(class_N == c))
+        for c, colour in zip(chosen, colours or range(len(chosen)), strict=True)
+    )
+
+
+def _by_superclass(
+    class_N: Array, chosen: Sequence[int], names: Sequence[str], parent_C: Array, above: Sequence[str]
+) -> tuple[Group, ...]:
+    colours = {
+        parent: colour for colour, parent in enumerate(dict.fromkeys(int(parent_C[c]) for c in chosen))
+    }
+    groups = _by_class(class_N, chosen, names, [colours[int(parent_C[c])] for c in chosen])
+    return tuple(
+        Group(
+            f"{group.name} ({above[parent_C[c]]})" if parent_C[c] >= 0 else group.name,
+            group.colour,
+            group.rows,
+        )
+        for c, group in zip(chosen, groups, strict=True)
+    )
+
+
+def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) -> tuple[Group, ...]:
+    columns, row_V = array(labels.columns), array(labels.row_index())
+    chosen = wanted or _frequent(columns, labels.width)[:HANDFUL]
+    of_these_N = np.bincount(row_V[np.isin(columns, chosen)], minlength=len(labels))
+    groups = [
+        Group(names[c], colour, row_V[(columns == c) & (of_these_N[row_V] == 1)])
+        for colour, c in enumerate(chosen)
+    ]
+    several = np.flatnonzero(of_these_N > 1)
+    return (*groups, Group(SEVERAL, len(chosen), several)) if len(several) else tuple(groups)

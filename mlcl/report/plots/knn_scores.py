@@ -1,0 +1,99 @@
+"""A setting's metric at every (k, lambda, tau) of the neighbours, over its seeds.
+
+Shapes: S seeds, P points of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mlcl.config import JobConfig, default_mode
+from mlcl.config.job import KnnGrid
+from mlcl.evaluation.tasks import Array
+from mlcl.report.plots.gather import LeftOut
+from mlcl.training.neighbours import setting_of
+from mlcl.training.stored import stored_grid
+from mlcl.training.stored_run import StoredRun
+
+AXES = ("k", "lambda", "temperature")
+SPLITS = {"val": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class KnnScores:
+    """`points` has `AXES`, `val` and `test` (means), `val_sd` and `test_sd` (NaN for one seed) and `in_grid`.
+
+    `best` is the point of the grid with the best mean on validation, `own` the job's own, which need not be
+    of the grid.
+    """
+
+    points: pd.DataFrame
+    best: int
+    own: int | None
+
+    def along(self, axis: str) -> pd.DataFrame:
+        """The grid's points on one axis, with the others at the best."""
+        here = self.points["in_grid"]
+        for other in AXES:
+            if other != axis:
+                here = here & (self.points[other] == self.points.loc[self.best, other])
+        return self.points[here]
+
+
+def knn_grid(job: JobConfig) -> KnnGrid:
+    """The job's grid, or the default one where it has none."""
+    knn = job.evaluation.knn
+    return knn.grid if knn is not None and knn.grid is not None else KnnGrid()
+
+
+def knn_table(run: StoredRun) -> Array:
+    """A run's metric at every point of its job's grid and at its own setting.
+
+    Raises LeftOut where the metric has no value.
+    """
+    grid = knn_grid(run.material.job)
+    own = _own(run.material.job) or grid
+    try:
+        return stored_grid(
+            run,
+            [*grid.k, *own.k],
+            [*grid.lambda_, *own.lambda_],
+            [*grid.temperature, *own.temperature],
+        )
+    except ValueError as error:
+        raise LeftOut(str(error)) from None
+
+
+def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
+    """The mean of a setting's tables, one a seed, and the point that is best by it."""
+    points = pd.DataFrame({axis: tables[0][axis] for axis in AXES})
+    for split in SPLITS:
+        value_SP = np.stack([table[split] for table in tables])
+        points[split] = value_SP.mean(axis=0)
+        points[f"{split}_sd"] = value_SP.std(axis=0, ddof=1) if len(tables) > 1 else np.nan
+    points["in_grid"] = _inside(points, knn_grid(job))
+    sign = 1 if default_mode(job.evaluation.metric) == "max" else -1
+    best = np.nanargmax(np.where(points["in_grid"], sign * points["val"], np.nan))
+    own = _own(job)
+    return KnnScores(points, int(best), None if own is None else int(_inside(points, own).argmax()))
+
+
+def _own(job: JobConfig) -> KnnGrid | None:
+    """The job's own setting as a grid of one point."""
+    knn = job.evaluation.knn
+    if knn is None:
+        return None
+    own = setting_of(knn)
+    return KnnGrid.model_validate({"k": [own.k], "lambda": [own.lambda_], "temperature": [own.temperature]})
+
+
+def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
+    """Which points (P,) are the grid's; a k beyond the training rows has become their number."""
+    most = points["k"].max()
+    k = points["k"].isin([min(k, most) for k in grid.k])
+    inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)
+    return np.asarray(inside)

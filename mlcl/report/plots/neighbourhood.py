@@ -1,0 +1,131 @@
+"""One test row among its nearest training rows, marked by how many labels they share with it.
+
+Shapes: N training rows, K neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.data import Split
+from mlcl.errors import UserError, nearest
+from mlcl.evaluation.projection import FEWEST, project
+from mlcl.evaluation.similarity import label_similarity
+from mlcl.evaluation.tasks import Array, array
+from mlcl.labels import LabelRows
+from mlcl.report.plots import style
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.label_texts import row_texts
+from mlcl.report.plots.panels import Cloud, Panel, panel_plot
+from mlcl.report.plots.plot import Plot
+from mlcl.training.hierarchy import parents
+from mlcl.training.stored import label_rows
+from mlcl.training.stored_run import StoredRun
+
+NAME = "tsne_neighbours"
+NEIGHBOURS = 80
+"""As in the paper."""
+MOST = 5
+"""Shared labels from which on neighbours are marked alike."""
+_STAR = [marker for marker, _ in style.MARKERS].index("*")
+_BEST = style.COLOURS.index(style.BEST)
+_COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
+
+
+def neighbourhood_plot(runs: Mapping[str, StoredRun], instance: str | None = None, seed: int = 0) -> Plot:
+    """t-SNE of a test row and its neighbours, one panel a setting. Source: kNN-MLTC Figure 3.
+
+    `instance` is the row's id; otherwise `seed` draws one with several labels. Raises LeftOut where there are
+    too few training rows or no label, and UserError for an id that there is not.
+    """
+    run = next(iter(runs.values()))
+    row = choose_instance(run, instance, seed)
+    [text] = row_texts(run.material, run.split("test"), np.array([row]))
+    names, rank_N = likeness(run, row)
+    if len(rank_N) < FEWEST:
+        raise LeftOut(f"{len(rank_N)} training rows are too few")
+    panels = [Panel(setting, _clouds(each, row, text, names, rank_N, seed)) for setting, each in runs.items()]
+    count = min(NEIGHBOURS, len(rank_N))
+    caption = (
+        f"The star is the test row {text}. Around it are its {count} nearest training rows in the run's own "
+        "representation, marked by what they share with it. t-SNE keeps near rows near; the directions "
+        "mean nothing."
+    )
+    title = f"A test row and its {count} nearest training rows (t-SNE)"
+    return panel_plot(NAME, title, caption, panels)
+
+
+def choose_instance(run: StoredRun, instance: str | None, seed: int) -> int:
+    """Where the test row of id `instance` is, or one with several labels (with one, where none has more)."""
+    ids = run.split("test").ids
+    if instance is not None:
+        if instance not in ids:
+            near = nearest(instance, ids)
+            hint = f"; did you mean {near}?" if near else ""
+            raise UserError(f"no test row has this id{hint}", key="instance", found=instance)
+        return ids.index(instance)
+    count_M = array(label_rows(run, "test").counts())
+    if not count_M.any():
+        raise LeftOut("no test row has a label")
+    candidates = np.flatnonzero(count_M >= min(2, count_M.max()))
+    return int(np.random.default_rng(seed).choice(candidates))
+
+
+def likeness(run: StoredRun, row: int) -> tuple[list[str], Array]:
+    """What training rows share with a test row: names from nothing to most, and each training row's (N,).
+
+    Labels and ratings are counted; a class is the same, or the same at a coarser level of its hierarchy.
+    """
+    material, test = run.material, run.split("test")
+    name = material.job.objective.classifier.labels
+    if material.task == "single":
+        levels = [*parents(material.dataset, name), name]
+        names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
+        return names, _depth(material.train, test, levels, row)
+    query = label_rows(run, "test").take(torch.tensor([row]))
+    shared_N = label_similarity(query, label_rows(run, "train"))
+    own = int(query.counts()[0])
+    most = min(MOST, own)
+    what = "rating" if material.task == "aspects" else "label"
+    names = [_counted(count, what, or_more=count == MOST < own) for count in range(most + 1)]
+    return names, np.minimum(shared_N, most)
+
+
+def _counted(count: int, what: str, or_more: bool) -> str:
+    if count == 0:
+        return f"no {what} shared"
+    return f"{count}{' or more' if or_more else ''} {what}{'s' if count > 1 or or_more else ''} shared"
+
+
+def _depth(train: Split, test: Split, levels: Sequence[str], row: int) -> Array:
+    """The number of the finest level at which training rows are of the test row's class; 0 for none."""
+    depth_N = np.zeros(len(train), dtype=np.int64)
+    for number, level in enumerate(levels, start=1):
+        class_N, own = _classes(train.labels(level)), _classes(test.labels(level))[row]
+        depth_N[(class_N == own) & (own >= 0)] = number
+    return depth_N
+
+
+def _classes(labels: Tensor | LabelRows) -> Array:
+    assert isinstance(labels, Tensor)
+    return array(labels)
+
+
+def _clouds(
+    run: StoredRun, row: int, text: str, names: Sequence[str], rank_N: Array, seed: int
+) -> tuple[Cloud, ...]:
+    query_1D = run.embeddings["test"][row : row + 1]
+    index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(rank_N))).index[0])
+    x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
+    [star, *points] = project(array(x_KD), seed).tolist()
+    texts = row_texts(run.material, run.split("train"), index_K)
+    clouds = [Cloud("the test row", _BEST, _STAR, star[:1], star[1:], [text], stands_out=True)]
+    for rank, name in enumerate(names):
+        here = np.flatnonzero(rank_N[index_K] == rank)
+        x, y = ([points[i][axis] for i in here] for axis in (0, 1))
+        clouds.append(Cloud(name, _COLOURS[rank % len(_COLOURS)], rank, x, y, [texts[i] for i in here]))
+    return tuple(clouds)

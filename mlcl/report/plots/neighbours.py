@@ -1,0 +1,55 @@
+"""Pictures of what the neighbours are worth, from the embeddings that runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from mlcl.errors import UserError
+from mlcl.evaluation.tasks import Array
+from mlcl.report.plots.gather import Gathered, LeftOut, gather
+from mlcl.report.plots.knn_curves import SHOWN, curve_plot
+from mlcl.report.plots.knn_scores import knn_grid, knn_scores, knn_table
+from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.shared_labels import NAME, overlap_plot
+from mlcl.training.material import Material
+from mlcl.training.stored import stored_overlap
+from mlcl.training.stored_run import StoredRun
+
+CURVES = 2
+"""Settings at most whose curves are drawn beside each other: each has two lines."""
+
+
+def neighbour_plots(folders: Mapping[str, Sequence[Path]], material: Material) -> Gathered:
+    """The metric by k, lambda and tau, and the labels shared with neighbours; what was left out, and why.
+
+    `folders` gives each setting the folders of its runs, one a seed, or of their artifacts. `material` is
+    that of any of the runs: all must have seen the same rows. Nothing is trained.
+    """
+    ks = sorted({min(k, len(material.train)) for k in knn_grid(material.job).k})
+    tables: dict[str, list[Array]] = {}
+    shares: dict[str, list[list[float]]] = {}
+    left: dict[tuple[str, str], None] = {}
+    for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
+        try:
+            run = StoredRun.read(folder, material)
+            shares.setdefault(setting, []).append(stored_overlap(run, ks))
+            if setting in tables or len(tables) < CURVES:
+                tables.setdefault(setting, []).append(knn_table(run))
+            else:
+                left[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = None
+        except UserError as error:
+            left[f"neighbours of {setting}", error.problem] = None
+        except LeftOut as reason:
+            left[f"curves of {setting}", str(reason)] = None
+    plots, reasons = gather({**_curves(tables, material), NAME: lambda: overlap_plot(shares, ks)})
+    return plots, [*left, *reasons]
+
+
+def _curves(tables: Mapping[str, Sequence[Array]], material: Material) -> dict[str, Callable[[], Plot]]:
+    if not tables:
+        return {}
+    scores = {setting: knn_scores(each, material.job) for setting, each in tables.items()}
+    metric = material.job.evaluation.metric.rpartition("/")[2]
+    return {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}

@@ -1,0 +1,173 @@
+"""Clouds of points without axes, one panel beside the other, as data and drawn."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from plotly.graph_objects import Figure as Interactive
+from plotly.graph_objects import Scatter
+from plotly.subplots import make_subplots
+
+from mlcl.report.plots import style
+from mlcl.report.plots.drawing import legend
+from mlcl.report.plots.exploring import dress
+from mlcl.report.plots.plot import Plot
+
+COLUMNS = 2
+"""Panels beside each other: more would be too small for a phone."""
+_TITLE, _NAME = 30, 62
+"""Letters of a panel's line of title, and of a legend's entry."""
+_CROWD = 400
+"""Points of a panel from which on they are drawn smaller."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one kind, with their entry in the legend; `texts` tell each point.
+
+    `colour` and `marker` are positions in the style's lists. A cloud that `stands_out` is drawn larger.
+    """
+
+    name: str
+    colour: int
+    marker: int
+    x: Sequence[float]
+    y: Sequence[float]
+    texts: Sequence[str]
+    stands_out: bool = False
+
+    @property
+    def hollow(self) -> bool:
+        """Every other mark: small circles, squares and diamonds look alike when all are filled."""
+        return self.marker % 2 == 1 and not self.stands_out
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. All panels of a plot have the same clouds, some of which may be empty.
+
+    A larger cloud is drawn under a smaller one, which it would hide.
+    """
+
+    title: str
+    clouds: tuple[Cloud, ...]
+
+
+def panel_plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot:
+    """The panels as a plot. Its table has a row a point: panel, kind, point, x, y."""
+    panels = _without_empty(panels)
+    return Plot(name, title, caption, _table(panels), partial(_draw, panels), partial(_explore, panels))
+
+
+def _without_empty(panels: Sequence[Panel]) -> list[Panel]:
+    """The panels without clouds that are empty in all of them."""
+    kept = [
+        any(len(cloud.x) for cloud in same) for same in zip(*(panel.clouds for panel in panels), strict=True)
+    ]
+    return [Panel(panel.title, tuple(itertools.compress(panel.clouds, kept))) for panel in panels]
+
+
+def _table(panels: Sequence[Panel]) -> pd.DataFrame:
+    rows = [
+        (panel.title, cloud.name, *point)
+        for panel in panels
+        for cloud in panel.clouds
+        for point in zip(cloud.texts, cloud.x, cloud.y, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["panel", "kind", "point", "x", "y"])
+
+
+def _draw(panels: Sequence[Panel]) -> Figure:
+    columns = min(COLUMNS, len(panels))
+    lines = -(-len(panels) // columns)
+    entries = len(panels[0].clouds)
+    with style.styled():
+        side = style.WIDTH / columns if columns > 1 else style.HEIGHT
+        figure = Figure(figsize=(style.WIDTH, lines * (side + 0.3) + 0.2 * entries), layout="constrained")
+        for position, panel in enumerate(panels):
+            axes = figure.add_subplot(lines, columns, position + 1)
+            _draw_panel(axes, panel)
+        legend(figure, figure.axes[0])
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    points = sum(len(cloud.x) for cloud in panel.clouds)
+    for cloud in panel.clouds:
+        colour = style.COLOURS[cloud.colour % len(style.COLOURS)]
+        axes.plot(
+            cloud.x,
+            cloud.y,
+            linestyle="none",
+            marker=style.MARKERS[cloud.marker % len(style.MARKERS)][0],
+            markersize=17 if cloud.stands_out else 4 if points >= _CROWD else 5.5,
+            markerfacecolor="white" if cloud.hollow else colour,
+            markeredgecolor="black" if cloud.stands_out else colour,
+            markeredgewidth=0.9,
+            zorder=4 if cloud.stands_out else 3 - len(cloud.x) / points,
+            label=style.as_text(_short(cloud.name)),
+        )
+    axes.set_title("\n".join(textwrap.wrap(style.as_text(panel.title), _TITLE)))
+    # The directions of such a picture mean nothing, its distances next to nothing: no ticks.
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color("#bbbbbb")
+
+
+def _explore(panels: Sequence[Panel]) -> Interactive:
+    columns = min(COLUMNS, len(panels))
+    lines = -(-len(panels) // columns)
+    titles = [style.as_html(panel.title) for panel in panels]
+    figure = make_subplots(
+        lines, columns, subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.1
+    )
+    told: set[str] = set()
+    for position, panel in enumerate(panels):
+        place = {"row": position // columns + 1, "col": position % columns + 1}
+        for rank, cloud in sorted(enumerate(panel.clouds), key=_largest_first):
+            # A cloud's first points bring its entry in the legend: an empty one would bring none.
+            first = bool(len(cloud.x)) and cloud.name not in told
+            told |= {cloud.name} if first else set()
+            figure.add_trace(_trace(cloud, first, rank), **place)
+    figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
+    figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
+    dress(figure, legend=True)
+    figure.update_layout(legend={"y": -0.05}, margin={"l": 20}, height=200 + 380 * lines)
+    return figure
+
+
+def _largest_first(ranked: tuple[int, Cloud]) -> tuple[bool, int]:
+    return ranked[1].stands_out, -len(ranked[1].x)
+
+
+def _trace(cloud: Cloud, first: bool, rank: int) -> Scatter:
+    colour = style.COLOURS[cloud.colour % len(style.COLOURS)]
+    return Scatter(
+        x=list(cloud.x),
+        y=list(cloud.y),
+        mode="markers",
+        name=style.as_html(_short(cloud.name)),
+        legendgroup=style.as_html(cloud.name),
+        showlegend=first,
+        legendrank=rank,
+        hovertext=[style.as_html(text) for text in cloud.texts],
+        hoverinfo="text+name",
+        marker={
+            "color": "white" if cloud.hollow else colour,
+            "symbol": style.MARKERS[cloud.marker % len(style.MARKERS)][1],
+            "size": 18 if cloud.stands_out else 7,
+            "line": {"color": "black" if cloud.stands_out else colour, "width": 1},
+        },
+    )
+
+
+def _short(name: str) -> str:
+    return textwrap.shorten(name, _NAME, placeholder=" …")

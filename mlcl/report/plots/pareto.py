@@ -1,0 +1,51 @@
+"""The trials of a search with several goals, and which of them no other beats in all."""
+
+from __future__ import annotations
+
+import optuna
+from matplotlib.axes import Axes
+from optuna.visualization import matplotlib as still
+from optuna.visualization import plot_pareto_front
+from plotly.graph_objects import Figure as Interactive
+
+from mlcl.report.plots import style
+from mlcl.report.plots.borrowed import drawn, explored
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.needs import need_complete
+from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.study import study_of
+from mlcl.report.sweep_data import SweepData
+
+
+def pareto_plot(data: SweepData) -> Plot:
+    """The trials by two or three goals. Raises LeftOut where there are fewer or more."""
+    if len(data.goals) not in (2, 3):
+        raise LeftOut("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
+    need_complete(data)
+    goals = {goal.metric: goal.mode for goal in data.goals}
+    front = {trial.number for trial in study_of(data, goals).best_trials}
+    table = data.complete[["number", *goals]].rename(columns={"number": "trial"})
+    table["on the front"] = [int(number) in front for number in table["trial"]]
+    return Plot(
+        "pareto",
+        "Pareto front",
+        "No trial is better in every goal than one on the front. "
+        + ", ".join(f"{metric}: {mode}" for metric, mode in goals.items())
+        + ".",
+        table,
+        lambda: drawn(_still, study_of(data, goals), [style.as_text(metric) for metric in goals]),
+        lambda: explored(_live, study_of(data, goals), [style.as_html(metric) for metric in goals]),
+    )
+
+
+def _still(study: optuna.Study, names: list[str]) -> Axes:
+    axes = still.plot_pareto_front(study, target_names=names)
+    # Told apart by size too: red and blue print alike.
+    axes.collections[-1].set(sizes=[90])
+    return axes
+
+
+def _live(study: optuna.Study, names: list[str]) -> Interactive:
+    figure = plot_pareto_front(study, target_names=names)
+    figure.data[-1].marker.update(size=12, symbol="diamond")
+    return figure

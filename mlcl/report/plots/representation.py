@@ -1,0 +1,58 @@
+"""Pictures of what runs have learnt, from the embeddings that they left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mlcl.errors import UserError
+from mlcl.report.plots import embedded, neighbourhood
+from mlcl.report.plots.gather import Gathered, gather
+from mlcl.training.material import Material
+from mlcl.training.stored_run import StoredRun
+
+PANELS = 4
+"""Settings beside each other at most."""
+
+
+def representation_plots(
+    folders: Mapping[str, Path],
+    material: Material,
+    *,
+    seed: int = 0,
+    classes: Sequence[str] | None = None,
+    instance: str | None = None,
+) -> Gathered:
+    """t-SNE of test rows, and of one of them with its neighbours; with what was left out and why.
+
+    `folders` gives each setting the folder of one run, or of its artifacts. `classes` are drawn instead of a
+    handful that is chosen, `instance` is the id of a test row instead of a drawn one. `material` is that of
+    any of the runs: all must have seen the same rows. Raises UserError for a class or an id that there is
+    not.
+    """
+    runs, left = read_runs(folders, material)
+    for setting in list(runs)[PANELS:]:
+        del runs[setting]
+        left.append((f"t-SNE of {setting}", f"at most {PANELS} settings are drawn beside each other"))
+    if not runs:
+        return [], left
+    plots, reasons = gather(
+        {
+            embedded.NAME: lambda: embedded.embedded_plot(runs, classes, seed=seed),
+            neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, instance, seed),
+        }
+    )
+    return plots, left + reasons
+
+
+def read_runs(
+    folders: Mapping[str, Path], material: Material
+) -> tuple[dict[str, StoredRun], list[tuple[str, str]]]:
+    """The runs that can be read, and why others cannot."""
+    runs, left = {}, []
+    for setting, folder in folders.items():
+        try:
+            runs[setting] = StoredRun.read(folder, material)
+        except UserError as error:
+            left.append((f"embeddings of {setting}", error.problem))
+    return runs, left

@@ -1,0 +1,43 @@
+"""How many of the labels that neighbours bring are the row's own. Source: kNN-MLTC Table 6.
+
+Shapes: S seeds, K values of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mlcl.evaluation.tasks import Array
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.charted import chart_plot
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.plot import Plot
+
+NAME = "neighbour_overlap"
+
+
+def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int]) -> Plot:
+    """`shares` (S, K) of each setting, by k. Raises LeftOut where there is no label to share."""
+    if not any(np.isfinite(share).any() for share in shares.values()):
+        raise LeftOut("no neighbour has a label")
+    series = tuple(_series(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())
+    chart = Chart(Axis("k (neighbours)", log=True), Axis("share of shared labels"), series)
+    caption = (
+        "Of the labels that the k nearest training rows bring, the share that is the test row's own; mean of "
+        "all test rows. A class counts as one label, and so does an aspect's rating."
+    )
+    if any(len(share) > 1 for share in shares.values()):
+        caption += " Means over seeds, bands and bars of one standard deviation."
+    return chart_plot(NAME, "Labels shared with the neighbours", caption, chart)
+
+
+def _series(setting: str, share_SK: Array, ks: Sequence[int]) -> Series:
+    mean_K = share_SK.mean(axis=0)
+    series = Series(setting, "line" if len(ks) > 1 else "points", list(ks), mean_K.tolist())
+    if len(share_SK) == 1:
+        return series
+    deviation_K = share_SK.std(axis=0, ddof=1)
+    return replace(series, low=(mean_K - deviation_K).tolist(), high=(mean_K + deviation_K).tolist())

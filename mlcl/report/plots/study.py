@@ -1,0 +1,106 @@
+"""A search as an Optuna study in memory, for the pictures that Optuna draws."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import optuna
+import pandas as pd
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from mlcl.config import Space
+from mlcl.config.space import Float, Int
+from mlcl.report.plots.names import short
+from mlcl.report.sweep_data import SweepData
+from mlcl.tracking import State
+
+_DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
+_STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED}
+
+_GAP = create_trial(state=TrialState.FAIL)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna's news and its warnings of young functions are not printed."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def study_of(
+    data: SweepData, goals: Mapping[str, str] | None = None, text: Callable[[str], str] = str
+) -> optuna.Study:
+    """The search's trials under their numbers, with the varied keys under their short names.
+
+    `goals` are columns of the frame, each max or min; otherwise the score. `text` writes names and words as
+    the drawing library takes them. A trial whose figures are missing counts as failed, and so do numbers
+    without a trial.
+    """
+    goals = goals or {"score": data.mode}
+    domains = {key: distribution(data.search[key], key, data.space, text) for key in data.varied}
+    by_number = {int(row["number"]): row for _, row in data.search.iterrows()}
+    with quiet():
+        study = optuna.create_study(directions=[_DIRECTIONS[mode] for mode in goals.values()])
+        for number in range(max(by_number, default=-1) + 1):
+            row = by_number.get(number)
+            study.add_trial(_GAP if row is None else _trial(row, list(goals), domains, text))
+    return study
+
+
+def distribution(
+    values: pd.Series[Any], key: str, space: Space, text: Callable[[str], str] = str
+) -> BaseDistribution:
+    """What the key may be: the space's range, widened to values from an earlier one; words as they come."""
+    domain = next((parameter.domain for parameter in space.parameters if parameter.name == key), None)
+    present = values.dropna().tolist()
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in present):
+        return CategoricalDistribution(sorted({text(str(value)) for value in present}))
+    ends = [domain.low, domain.high] if isinstance(domain, Int | Float) else []
+    low, high = min([*ends, *present]), max([*ends, *present])
+    if all(float(value).is_integer() for value in (*present, *ends)) and not isinstance(domain, Float):
+        return IntDistribution(int(low), int(high))
+    return FloatDistribution(low, high, log=isinstance(domain, Float) and domain.log)
+
+
+def _trial(
+    row: pd.Series[Any],
+    goals: list[str],
+    domains: Mapping[str, BaseDistribution],
+    text: Callable[[str], str],
+) -> FrozenTrial:
+    """A trial with the keys that it has: one under a condition is in some alone."""
+    kept = {key: domain for key, domain in domains.items() if not pd.isna(row[key])}
+    params = {text(short(key)): _value(row[key], domain, text) for key, domain in kept.items()}
+    state = _STATES.get(row["state"], TrialState.FAIL)
+    figures = [float(row[goal]) for goal in goals if not pd.isna(row[goal])]
+    if state == TrialState.COMPLETE and len(figures) < len(goals):
+        state = TrialState.FAIL
+    return create_trial(
+        state=state,
+        values=figures if state == TrialState.COMPLETE else None,
+        params=params,
+        distributions={text(short(key)): domain for key, domain in kept.items()},
+    )
+
+
+def _value(value: Any, domain: BaseDistribution, text: Callable[[str], str]) -> Any:
+    if isinstance(domain, CategoricalDistribution):
+        return text(str(value))
+    return int(value) if isinstance(domain, IntDistribution) else float(value)

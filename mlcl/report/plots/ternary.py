@@ -1,0 +1,82 @@
+"""The weights of heads and classifier that add up to 1, each trial a point in a triangle."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from mlcl.report.frame import SHARE
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.names import head_key
+from mlcl.report.plots.needs import best_number, need_complete, stopped_early, told_early
+from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
+from mlcl.report.sweep_data import SweepData
+
+_OTHERS = "others"
+
+
+def ternary_plot(data: SweepData) -> Plot:
+    """Score by the shares of the loss. Raises LeftOut where they are not three or more that vary."""
+    need_complete(data)
+    complete, early = (shares_of(frame) for frame in (data.complete, stopped_early(data)))
+    parts = three_parts(pd.concat([complete, early]))
+    triangle = Triangle(
+        parts=(parts[0], parts[1], parts[2]),
+        shares=_folded(complete, parts).to_numpy(float),
+        score=data.complete["score"].tolist(),
+        score_name=data.score,
+        mode=data.mode,
+        texts=data.complete["setting"].tolist(),
+        best=data.complete["number"].tolist().index(best_number(data)),
+        early=_folded(early, parts).to_numpy(float),
+    )
+    others = [str(name) for name in complete if name not in parts]
+    lumped = f" {_OTHERS.capitalize()}: {', '.join(others)}." if others else ""
+    return Plot(
+        "ternary",
+        f"{data.score} by the shares of the loss",
+        f"Each corner is a loss of that part alone.{lumped}{told_early(data)}",
+        _table(data, complete, early),
+        partial(draw_triangle, triangle),
+        partial(explore_triangle, triangle),
+    )
+
+
+def shares_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """The weight of each head and of the classifier by name. Raises LeftOut where they do not add up to 1."""
+    heads = {head: frame[key] for key in frame.columns if (head := head_key(key, "weight"))}
+    if SHARE not in frame or not heads:
+        raise LeftOut("there are no weights of heads and classifier")
+    shares = pd.DataFrame({**heads, "classifier": frame[SHARE]}).astype(float).fillna(0.0)
+    if not np.allclose(shares.sum(axis=1), 1.0, atol=1e-6):
+        raise LeftOut("the weights of heads and classifier do not add up to 1")
+    return shares
+
+
+def three_parts(shares: pd.DataFrame) -> tuple[str, ...]:
+    """All three parts; of more the two that vary most, and the others together. Raises LeftOut."""
+    if (shares.nunique() < 2).all():
+        raise LeftOut("the weights are the same in all trials")
+    if shares.shape[1] < 3:
+        raise LeftOut("two weights that add up to 1 are one number: the gamma curve shows it")
+    if shares.shape[1] == 3:
+        return tuple(shares.columns)
+    spread = shares.std().sort_values(ascending=False, kind="stable")
+    return (*spread.index[:2], _OTHERS)
+
+
+def _folded(shares: pd.DataFrame, parts: tuple[str, ...]) -> pd.DataFrame:
+    """The shares of three parts."""
+    if _OTHERS not in parts:
+        return shares
+    kept = shares[list(parts[:2])]
+    return kept.assign(**{_OTHERS: 1 - kept.sum(axis=1)})
+
+
+def _table(data: SweepData, complete: pd.DataFrame, early: pd.DataFrame) -> pd.DataFrame:
+    shares = pd.concat([complete, early]).sort_index()
+    told = data.search.loc[shares.index, ["number", "state", "score"]].rename(columns={"number": "trial"})
+    return told.join(shares)

@@ -1,0 +1,124 @@
+"""Three shares of 1 as points in a triangle, drawn by either library: the first part's corner is on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from plotly.graph_objects import Figure as Interactive
+from plotly.graph_objects import Scatterternary
+
+from mlcl.report.plots import style
+from mlcl.report.plots.drawing import legend
+from mlcl.report.plots.exploring import dress
+
+Shares = NDArray[Any]
+_CORNERS = np.array([[0.5, np.sqrt(3) / 2], [0.0, 0.0], [1.0, 0.0]])
+_LEVELS = (0.2, 0.4, 0.6, 0.8)
+_OUTSIDE = ((1, 0.3), (-1, 0.3), (0, -1.4))
+"""Where a part's numbers stand, seen from the ends of its lines, in letters."""
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """Points by their shares, a row each, coloured by `score`. `best` is a row's place, `early` are pale."""
+
+    parts: tuple[str, str, str]
+    shares: Shares
+    score: Sequence[float]
+    score_name: str
+    mode: str
+    texts: Sequence[str]
+    best: int
+    early: Shares
+
+
+def project(shares: Shares) -> Shares:
+    """Barycentric coordinates to x and y."""
+    return np.asarray(shares @ _CORNERS)
+
+
+def draw_triangle(triangle: Triangle) -> Figure:
+    """The triangle by matplotlib."""
+    with style.styled():
+        figure = Figure(figsize=(style.WIDTH, style.HEIGHT + 0.6))
+        axes = figure.add_subplot(aspect="equal")
+        axes.axis("off")
+        _draw_lines(axes, triangle.parts)
+        if len(triangle.early):
+            x, y = project(triangle.early).T
+            axes.scatter(x, y, facecolors="none", edgecolors="#666666", label="stopped early")
+        x, y = project(triangle.shares).T
+        points = axes.scatter(
+            x, y, c=list(triangle.score), cmap=style.scale(triangle.mode), s=45, zorder=3, label="complete"
+        )
+        x, y = project(triangle.shares[[triangle.best]]).T
+        axes.scatter(
+            x,
+            y,
+            marker="*",
+            s=260,
+            facecolor=style.BEST,
+            edgecolor="black",
+            zorder=4,
+            label="best",
+        )
+        figure.colorbar(points, ax=axes, label=style.as_text(triangle.score_name), shrink=0.7)
+        legend(figure, axes)
+    return figure
+
+
+def explore_triangle(triangle: Triangle) -> Interactive:
+    """The triangle by plotly."""
+    marks = {
+        "color": list(triangle.score),
+        "colorscale": style.scale(triangle.mode),
+        "size": 10,
+        "colorbar": {"title": style.as_html(triangle.score_name)},
+    }
+    best = triangle.shares[[triangle.best]]
+    figure = Interactive(
+        [
+            _cloud("stopped early", triangle.early, {"color": "#666666", "symbol": "circle-open", "size": 8}),
+            _cloud("complete", triangle.shares, marks, [style.as_html(text) for text in triangle.texts]),
+            _cloud("best", best, {"color": style.BEST, "symbol": "star", "size": 16}),
+        ]
+    )
+    titles = [{"title": style.as_html(part)} for part in triangle.parts]
+    figure.update_layout(ternary=dict(zip(("aaxis", "baxis", "caxis"), titles, strict=True)))
+    return dress(figure, legend=True)
+
+
+def _cloud(
+    name: str, shares: Shares, marker: dict[str, Any], texts: Sequence[str] | None = None
+) -> Scatterternary:
+    a, b, c = shares.T.tolist()
+    return Scatterternary(a=a, b=b, c=c, mode="markers", name=name, marker=marker, hovertext=texts)
+
+
+def _draw_lines(axes: Axes, parts: Sequence[str]) -> None:
+    """Sides, corners, and the lines of equal share, each with its number where the next part is 0."""
+    axes.plot(*project(np.eye(3)[[0, 1, 2, 0]]).T, color="black", linewidth=1)
+    for part, outside in enumerate(_OUTSIDE):
+        following, last = (part + 1) % 3, (part + 2) % 3
+        for level in _LEVELS:
+            ends = np.zeros((2, 3))
+            ends[:, part] = level
+            ends[0, last] = ends[1, following] = 1 - level
+            axes.plot(*project(ends).T, color="#dddddd", linewidth=0.8, zorder=0)
+            axes.annotate(
+                f"{level:g}",
+                tuple(project(ends[0])),
+                xytext=outside,
+                textcoords="offset fontsize",
+                ha=("left", "right", "center")[part],
+                fontsize=style.FONT_SIZE - 2,
+            )
+    names = [style.as_text(part) for part in parts]
+    for name, corner, outside in zip(names, _CORNERS, ((0, 0.6), (0, -2.8), (0, -2.8)), strict=True):
+        axes.annotate(name, corner, xytext=outside, textcoords="offset fontsize", ha="center")

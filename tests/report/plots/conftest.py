@@ -1,0 +1,88 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlcl.config import Goal, JobConfig, Space
+from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig
+from mlcl.report.frame import SHARE
+from mlcl.report.sweep_data import SweepData
+
+HEADS = ("section", "chapter", "category")
+
+
+def _trial(number, heads, rng):
+    """A trial whose score falls with the first head's temperature; every fourth one was stopped early."""
+    drawn = {f"objective.heads.{head}.temperature": float(rng.uniform(0.05, 1.0)) for head in heads}
+    *weights, rest = rng.dirichlet(np.ones(len(heads) + 1)).tolist()
+    drawn |= {f"objective.heads.{head}.weight": weight for head, weight in zip(heads, weights, strict=True)}
+    encoder = ("cnn_text", "transformer")[number % 2]
+    return {
+        "kind": "search",
+        "setting": f"trial {number}",
+        "number": number,
+        "state": "PRUNED" if number % 4 == 3 else "COMPLETE",
+        "score": 1 - 0.5 * drawn[f"objective.heads.{heads[0]}.temperature"] + 0.1 * rest,
+        "run_id": f"run{number}",
+        **drawn,
+        SHARE: rest,
+        "encoder.name": encoder,
+        "encoder.width": 32 + number if encoder == "cnn_text" else None,
+        "val/loss": float(rng.uniform()),
+    }
+
+
+def _space(heads, goals):
+    parameters = [
+        Parameter(f"objective.heads.{head}.temperature", Float(0.05, 1.0, log=True)) for head in heads
+    ]
+    parameters += [
+        Parameter("encoder.name", Choice(("cnn_text", "transformer"))),
+        Parameter("encoder.width", Int(32, 256)),
+    ]
+    return Space(tuple(parameters), {}, SearchConfig(), goals, goals[0])
+
+
+@pytest.fixture
+def search_of():
+    """Makes a search of made-up trials: `change` edits the frame, `fields` replace those of SweepData."""
+
+    def make(trials=20, heads=HEADS[:2], change=lambda frame: frame, goals=None, **fields):
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame([_trial(number, heads, rng) for number in range(trials)])
+        frame = change(frame.astype({"number": "Int64", "encoder.width": "float64"}))
+        goals = goals or (Goal("val/accuracy", "max"),)
+        job = {
+            "experiment": "made-up",
+            "data": {"source": "icd10cm"},
+            "encoder": {"name": "cnn_text"},
+            "objective": {
+                "heads": {head: {"loss": "supcon", "labels": head, "weight": 0.1} for head in heads},
+                "classifier": {"loss": "cross_entropy", "labels": "section"},
+            },
+            "train": {"epochs": 1, "batch_size": 8},
+        }
+        prefixes = ("objective.heads.", "encoder.")
+        given = {
+            "name": "sweep",
+            "id": "mlcl-1",
+            "run_id": "run",
+            "experiment_id": "1",
+            "state": "COMPLETE",
+            "reason": "",
+            "job": JobConfig.model_validate(job),
+            "space": _space(heads, goals),
+            "space_text": "",
+            "score": "val/accuracy",
+            "mode": goals[0].mode,
+            "goals": goals,
+            "search": frame,
+            "confirmation": frame.iloc[:0],
+            "varied": tuple(key for key in frame if key.startswith(prefixes)),
+            "dropped": 0,
+            "confirmed": {},
+            "run": None,
+            "history": lambda run_id, metric: [],
+        }
+        return SweepData(**(given | fields))
+
+    return make

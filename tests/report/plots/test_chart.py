@@ -1,0 +1,134 @@
+"""A chart drawn by both libraries: the same points, told apart without colour, texts as they are."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from mlcl.report.plots import style
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.charted import chart_plot
+from mlcl.report.plots.drawing import draw, to_svg
+from mlcl.report.plots.exploring import explore
+
+MARKUP = "a_b $x_1$ <b>c</b> & d"
+LINE = Series("line", "line", [1, 2, 4], [0.1, 0.5, 0.3], [0.0, 0.4, 0.2], [0.2, 0.7, 0.4])
+POINTS = Series("points", "points", [1, 3], [0.2, 0.6], texts=["first", "second"])
+
+
+def lines(count):
+    return Chart(
+        Axis("x"), Axis("y"), tuple(Series(f"line {i}", "line", [0, 1], [i, i + 1]) for i in range(count))
+    )
+
+
+def test_both_draw_the_points_of_lines_and_clouds():
+    chart = Chart(Axis("x"), Axis("y"), (LINE, POINTS))
+    axes, figure = draw(chart).axes[0], explore(chart)
+    traces = {trace.name: trace for trace in figure.data if trace.name}
+    for series, drawn in zip(chart.series, axes.lines, strict=True):
+        assert drawn.get_label() == series.name
+        assert drawn.get_xydata().tolist() == [[x, y] for x, y in zip(series.x, series.y, strict=True)]
+        assert list(traces[series.name].x) == series.x
+        assert list(traces[series.name].y) == series.y
+    assert list(traces["points"].hovertext) == POINTS.texts
+
+
+def test_both_draw_the_band():
+    chart = Chart(Axis("x"), Axis("y"), (LINE,))
+    edges = {*zip(LINE.x, LINE.low, strict=True), *zip(LINE.x, LINE.high, strict=True)}
+    [band] = draw(chart).axes[0].collections
+    assert {tuple(vertex) for vertex in band.get_paths()[0].vertices} == edges
+    [trace] = [trace for trace in explore(chart).data if trace.fill == "toself"]
+    assert set(zip(trace.x, trace.y, strict=True)) == edges
+
+
+@pytest.mark.parametrize("kind", ["points", "bars"])
+def test_error_bars_end_at_low_and_high(kind):
+    series = Series("runs", kind, [0, 1], [0.5, 0.7], [0.4, 0.65], [0.9, 0.75])
+    chart = Chart(Axis("k", names=("one", "two")), Axis("y"), (series,))
+    bars = draw(chart).axes[0].collections[0].get_segments()
+    np.testing.assert_allclose([segment[:, 1] for segment in bars], [[0.4, 0.9], [0.65, 0.75]])
+    [trace] = explore(chart).data
+    np.testing.assert_allclose(np.subtract(trace.y, trace.error_y.arrayminus), series.low)
+    np.testing.assert_allclose(np.add(trace.y, trace.error_y.array), series.high)
+
+
+def test_bars_stand_beside_each_other():
+    bars = tuple(Series(name, "bars", [0, 1], [1, 2]) for name in ("a", "b", "c"))
+    drawn = draw(Chart(Axis("k", names=("one", "two")), Axis("y"), bars)).axes[0].patches
+    spans = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in drawn)
+    assert len(spans) == 6
+    assert all(left[1] <= right[0] + 1e-9 for left, right in pairwise(spans))
+
+
+def test_series_differ_without_colour():
+    drawn, traces = draw(lines(6)).axes[0].lines, explore(lines(6)).data
+    assert len({line.get_marker() for line in drawn}) == 6
+    assert len({str(line._dash_pattern) for line in drawn}) == 6
+    assert len({trace.marker.symbol for trace in traces}) == 6
+    assert len({trace.line.dash for trace in traces}) == 6
+
+
+def test_looks_repeat_late():
+    looks = [style.look(position) for position in range(60)]
+    assert len({(look.colour, look.marker, look.dash) for look in looks}) == 60
+    assert len({(look.colour, look.hatch) for look in looks[:7]}) == 7
+
+
+def test_logarithmic_axis_writes_its_numbers_out():
+    chart = Chart(Axis("t", log=True), Axis("y"), (Series("s", "points", [0.03, 1.0], [1, 2]),))
+    figure = draw(chart)
+    assert figure.axes[0].get_xscale() == "log"
+    assert figure.axes[0].get_yscale() == "linear"
+    svg = to_svg(figure)
+    assert ">0.05<" in svg
+    assert ">0.1<" in svg
+    axis = explore(chart).layout.xaxis
+    assert axis.type == "log"
+    assert dict(zip(axis.tickvals, axis.ticktext, strict=True))[0.05] == "0.05"
+
+
+def test_texts_are_drawn_as_they_are():
+    series = tuple(Series(f"{MARKUP} {i}", "points", [0, 1], [1, 2], texts=[MARKUP, ""]) for i in range(2))
+    chart = Chart(Axis(f"{MARKUP} x", names=(f"{MARKUP} tick", "two")), Axis(f"{MARKUP} y"), series)
+    svg, figure = to_svg(draw(chart)), explore(chart)
+    written, live = "a_b $x_1$ &lt;b&gt;c&lt;/b&gt; &amp; d", "a_b &#36;x_1&#36; &lt;b&gt;c&lt;/b&gt; &amp; d"
+    for end in ("x", "y", "tick", "0", "1"):
+        assert f">{written} {end}</text>" in svg
+    assert figure.layout.xaxis.title.text == f"{live} x"
+    assert figure.layout.xaxis.ticktext[0] == f"{live} tick"
+    assert [trace.name for trace in figure.data] == [f"{live} 0", f"{live} 1"]
+    assert figure.data[0].hovertext[0] == live
+
+
+def test_same_chart_gives_the_same_file():
+    chart = Chart(Axis("x"), Axis("y"), (LINE, POINTS))
+    assert to_svg(draw(chart)) == to_svg(draw(chart))
+
+
+def test_legend_of_many_lies_below_the_axes_and_inside_the_figure():
+    figure = draw(lines(14))
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    axes = figure.axes[0].get_window_extent()
+    assert 0 <= legend.y0 < legend.y1 <= axes.y0
+    assert axes.height > 150
+    assert not draw(lines(1)).legends
+
+
+def test_table_has_a_row_a_point():
+    chart = Chart(Axis("k", names=("one", "two")), Axis("share"), (Series("a", "bars", [1, 0], [0.2, 0.3]),))
+    table = chart_plot("n", "t", "c", chart).table
+    assert table.to_dict("list") == {"series": ["a", "a"], "k": ["two", "one"], "share": [0.2, 0.3]}
+
+
+def test_table_has_bands_and_texts_where_some_series_has_them():
+    plot = chart_plot("name", "Title", "Caption", Chart(Axis("x"), Axis("y"), (LINE, POINTS)))
+    assert (plot.name, plot.title, plot.caption) == ("name", "Title", "Caption")
+    assert list(plot.table) == ["series", "x", "y", "low", "high", "text"]
+    assert plot.table["x"].tolist() == [1, 2, 4, 1, 3]
+    assert plot.table["high"].tolist()[:3] == LINE.high
+    assert plot.table["low"].isna().tolist() == [False] * 3 + [True] * 2
+    assert plot.table["text"].tolist()[3:] == POINTS.texts
+    assert plot.figure() is not plot.figure()

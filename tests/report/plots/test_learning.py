@@ -1,0 +1,103 @@
+"""Curves over the steps of confirmed settings."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlcl.report.plots.learning import confirmation_plots, followed, mean_curve
+
+SEEDS = pd.DataFrame(
+    {
+        "setting": ["as written", "as written", "trial 2", "trial 2", "trial 2"],
+        "state": ["COMPLETE", "COMPLETE", "COMPLETE", "COMPLETE", "FAILED"],
+        "run_id": ["a1", "a2", "b1", "b2", "b3"],
+    }
+)
+HISTORIES = {
+    ("a1", "val/accuracy"): [(10, 0.2), (20, 0.4), (30, 0.5)],
+    ("a2", "val/accuracy"): [(10, 0.4), (20, 0.6)],
+    ("b1", "val/accuracy"): [(10, 0.5), (20, 0.7)],
+    ("b2", "val/accuracy"): [(10, 0.5), (20, 0.9)],
+    ("b1", "train/heads/section/temperature"): [(1, 0.5), (2, 0.25)],
+    ("b2", "train/heads/section/temperature"): [(1, 0.5), (2, 0.75)],
+    ("b1", "train/heads/chapter/positives_per_anchor"): [(1, 3.0), (2, 5.0)],
+    ("b2", "train/heads/chapter/positives_per_anchor"): [(1, 4.0), (2, 5.0)],
+}
+
+
+def history(run_id, metric):
+    return HISTORIES.get((run_id, metric), [])
+
+
+def plots_of(data):
+    plots, left_out = confirmation_plots(data)
+    return {plot.name: plot for plot in plots}, dict(left_out)
+
+
+def test_learning_curve_is_the_mean_over_seeds_at_their_common_steps(search_of):
+    plots, _ = plots_of(search_of(confirmation=SEEDS, history=history))
+    table = plots["learning"].table.set_index(["series", "step"])
+    assert list(table.index) == [("as written", 10), ("as written", 20), ("trial 2", 10), ("trial 2", 20)]
+    for (setting, step), row in table.iterrows():
+        runs = {"as written": ("a1", "a2"), "trial 2": ("b1", "b2")}[setting]
+        first, second = (dict(HISTORIES[run, "val/accuracy"])[step] for run in runs)
+        mean, spread = (first + second) / 2, abs(first - second) / np.sqrt(2)
+        np.testing.assert_allclose(
+            [row["val/accuracy"], row["low"], row["high"]], [mean, mean - spread, mean + spread]
+        )
+
+
+def test_temperatures_and_positives_by_head(search_of):
+    plots, left_out = plots_of(search_of(confirmation=SEEDS, history=history))
+    assert not left_out
+    assert set(plots["temperatures"].table["series"]) == {"section, trial 2"}
+    assert plots["temperatures"].table["temperature"].tolist() == [0.5, 0.5]
+    assert plots["temperatures"].figure().axes[0].get_yscale() == "log"
+    assert plots["positives"].table["series"].tolist() == ["chapter", "chapter"]
+    assert plots["positives"].table["positives per anchor"].tolist() == [3.5, 5.0]
+    assert "trial 2" in plots["positives"].title
+
+
+def test_constant_temperatures_are_left_out(search_of):
+    plots, left_out = plots_of(
+        search_of(confirmation=SEEDS, history=lambda run, metric: [(1, 0.5), (2, 0.5)])
+    )
+    assert left_out == {"temperatures": "every temperature is constant during training"}
+    assert set(plots) == {"learning", "positives"}
+
+
+def test_best_trial_stands_in_where_nothing_was_confirmed(search_of):
+    data = search_of()
+    assert followed(data) == {data.best["setting"]: [data.best["run_id"]]}
+
+
+def test_single_runs_have_no_band(search_of):
+    plots, _ = plots_of(search_of(history=lambda run, metric: [(1, 0.5), (2, 0.6)]))
+    assert "low" not in plots["learning"].table
+    assert plots["learning"].caption == "One training of each setting."
+
+
+def test_metric_of_knn_is_followed_by_the_models_own(search_of):
+    data = search_of(confirmation=SEEDS, history=history)
+    chosen = data.job.evaluation.model_copy(update={"metric": "knn/val/accuracy"})
+    job = data.job.model_copy(update={"evaluation": chosen})
+    plots, _ = plots_of(search_of(confirmation=SEEDS, history=history, job=job))
+    assert "val/accuracy" in plots["learning"].table
+
+
+@pytest.mark.parametrize("metric", ["learning", "positives"])
+def test_nothing_logged(search_of, metric):
+    _, left_out = plots_of(search_of(confirmation=SEEDS))
+    assert left_out[metric] == "fewer than two steps of it were logged"
+
+
+def test_no_training_complete(search_of):
+    data = search_of(3, change=lambda frame: frame.assign(state="FAILED"))
+    plots, left_out = plots_of(data)
+    assert not plots
+    assert set(left_out.values()) == {"no training is complete"}
+
+
+def test_mean_curve_of_seeds_without_a_common_step():
+    series = mean_curve("s", [[(1, 0.5)], [(2, 0.5)]])
+    assert (list(series.x), list(series.y)) == ([], [])

@@ -1,0 +1,163 @@
+"""Curves and shared labels of finished runs, against one setting evaluated alone and against plain loops."""
+
+import itertools
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stored_runs import TAGS, TASKS, trained
+
+from mlcl.config.job import KnnGrid
+from mlcl.evaluation import Setting
+from mlcl.report.plots.neighbours import neighbour_plots
+from mlcl.training.neighbours import setting_of
+from mlcl.training.stored import stored_metrics, stored_overlap
+from mlcl.training.stored_run import StoredRun
+
+GRID = "{k: [1, 3], lambda: [0, 0.5, 1], temperature: [1, 9]}"
+KNN = f"evaluation.knn={{k: 5, lambda: 0.2, temperature: 2, grid: {GRID}}}"
+X = {
+    "knn_k": "k (neighbours)",
+    "knn_lambda": "lambda (share of the neighbours in the prediction)",
+    "knn_temperature": "tau (temperature of the neighbours' weights)",
+}
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny, tmp_path_factory):
+    """Two seeds of a multi-label setting: folders, material, figures of the first."""
+    home = tmp_path_factory.mktemp("home")
+    found = [trained(tiny, home, *TAGS, KNN, name=f"seed{seed}", seed=seed) for seed in (0, 1)]
+    return [folder for folder, _, _ in found], found[0][1], found[0][2]
+
+
+def plots_of(folders, material):
+    plots, left = neighbour_plots(folders, material)
+    return {plot.name: plot for plot in plots}, left
+
+
+def rows(plot, series, x, y):
+    table = plot.table[plot.table["series"] == series]
+    return list(zip(table[x].tolist(), table[y].tolist(), strict=True))
+
+
+def brute_force(folders, material, setting):
+    """Means on validation and on test under one setting."""
+    found = [stored_metrics(folder, material, setting) for folder in folders]
+    return [statistics.mean(each[f"knn/{split}/micro_f1"] for each in found) for split in ("val", "test")]
+
+
+def best_of(folders, material):
+    grid = material.job.evaluation.knn.grid
+    settings = [Setting(*point) for point in itertools.product(grid.k, grid.lambda_, grid.temperature)]
+    return max(settings, key=lambda setting: brute_force(folders, material, setting)[0])
+
+
+@pytest.mark.parametrize("axis", ["k", "lambda", "temperature"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
+    folders, material = seeds[0][:count], seeds[1]
+    plots, left = plots_of({"a": folders}, material)
+    best, own = best_of(folders, material), setting_of(material.job.evaluation.knn)
+    field = axis + "_" * (axis == "lambda")
+    line = [replace(best, **{field: value}) for value in getattr(material.job.evaluation.knn.grid, field)]
+    series = {"validation": (line, [0]), "test": (line, [1])}
+    series |= {"best on validation": ([best], [0, 1]), "the job's own": ([own], [0, 1])}
+    for name, (settings, splits) in series.items():
+        expected = [
+            (getattr(setting, field), brute_force(folders, material, setting)[split])
+            for split in splits
+            for setting in settings
+        ]
+        found = rows(plots[f"knn_{axis}"], name, X[f"knn_{axis}"], "micro_f1")
+        assert np.array(found) == pytest.approx(np.array(expected))
+    assert left == []
+
+
+def test_the_marks_are_what_the_run_itself_logged(seeds):
+    folders, material, metrics = seeds
+    plots, _ = plots_of({"a": folders[:1]}, material)
+    for series, prefix in (("best on validation", "knn_best"), ("the job's own", "knn")):
+        expected = [metrics[f"{prefix}/{split}/micro_f1"] for split in ("val", "test")]
+        found = rows(plots["knn_k"], series, X["knn_k"], "micro_f1")
+        assert [y for _, y in found] == pytest.approx(expected)
+    assert rows(plots["knn_k"], "best on validation", X["knn_k"], "micro_f1")[0][0] == metrics["knn_best/k"]
+    chosen = plots["knn_k"].caption
+    assert f"k {metrics['knn_best/k']:g}, lambda {metrics['knn_best/lambda']:g}" in chosen
+
+
+def test_bands_are_one_sample_deviation_over_seeds(seeds):
+    folders, material, _ = seeds
+    plots, _ = plots_of({"a": folders}, material)
+    shares = [stored_overlap(StoredRun.read(folder, material), (1, 3)) for folder in folders]
+    table = plots["neighbour_overlap"].table
+    for row, values in zip(table.itertuples(index=False), zip(*shares, strict=True), strict=True):
+        mean, deviation = statistics.mean(values), statistics.stdev(values)
+        assert list(row[2:5]) == pytest.approx([mean, mean - deviation, mean + deviation])
+    line = plots["knn_lambda"].table
+    line = line[line["series"] == "test"].iloc[0]
+    best = best_of(folders, material)
+    model_alone = Setting(best.k, 0.0, best.temperature)
+    found = [stored_metrics(folder, material, model_alone)["knn/test/micro_f1"] for folder in folders]
+    assert line["high"] - line["low"] == pytest.approx(2 * statistics.stdev(found))
+
+
+def test_lambda_0_is_the_model_alone(seeds):
+    folders, material, metrics = seeds
+    plots, _ = plots_of({"a": folders[:1]}, material)
+    points = dict(rows(plots["knn_lambda"], "test", X["knn_lambda"], "micro_f1"))
+    assert points[0] == pytest.approx(metrics["test/micro_f1"])
+    assert "lambda 0 is the model alone" in plots["knn_lambda"].caption
+
+
+def test_settings_are_drawn_beside_each_other(seeds):
+    folders, material, _ = seeds
+    plots, left = plots_of(dict.fromkeys("abc", folders[:1]), material)
+    series = list(dict.fromkeys(plots["knn_k"].table["series"]))
+    assert series[:4] == ["a, validation", "a, test", "b, validation", "b, test"]
+    assert set(plots["neighbour_overlap"].table["series"]) == {"a", "b", "c"}
+    assert left == [("curves of c", "at most 2 settings are drawn beside each other")]
+
+
+@pytest.mark.parametrize("task", ["single", "aspects"])
+def test_other_tasks(tiny, tmp_path, task):
+    folder, material, metrics = trained(tiny, tmp_path, *TASKS[task])
+    plots, left = plots_of({"a": [folder]}, material)
+    assert set(plots) == {"knn_k", "knn_lambda", "neighbour_overlap"}
+    assert left == [("knn_temperature", "the grid has one tau alone")]
+    found = rows(plots["knn_k"], "best on validation", X["knn_k"], "accuracy")
+    assert [y for _, y in found] == pytest.approx(
+        [metrics[f"knn_best/{s}/accuracy"] for s in ("val", "test")]
+    )
+
+
+@pytest.mark.parametrize("knn", ["evaluation.knn=null", "evaluation.knn.grid=null"])
+def test_a_run_without_a_grid_is_scored_on_the_default_one(tiny, tmp_path, knn):
+    folder, material, _ = trained(tiny, tmp_path, knn)
+    plots, _ = plots_of({"a": [folder]}, material)
+    ks = [x for x, _ in rows(plots["knn_k"], "validation", X["knn_k"], "accuracy")]
+    assert ks == [min(k, 48) for k in KnnGrid().k]
+    assert ("the job's own" in set(plots["knn_k"].table["series"])) == (knn != "evaluation.knn=null")
+
+
+def test_what_cannot_be_read_is_left_out_with_its_reason(seeds, tmp_path):
+    folders, material, _ = seeds
+    plots, left = plots_of({"gone": [tmp_path, tmp_path], "a": folders[:1]}, material)
+    assert "knn_k" in plots
+    assert left == [("neighbours of gone", "the run's embeddings cannot be read")]
+    none, left = plots_of({"gone": [tmp_path]}, material)
+    assert none == {}
+    assert [name for name, _ in left] == ["neighbours of gone", "neighbour_overlap"]
+
+
+def test_both_libraries_draw_the_points(seeds):
+    folders, material, _ = seeds
+    plots, _ = plots_of({"a": folders}, material)
+    for name, x in X.items():
+        expected = [y for _, y in rows(plots[name], "validation", x, "micro_f1")]
+        axes = plots[name].figure().axes[0]
+        assert axes.lines[0].get_ydata() == pytest.approx(expected)
+        assert (axes.get_xscale() == "log") == (name != "knn_lambda")
+        [trace] = [trace for trace in plots[name].interactive().data if trace.name == "validation"]
+        assert list(trace.y) == pytest.approx(expected)

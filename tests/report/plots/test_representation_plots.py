@@ -1,0 +1,175 @@
+"""Pictures of representations: which rows, which marks, and the same picture from the same seed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stored_runs import TASKS, trained
+
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+from mlcl.report.plots import neighbourhood
+from mlcl.report.plots.drawing import to_svg
+from mlcl.report.plots.groups import groups_of
+from mlcl.report.plots.label_texts import label_texts
+from mlcl.report.plots.neighbourhood import likeness
+from mlcl.report.plots.representation import representation_plots
+from mlcl.training.stored_run import StoredRun
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def finished(request, tiny, tmp_path_factory):
+    folder, material, _ = trained(tiny, tmp_path_factory.mktemp("home"), *TASKS[request.param])
+    return folder, material
+
+
+@pytest.fixture(scope="module")
+def single(tiny, tmp_path_factory):
+    folder, material, _ = trained(tiny, tmp_path_factory.mktemp("home"))
+    return folder, material
+
+
+def plots_of(folders, material, **options):
+    plots, left = representation_plots(folders, material, **options)
+    return {plot.name: plot for plot in plots}, left
+
+
+def ids(plot, panel, kind=None):
+    table = plot.table[plot.table["panel"] == panel]
+    table = table if kind is None else table[table["kind"] == kind]
+    return [point.partition(":")[0] for point in table["point"]]
+
+
+def test_both_pictures_of_every_task(finished):
+    folder, material = finished
+    plots, left = plots_of({"one": folder, "other": folder}, material)
+    assert list(plots) == ["tsne", "tsne_neighbours"]
+    assert left == []
+    for plot in plots.values():
+        assert ids(plot, "one") == ids(plot, "other")
+        titles = [axes.get_title() for axes in plot.figure().axes]
+        assert titles == ["one", "other"]
+        kinds = set(plot.table["kind"])
+        assert {trace.name for trace in plot.interactive().data if trace.showlegend} == kinds
+
+
+def test_the_same_seed_gives_the_same_picture(finished):
+    folder, material = finished
+    first, again = (plots_of({"a": folder}, material, seed=4)[0] for _ in range(2))
+    for name, plot in first.items():
+        assert to_svg(plot.figure()) == to_svg(again[name].figure())
+        assert plot.table.equals(again[name].table)
+
+
+def test_libraries_draw_the_table(single):
+    folder, material = single
+    for plot in plots_of({"a": folder}, material)[0].values():
+        drawn = {line.get_label(): line.get_xydata().tolist() for line in plot.figure().axes[0].lines}
+        explored = {
+            trace.name: [list(point) for point in zip(trace.x, trace.y, strict=True)]
+            for trace in plot.interactive().data
+        }
+        for kind, points in plot.table.groupby("kind"):
+            assert drawn[kind] == explored[kind] == points[["x", "y"]].to_numpy().tolist()
+        looks = {(line.get_marker(), line.get_markerfacecolor()) for line in plot.figure().axes[0].lines}
+        assert len(looks) == len(drawn)
+
+
+def test_every_row_is_in_the_group_of_its_class(finished):
+    material = finished[1]
+    test = material.dataset.split("test")
+    texts = label_texts(material, test, np.arange(len(test)))
+    for group in groups_of(material, test):
+        for row in group.rows:
+            if material.task == "aspects":
+                assert group.name in texts[row]
+            elif material.task == "single":
+                assert group.name.partition(" ")[0] == texts[row]
+            else:
+                shown = set(texts[row].split(", ")) & set("abcde")
+                assert shown == {group.name} if len(shown) == 1 else group.name == "several of these"
+
+
+def shared(material, row, other):
+    """What a training row shares with a test row, the slow way."""
+    train, test = material.train, material.dataset.split("test")
+    if material.task == "single":
+        details = int(train.labels("detail")[other]), int(test.labels("detail")[row])
+        if details[0] == details[1]:
+            return "same detail"
+        return "same topic" if details[0] // 2 == details[1] // 2 else "another topic"
+    if material.task == "aspects":
+        pairs = zip(material.targets(train)[other], material.targets(test)[row], strict=True)
+        count, what = sum(int(a == b >= 0) for a, b in pairs), "rating"
+    else:
+        lists = material.targets(train).lists()[other], material.targets(test).lists()[row]
+        count, what = len(set(lists[0]) & set(lists[1])), "label"
+    return f"{count or 'no'} {what}{'s' if count > 1 else ''} shared"
+
+
+def test_marks_equal_a_loop(finished):
+    folder, material = finished
+    run = StoredRun.read(folder, material)
+    for row in range(len(material.dataset.split("test"))):
+        names, rank_N = likeness(run, row)
+        expected = [shared(material, row, other) for other in range(len(material.train))]
+        assert [names[rank] for rank in rank_N] == expected
+
+
+def test_neighbours_are_the_nearest_of_the_instance(finished):
+    folder, material = finished
+    plot = plots_of({"a": folder}, material, instance="test5")[0]["tsne_neighbours"]
+    assert ids(plot, "a", "the test row") == ["test5"]
+    near = set(ids(plot, "a")) - {"test5"}
+    assert near == set(material.train.ids)  # fewer than 80
+    for text, kind in zip(plot.table["point"], plot.table["kind"], strict=True):
+        row_id = text.partition(":")[0]
+        if row_id != "test5":
+            assert kind == shared(material, 5, material.train.ids.index(row_id))
+
+
+def test_the_instance_has_several_labels(tiny, tmp_path):
+    folder, material, _ = trained(tiny, tmp_path, *TASKS["multi_label"])
+    test = material.dataset.split("test")
+    labels = dict(zip(test.ids, material.targets(test).lists(), strict=True))
+    drawn = set()
+    for seed in range(5):
+        plot = plots_of({"a": folder}, material, seed=seed)[0]["tsne_neighbours"]
+        [instance] = ids(plot, "a", "the test row")
+        assert len(labels[instance]) > 1
+        drawn.add(instance)
+    assert len(drawn) > 1
+
+
+def test_classes_may_be_named(single):
+    folder, material = single
+    plot = plots_of({"a": folder}, material, classes=["law", "run"])[0]["tsne"]
+    assert list(dict.fromkeys(plot.table["kind"])) == ["law (topic state)", "run (topic sport)"]
+    with pytest.raises(UserError, match="did you mean vote"):
+        representation_plots({"a": folder}, material, classes=["votes"])
+    with pytest.raises(UserError, match="no test row has this id"):
+        representation_plots({"a": folder}, material, instance="nobody")
+
+
+def test_what_cannot_be_drawn_is_left_out_with_its_reason(single, tmp_path):
+    folder, material = single
+    settings = {"gone": tmp_path, **dict.fromkeys("abcde", folder)}
+    plots, left = plots_of(settings, material)
+    assert set(plots["tsne"].table["panel"]) == set("abcd")
+    assert left == [
+        ("embeddings of gone", "the run's embeddings cannot be read"),
+        ("t-SNE of e", "at most 4 settings are drawn beside each other"),
+    ]
+    assert representation_plots({"gone": tmp_path}, material) == ([], left[:1])
+
+
+def test_many_shared_labels_are_marked_alike(single, monkeypatch):
+    monkeypatch.setattr(neighbourhood, "MOST", 1)
+    folder, material = single
+    rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
+    run = replace(StoredRun.read(folder, material), material=replace(material, task="multi_label"))
+    monkeypatch.setattr(neighbourhood, "label_rows", lambda *_: rows)
+    names, rank_N = likeness(run, 0)
+    assert names == ["no label shared", "1 or more labels shared"]
+    assert rank_N.tolist() == [1, 1, 1, 0] * 12
+    assert likeness(run, 2)[0] == ["no label shared", "1 label shared"]

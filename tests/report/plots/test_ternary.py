@@ -1,0 +1,84 @@
+"""The triangle of the shares of the loss."""
+
+import numpy as np
+import pytest
+
+from mlcl.report.frame import SHARE
+from mlcl.report.plots.drawing import to_svg
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.ternary import ternary_plot
+from mlcl.report.plots.triangle import project
+
+
+def weight(head):
+    return f"objective.heads.{head}.weight"
+
+
+def test_three_shares_are_all_drawn(search_of):
+    data = search_of(heads=("section", "chapter"))
+    table = ternary_plot(data).table
+    for (_, told), (_, row) in zip(
+        table.iterrows(), data.search[data.search["score"].notna()].iterrows(), strict=True
+    ):
+        assert (told["trial"], told["state"], told["score"]) == (row["number"], row["state"], row["score"])
+        assert told["section"] == row[weight("section")]
+        assert told["chapter"] == row[weight("chapter")]
+        assert told["classifier"] == row[SHARE]
+
+
+def test_both_pictures_hold_the_same_points(search_of):
+    data = search_of(heads=("section", "chapter"))
+    plot = ternary_plot(data)
+    traces = {trace.name: trace for trace in plot.interactive().data}
+    clouds = {cloud.get_label(): cloud for cloud in plot.figure().axes[0].collections}
+    for name, count in {"complete": len(data.complete), "stopped early": 5, "best": 1}.items():
+        shares = np.transpose([traces[name].a, traces[name].b, traces[name].c])
+        assert len(shares) == count
+        np.testing.assert_allclose(clouds[name].get_offsets(), project(shares))
+    best = [data.best[weight("section")], data.best[weight("chapter")], data.best[SHARE]]
+    np.testing.assert_allclose([traces["best"].a[0], traces["best"].b[0], traces["best"].c[0]], best)
+    assert list(traces["complete"].marker.color) == data.complete["score"].tolist()
+    assert clouds["complete"].get_array().tolist() == data.complete["score"].tolist()
+
+
+def test_corners_and_middle_of_the_triangle():
+    height = np.sqrt(3) / 2
+    np.testing.assert_allclose(project(np.eye(3)), [[0.5, height], [0, 0], [1, 0]])
+    np.testing.assert_allclose(project(np.full((1, 3), 1 / 3)), [[0.5, height / 3]])
+
+
+def test_of_more_shares_the_two_that_vary_most_are_kept(search_of):
+    def change(frame):
+        rest = np.linspace(0.1, 0.5, len(frame))
+        shares = {
+            weight("section"): 0.05,
+            weight("category"): rest,
+            weight("chapter"): 0.9 - rest,
+            SHARE: 0.05,
+        }
+        return frame.assign(**shares)
+
+    plot = ternary_plot(search_of(heads=("section", "chapter", "category"), change=change))
+    assert "Others: section, classifier." in plot.caption
+    layout, trace = plot.interactive().layout.ternary, plot.interactive().data[1]
+    assert {layout.aaxis.title.text, layout.baxis.title.text} == {"chapter", "category"}
+    assert layout.caxis.title.text == "others"
+    np.testing.assert_allclose(trace.c, 0.1)
+    assert ">others<" in to_svg(plot.figure())
+
+
+@pytest.mark.parametrize(
+    ("heads", "change", "reason"),
+    [
+        (("section",), {}, "the gamma curve shows it"),
+        (("section", "chapter"), {SHARE: 1.0}, "do not add up to 1"),
+        (
+            ("section", "chapter"),
+            {weight("section"): 0.2, weight("chapter"): 0.3, SHARE: 0.5},
+            "the same in all",
+        ),
+    ],
+)
+def test_left_out_with_the_reason(search_of, heads, change, reason):
+    with pytest.raises(LeftOut, match=reason):
+        ternary_plot(search_of(heads=heads, change=lambda frame: frame.assign(**change)))
