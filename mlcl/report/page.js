@@ -3,6 +3,8 @@ document.querySelectorAll("details.explore").forEach((details) => {
     const place = details.querySelector(".plotly");
     if (!details.open || place.hasChildNodes()) return;
     const picture = JSON.parse(details.querySelector("script").textContent);
-    Plotly.newPlot(place, picture.data, { ...picture.layout, autosize: true, width: null }, { responsive: true });
+    const wide = picture.layout.width > place.clientWidth;
+    const size = wide ? {} : { autosize: true, width: null };
+    Plotly.newPlot(place, picture.data, { ...picture.layout, ...size }, { responsive: !wide, displaylogo: false });
   });
 });

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
@@ -23,7 +25,9 @@ class Runs:
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
         self._client = tracker.client
-        self._experiments = [str(e.experiment_id) for e in self._client.search_experiments()]
+        self._experiments = [
+            str(experiment.experiment_id) for experiment in _all(self._client.search_experiments)
+        ]
 
     def get(self, run_id: str) -> Run | None:
         """A run by MLflow's id; None where there is none, or a deleted one."""
@@ -35,21 +39,16 @@ class Runs:
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """Runs by a tag, the latest first."""
-        if "'" in value:
+        quote = '"' if "'" in value else "'"
+        if quote in value:  # MLflow's filters have no escape
             return []
-        found: list[Run] = []
-        token = None
-        while True:
-            page = self._client.search_runs(
-                self._experiments,
-                f"tags.`{tag}` {how} '{value}'",
-                order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )
-            found += page
-            token = page.token
-            if not token:
-                return found
+        search = partial(
+            self._client.search_runs,
+            self._experiments,
+            f"tags.`{tag}` {how} {quote}{value}{quote}",
+            order_by=["attributes.start_time DESC"],
+        )
+        return list(_all(search))
 
     def children(self, run: Run) -> list[Run]:
         """The runs nested in one, the latest first."""
@@ -105,6 +104,17 @@ class Runs:
     def has(self, run: Run, artifact: str) -> bool:
         """Whether a run left a file or folder of that name."""
         return any(item.path == artifact for item in self._client.list_artifacts(run.info.run_id))
+
+
+def _all(search: Callable[..., Any]) -> Iterator[Any]:
+    """What a search finds, page after page."""
+    token = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def kind(run: Run) -> str:

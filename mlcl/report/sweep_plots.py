@@ -9,10 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-import yaml
 
-from mlcl.config import load_job
 from mlcl.errors import UserError
+from mlcl.report.fetched import fetch_all, material_of
 from mlcl.report.plots import Plot
 from mlcl.report.plots.learning import confirmation_plots
 from mlcl.report.plots.neighbours import neighbour_plots
@@ -21,8 +20,6 @@ from mlcl.report.plots.searched import search_plots
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
-from mlcl.training.files import EMBEDDINGS, MODEL
-from mlcl.training.material import Material
 
 MOST_SETTINGS = 3
 """Settings whose embeddings are drawn beside each other."""
@@ -61,27 +58,14 @@ class SweepPlots:
             return [], [("embeddings", "no run is complete")]
         self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
         try:
-            folders = {
-                setting: [self._folder(run_id) for run_id in run_ids] for setting, run_ids in chosen.items()
-            }
-            first = next(iter(folders.values()))[0]
-            job = load_job(yaml.safe_load((first / MODEL / "job.yaml").read_text(encoding="utf-8")))
-            material = Material.of(job, self.home)
+            folders = fetch_all(self.runs, chosen, self.scratch)
+            material = material_of(next(iter(folders.values()))[0], self.home)
         except UserError as error:
             return [], [("embeddings", error.line())]
         one_each = {setting: runs[0] for setting, runs in folders.items()}
         pictures, left = representation_plots(one_each, material)
         curves, more = neighbour_plots(folders, material)
         return [*curves, *pictures], [*more, *left]
-
-    def _folder(self, run_id: str) -> Path:
-        """What a run left, fetched."""
-        run, folder = self.runs.get(run_id), self.scratch / run_id
-        assert run is not None
-        folder.mkdir(exist_ok=True)
-        for artifact in (EMBEDDINGS, MODEL):
-            self.runs.artifact(run, artifact, folder)
-        return folder
 
 
 @contextmanager

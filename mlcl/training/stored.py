@@ -1,28 +1,25 @@
 """Neighbours' figures of a finished run from the embeddings that it left: any (k, lambda, tau), no training.
 
-Shapes: N rows of a split, D embedding, P probabilities of a row.
+Shapes: N rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch.nn import functional
 
-from mlcl.errors import UserError
-from mlcl.evaluation import Setting, evaluate
-from mlcl.training.files import EMBEDDINGS
+from mlcl.config import default_mode
+from mlcl.evaluation import Setting, evaluate, neighbour_overlap, search
+from mlcl.evaluation.tasks import Array, known_rows
+from mlcl.labels import LabelRows
 from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.material import Material
-from mlcl.training.neighbours import Datastore
+from mlcl.training.stored_run import StoredRun
 
-COLUMNS = ("id", "split", "embedding", "probabilities")
 NAMES = {"validation": "val", "test": "test"}
 
 
@@ -31,22 +28,17 @@ def stored_metrics(folder: Path, material: Material, setting: Setting) -> dict[s
 
     `lambda_` 0 is the model alone. Raises UserError where the run left no embeddings, or those of other rows.
     """
-    table = _read(folder / EMBEDDINGS)
-    labels = material.job.objective.classifier.labels
-    space, coarser = material.dataset.info.space(labels), parents(material.dataset, labels)
-    train_ND, _ = _split(table, "train", material.train.ids, folder)
-    store = Datastore(train_ND, material.targets(material.train), material.task, space.n_classes)
+    run = StoredRun.read(folder, material)
+    coarser = parents(material.dataset, material.job.objective.classifier.labels)
+    store = run.datastore()
     metrics: dict[str, float] = {}
     for split_name, name in NAMES.items():
-        split = material.dataset.split(split_name)
-        queries_ND, flat_NP = _split(table, split_name, split.ids, folder)
-        targets = material.targets(split)
-        shape = (len(split), len(space.aspects), -1) if material.task == "aspects" else (len(split), -1)
-        model = flat_NP.reshape(shape)
+        split, queries_ND = run.split(split_name), run.embeddings[split_name]
+        model, targets = run.probabilities[split_name], material.targets(split)
         predict = store.predictor(lambda _, model=model: model, setting)  # type: ignore[misc]
         probabilities = predict(queries_ND)
         values = evaluate(
-            material.task, probabilities, targets, material.job.evaluation.threshold, space.aspects
+            material.task, probabilities, targets, material.job.evaluation.threshold, run.space.aspects
         )
         values |= coarse_accuracy(probabilities, split, coarser)
         overlap = store.overlap(queries_ND, targets, setting.k)
@@ -56,36 +48,64 @@ def stored_metrics(folder: Path, material: Material, setting: Setting) -> dict[s
     return metrics
 
 
-def _read(file: Path) -> pa.Table:
-    try:
-        table = pq.read_table(file)
-        table.validate(full=True)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    lists = all(_is_list(table[name].type) for name in COLUMNS[2:] if name not in missing)
-    if missing or not lists:
-        raise UserError("not the embeddings of a run", file=file, found=table.column_names, allowed=COLUMNS)
+def stored_grid(
+    run: StoredRun, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
+) -> Array:
+    """The job's metric of a run at every setting, on validation and on test, without training.
+
+    A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run never
+    read it), ordered by the first three; a value is what `stored_metrics` gives. A k beyond the training rows
+    becomes their number. Raises ValueError for an empty or invalid grid.
+    """
+    store, metric = run.datastore(), run.material.job.evaluation.metric.rpartition("/")[2]
+    ks = [min(k, len(run.material.train)) for k in ks]
+    tables = {
+        name: search(
+            store.retrieve(run.embeddings[split], max(ks, default=1)),
+            store.labels,
+            run.material.targets(run.split(split)),
+            run.probabilities[split],
+            task=store.task,
+            ks=ks,
+            lambdas=lambdas,
+            temperatures=temperatures,
+            metric=metric,
+            mode=default_mode(metric),
+            threshold=run.material.job.evaluation.threshold,
+            aspects=run.space.aspects,
+        ).table
+        for split, name in NAMES.items()
+        if split in run.embeddings
+    }
+    fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
+    table = np.empty(len(tables["val"]), dtype=fields)
+    for field in ("k", "lambda", "temperature"):
+        table[field] = tables["val"][field]
+    for name in NAMES.values():
+        table[name] = tables[name][metric] if name in tables else np.nan
     return table
 
 
-def _is_list(column: pa.DataType) -> bool:
-    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(kind(column) for kind in kinds) and pa.types.is_floating(column.value_type)
+def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> list[float]:
+    """For each k the share of the neighbours' labels that are a split's row's own (kNN-MLTC Table 6).
+
+    A class counts as one label, and so does an aspect's rating. Rows without a class or rating are left out;
+    NaN where none remains.
+    """
+    targets = run.material.targets(run.split(split))
+    rows = torch.from_numpy(np.flatnonzero(known_rows(run.material.task, targets)))
+    known = label_rows(run, "train"), label_rows(run, split).take(rows)
+    if not len(rows):
+        return [float("nan")] * len(ks)
+    neighbours = run.datastore().retrieve(run.embeddings[split][rows], max(ks))
+    return [neighbour_overlap(neighbours, *known, k) for k in ks]
 
 
-def _split(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Tensor, Tensor]:
-    """Embeddings (N, D) and probabilities (N, P), which training rows lack, of one split."""
-    rows = table.filter(pc.equal(table["split"], name))
-    if rows["id"].to_pylist() != ids:
-        raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
-    embedding, flat = (_matrix(rows[column], folder) for column in COLUMNS[2:])
-    return torch.from_numpy(embedding), torch.from_numpy(flat.astype(np.float32))
-
-
-def _matrix(column: pa.ChunkedArray, folder: Path) -> NDArray[np.floating]:
-    """Lists of one length as rows of their own."""
-    if len(pc.unique(pc.list_value_length(column))) != 1:
-        raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
-    values: NDArray[np.floating] = pc.list_flatten(column).to_numpy()
-    return values.reshape(len(column), -1).copy()
+def label_rows(run: StoredRun, split: str) -> LabelRows:
+    """What is to be predicted of a split's rows, as labels: a class is one, an aspect's rating is one."""
+    targets, size = run.material.targets(run.split(split)), run.space.n_classes
+    if isinstance(targets, LabelRows):
+        return targets
+    if targets.ndim == 1:
+        return LabelRows.from_classes(targets, size)
+    return LabelRows.from_dense(functional.one_hot(targets + 1, size + 1)[..., 1:].flatten(1))

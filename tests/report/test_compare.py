@@ -129,7 +129,7 @@ def test_cells_of_a_table(store):
     ("words", "problem"),
     [
         (["thre"], "names no run and no sweep; did you mean three?"),
-        (["it's"], "names no run and no sweep"),
+        (["both \" and '"], "names no run and no sweep"),
         (
             ["three:trial 4"],
             "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3",
@@ -142,6 +142,12 @@ def test_a_word_that_names_nothing(store, sweep, words, problem):
     with pytest.raises(UserError) as error:
         find_contenders(Runs(store.tracker), words)
     assert problem in error.value.line()
+
+
+def test_a_name_with_a_quote(store):
+    store.sweep("it's", {"as written": {0: 0.5}})
+    (found,) = find_contenders(Runs(store.tracker), ["it's"])
+    assert found.label == "as written"
 
 
 def test_runs_that_are_not_one_setting_are_no_list(store):

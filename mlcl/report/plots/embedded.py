@@ -1,6 +1,6 @@
-"""Embeddings of test rows on a plane, by class and superclass.
+"""Embeddings of rows on a plane, by class and superclass.
 
-Shapes: N rows of the sample.
+Shapes: N rows of the sample, D embedding.
 """
 
 from __future__ import annotations
@@ -32,30 +32,37 @@ WORDS: dict[Task, tuple[str, str]] = {
 
 
 def embedded_plot(
-    runs: Mapping[str, StoredRun], classes: Sequence[str] | None = None, cap: int = ROWS, seed: int = 0
+    runs: Mapping[str, StoredRun],
+    split: str,
+    classes: Sequence[str] | None = None,
+    *,
+    cap: int = ROWS,
+    seed: int = 0,
 ) -> Plot:
-    """t-SNE of the same test rows of each run, one panel a setting. Source: MLCL Figure 3.
+    """t-SNE of the same rows of a split for each run, one panel a setting. Source: MLCL Figure 3.
 
     `classes` are drawn, or a handful that is chosen; of more than `cap` rows a sample. Raises LeftOut where
     there are too few rows, and UserError for a class that there is not.
     """
     material = next(iter(runs.values())).material
-    test = material.dataset.split("test")
-    groups = groups_of(material, test, classes)
-    rows_N = sample(material, test, groups, cap, seed)
+    whole = material.dataset.split(split)
+    groups = groups_of(material, whole, classes)
+    rows_N = sample(material, whole, groups, cap, seed)
     if len(rows_N) < FEWEST:
-        raise LeftOut(f"{len(rows_N)} test rows of these classes are too few")
-    texts = row_texts(material, test, rows_N)
-    panels = [Panel(setting, _clouds(run, groups, rows_N, texts, seed)) for setting, run in runs.items()]
-    return panel_plot(
-        NAME, "The representation of test rows (t-SNE)", _caption(material, len(rows_N), len(runs)), panels
-    )
+        raise LeftOut(f"{len(rows_N)} {split} rows of these classes are too few")
+    texts = row_texts(material, whole, rows_N)
+    panels = [
+        Panel(setting, _clouds(array(run.embeddings[split])[rows_N], groups, rows_N, texts, seed))
+        for setting, run in runs.items()
+    ]
+    caption = _caption(material, f"{len(rows_N):,} {split} rows", len(runs))
+    return panel_plot(NAME, f"The representation of {split} rows (t-SNE)", caption, panels)
 
 
 def _clouds(
-    run: StoredRun, groups: Sequence[Group], rows_N: Array, texts: Sequence[str], seed: int
+    x_ND: Array, groups: Sequence[Group], rows_N: Array, texts: Sequence[str], seed: int
 ) -> tuple[Cloud, ...]:
-    points_N2 = project(array(run.embeddings["test"])[rows_N], seed)
+    points_N2 = project(x_ND, seed)
     clouds = []
     for marker, group in enumerate(groups):
         here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
@@ -64,7 +71,7 @@ def _clouds(
     return tuple(clouds)
 
 
-def _caption(material: Material, rows: int, panels: int) -> str:
+def _caption(material: Material, rows: str, panels: int) -> str:
     name = picture_labels(material)
     levels = list(parents(material.dataset, name))
     one, several = WORDS[material.task]
@@ -73,6 +80,6 @@ def _caption(material: Material, rows: int, panels: int) -> str:
         marks += f", a colour its {levels[-1]}"
     same = ", the same in every panel" if panels > 1 else ""
     return (
-        f"{rows:,} test rows of a few {several}{same}. {marks}. "
+        f"{rows} of a few {several}{same}. {marks}. "
         "t-SNE keeps near rows near; distances between groups and the directions mean little."
     )

@@ -29,6 +29,7 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
         _line(_named(setting, SPLITS[split], scores), each, axis, split)
         for setting, each in scores.items()
         for split in SPLITS
+        if each.points[split].notna().any()
     ]
     best = [each.points.loc[[each.best]] for each in scores.values()]
     series.append(_marks("best on validation", axis, best))
@@ -51,9 +52,9 @@ def _line(name: str, scores: KnnScores, axis: str, split: str) -> Series:
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:
     """Settings as points, on validation and on test."""
-    points = pd.concat(rows)
-    x, texts = points[axis].tolist(), _texts(points)
-    return Series(name, "points", x + x, [*points["val"], *points["test"]], texts=texts + texts)
+    points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
+    points = points.dropna(subset="value")
+    return Series(name, "points", points[axis].tolist(), points["value"].tolist(), texts=_texts(points))
 
 
 def _texts(points: pd.DataFrame) -> list[str]:
@@ -73,7 +74,9 @@ def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
         f"{f'{setting}: ' if len(scores) > 1 else ''}{_texts(each.points.loc[[each.best]])[0]}"
         for setting, each in scores.items()
     )
-    text = f"With {others} at the best on validation ({best}). The test split is drawn and chooses nothing. "
+    text = f"With {others} at the best on validation ({best}). "
+    if any(each.points["test"].notna().any() for each in scores.values()):
+        text += "The test split is drawn and chooses nothing. "
     if axis == "lambda":
         text += "lambda 0 is the model alone, lambda 1 the neighbours alone. "
     if any(each.own not in (None, each.best) for each in scores.values()):

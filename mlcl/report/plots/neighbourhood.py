@@ -1,4 +1,4 @@
-"""One test row among its nearest training rows, marked by how many labels they share with it.
+"""One row among its nearest training rows, marked by how many labels they share with it.
 
 Shapes: N training rows, K neighbours.
 """
@@ -6,6 +6,7 @@ Shapes: N training rows, K neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,57 +37,71 @@ _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
 
 
-def neighbourhood_plot(runs: Mapping[str, StoredRun], instance: str | None = None, seed: int = 0) -> Plot:
-    """t-SNE of a test row and its neighbours, one panel a setting. Source: kNN-MLTC Figure 3.
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A row of a split, told by `text`. Each training row shares `names[rank_N]` with it, nothing to most."""
+
+    split: str
+    row: int
+    text: str
+    names: list[str]
+    rank_N: Array
+
+
+def neighbourhood_plot(
+    runs: Mapping[str, StoredRun], split: str, instance: str | None = None, *, seed: int = 0
+) -> Plot:
+    """t-SNE of a split's row and its neighbours, one panel a setting. Source: kNN-MLTC Figure 3.
 
     `instance` is the row's id; otherwise `seed` draws one with several labels. Raises LeftOut where there are
     too few training rows or no label, and UserError for an id that there is not.
     """
     run = next(iter(runs.values()))
-    row = choose_instance(run, instance, seed)
-    [text] = row_texts(run.material, run.split("test"), np.array([row]))
-    names, rank_N = likeness(run, row)
+    row = choose_row(run, split, instance, seed)
+    [text] = row_texts(run.material, run.split(split), np.array([row]))
+    names, rank_N = likeness(run, split, row)
     if len(rank_N) < FEWEST:
         raise LeftOut(f"{len(rank_N)} training rows are too few")
-    panels = [Panel(setting, _clouds(each, row, text, names, rank_N, seed)) for setting, each in runs.items()]
+    star = Instance(split, row, text, names, rank_N)
+    panels = [Panel(setting, _clouds(each, star, seed)) for setting, each in runs.items()]
     count = min(NEIGHBOURS, len(rank_N))
     caption = (
-        f"The star is the test row {text}. Around it are its {count} nearest training rows in the run's own "
-        "representation, marked by what they share with it. t-SNE keeps near rows near; the directions "
+        f"The star is the {split} row {text}. Around it are its {count} nearest training rows in the run's "
+        "own representation, marked by what they share with it. t-SNE keeps near rows near; the directions "
         "mean nothing."
     )
-    title = f"A test row and its {count} nearest training rows (t-SNE)"
+    title = f"A {split} row and its {count} nearest training rows (t-SNE)"
     return panel_plot(NAME, title, caption, panels)
 
 
-def choose_instance(run: StoredRun, instance: str | None, seed: int) -> int:
-    """Where the test row of id `instance` is, or one with several labels (with one, where none has more)."""
-    ids = run.split("test").ids
+def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> int:
+    """Where the row of id `instance` is, or one with several labels (with one, where none has more)."""
+    ids = run.split(split).ids
     if instance is not None:
         if instance not in ids:
             near = nearest(instance, ids)
             hint = f"; did you mean {near}?" if near else ""
-            raise UserError(f"no test row has this id{hint}", key="instance", found=instance)
+            raise UserError(f"no {split} row has this id{hint}", key="instance", found=instance)
         return ids.index(instance)
-    count_M = array(label_rows(run, "test").counts())
+    count_M = array(label_rows(run, split).counts())
     if not count_M.any():
-        raise LeftOut("no test row has a label")
+        raise LeftOut(f"no {split} row has a label")
     candidates = np.flatnonzero(count_M >= min(2, count_M.max()))
     return int(np.random.default_rng(seed).choice(candidates))
 
 
-def likeness(run: StoredRun, row: int) -> tuple[list[str], Array]:
-    """What training rows share with a test row: names from nothing to most, and each training row's (N,).
+def likeness(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
+    """What training rows share with a split's row: names from nothing to most, and the rank of each (N,).
 
     Labels and ratings are counted; a class is the same, or the same at a coarser level of its hierarchy.
     """
-    material, test = run.material, run.split("test")
+    material = run.material
     name = material.job.objective.classifier.labels
     if material.task == "single":
         levels = [*parents(material.dataset, name), name]
         names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
-        return names, _depth(material.train, test, levels, row)
-    query = label_rows(run, "test").take(torch.tensor([row]))
+        return names, _depth(material.train, run.split(split), levels, row)
+    query = label_rows(run, split).take(torch.tensor([row]))
     shared_N = label_similarity(query, label_rows(run, "train"))
     own = int(query.counts()[0])
     most = min(MOST, own)
@@ -101,11 +116,11 @@ def _counted(count: int, what: str, or_more: bool) -> str:
     return f"{count}{' or more' if or_more else ''} {what}{'s' if count > 1 or or_more else ''} shared"
 
 
-def _depth(train: Split, test: Split, levels: Sequence[str], row: int) -> Array:
-    """The number of the finest level at which training rows are of the test row's class; 0 for none."""
+def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
+    """The number of the finest level at which training rows are of the row's class; 0 for none."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
-        class_N, own = _classes(train.labels(level)), _classes(test.labels(level))[row]
+        class_N, own = _classes(train.labels(level)), _classes(split.labels(level))[row]
         depth_N[(class_N == own) & (own >= 0)] = number
     return depth_N
 
@@ -115,17 +130,15 @@ def _classes(labels: Tensor | LabelRows) -> Array:
     return array(labels)
 
 
-def _clouds(
-    run: StoredRun, row: int, text: str, names: Sequence[str], rank_N: Array, seed: int
-) -> tuple[Cloud, ...]:
-    query_1D = run.embeddings["test"][row : row + 1]
-    index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(rank_N))).index[0])
+def _clouds(run: StoredRun, star: Instance, seed: int) -> tuple[Cloud, ...]:
+    query_1D = run.embeddings[star.split][star.row : star.row + 1]
+    index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(star.rank_N))).index[0])
     x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
-    [star, *points] = project(array(x_KD), seed).tolist()
+    [here, *points] = project(array(x_KD), seed).tolist()
     texts = row_texts(run.material, run.split("train"), index_K)
-    clouds = [Cloud("the test row", _BEST, _STAR, star[:1], star[1:], [text], stands_out=True)]
-    for rank, name in enumerate(names):
-        here = np.flatnonzero(rank_N[index_K] == rank)
-        x, y = ([points[i][axis] for i in here] for axis in (0, 1))
-        clouds.append(Cloud(name, _COLOURS[rank % len(_COLOURS)], rank, x, y, [texts[i] for i in here]))
+    clouds = [Cloud(f"the {star.split} row", _BEST, _STAR, here[:1], here[1:], [star.text], stands_out=True)]
+    for rank, name in enumerate(star.names):
+        alike = np.flatnonzero(star.rank_N[index_K] == rank)
+        x, y = ([points[i][axis] for i in alike] for axis in (0, 1))
+        clouds.append(Cloud(name, _COLOURS[rank % len(_COLOURS)], rank, x, y, [texts[i] for i in alike]))
     return tuple(clouds)

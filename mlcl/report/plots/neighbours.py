@@ -25,16 +25,19 @@ def neighbour_plots(folders: Mapping[str, Sequence[Path]], material: Material) -
     """The metric by k, lambda and tau, and the labels shared with neighbours; what was left out, and why.
 
     `folders` gives each setting the folders of its runs, one a seed, or of their artifacts. `material` is
-    that of any of the runs: all must have seen the same rows. Nothing is trained.
+    that of any of the runs: all must have seen the same rows. Where the first run has never read the test
+    split, validation alone is drawn. Nothing is trained.
     """
     ks = sorted({min(k, len(material.train)) for k in knn_grid(material.job).k})
     tables: dict[str, list[Array]] = {}
     shares: dict[str, list[list[float]]] = {}
     left: dict[tuple[str, str], None] = {}
+    split = "validation"
     for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
         try:
-            run = StoredRun.read(folder, material)
-            shares.setdefault(setting, []).append(stored_overlap(run, ks))
+            run = StoredRun.read(folder, material, test=split == "test")
+            split = "test" if run.tested and not shares else split
+            shares.setdefault(setting, []).append(stored_overlap(run, ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
             else:
@@ -43,7 +46,7 @@ def neighbour_plots(folders: Mapping[str, Sequence[Path]], material: Material) -
             left[f"neighbours of {setting}", error.problem] = None
         except LeftOut as reason:
             left[f"curves of {setting}", str(reason)] = None
-    plots, reasons = gather({**_curves(tables, material), NAME: lambda: overlap_plot(shares, ks)})
+    plots, reasons = gather({**_curves(tables, material), NAME: lambda: overlap_plot(shares, ks, split)})
     return plots, [*left, *reasons]
 
 

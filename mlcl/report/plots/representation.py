@@ -25,10 +25,10 @@ def representation_plots(
 ) -> Gathered:
     """t-SNE of test rows, and of one of them with its neighbours; with what was left out and why.
 
-    `folders` gives each setting the folder of one run, or of its artifacts. `classes` are drawn instead of a
-    handful that is chosen, `instance` is the id of a test row instead of a drawn one. `material` is that of
-    any of the runs: all must have seen the same rows. Raises UserError for a class or an id that there is
-    not.
+    `folders` gives each setting the folder of one run, or of its artifacts. Where not all have read the test
+    split, validation rows are shown. `classes` are drawn instead of a handful that is chosen, `instance` is
+    the id of a row instead of a drawn one. `material` is that of any of the runs: all must have seen the same
+    rows. Raises UserError for a class or an id that there is not.
     """
     runs, left = read_runs(folders, material)
     for setting in list(runs)[PANELS:]:
@@ -36,10 +36,11 @@ def representation_plots(
         left.append((f"t-SNE of {setting}", f"at most {PANELS} settings are drawn beside each other"))
     if not runs:
         return [], left
+    split = "test" if all(run.tested for run in runs.values()) else "validation"
     plots, reasons = gather(
         {
-            embedded.NAME: lambda: embedded.embedded_plot(runs, classes, seed=seed),
-            neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, instance, seed),
+            embedded.NAME: lambda: embedded.embedded_plot(runs, split, classes, seed=seed),
+            neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, split, instance, seed=seed),
         }
     )
     return plots, left + reasons
@@ -52,7 +53,7 @@ def read_runs(
     runs, left = {}, []
     for setting, folder in folders.items():
         try:
-            runs[setting] = StoredRun.read(folder, material)
+            runs[setting] = StoredRun.read(folder, material, test=False)
         except UserError as error:
             left.append((f"embeddings of {setting}", error.problem))
     return runs, left

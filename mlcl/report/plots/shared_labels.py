@@ -19,15 +19,15 @@ from mlcl.report.plots.plot import Plot
 NAME = "neighbour_overlap"
 
 
-def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int]) -> Plot:
-    """`shares` (S, K) of each setting, by k. Raises LeftOut where there is no label to share."""
+def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
+    """`shares` (S, K) of each setting in a split, by k. Raises LeftOut where there is no label to share."""
     if not any(np.isfinite(share).any() for share in shares.values()):
         raise LeftOut("no neighbour has a label")
     series = tuple(_series(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())
     chart = Chart(Axis("k (neighbours)", log=True), Axis("share of shared labels"), series)
     caption = (
-        "Of the labels that the k nearest training rows bring, the share that is the test row's own; mean of "
-        "all test rows. A class counts as one label, and so does an aspect's rating."
+        f"Of the labels that the k nearest training rows bring, the share that is the {split} row's own; "
+        f"mean of all {split} rows. A class counts as one label, and so does an aspect's rating."
     )
     if any(len(share) > 1 for share in shares.values()):
         caption += " Means over seeds, bands and bars of one standard deviation."

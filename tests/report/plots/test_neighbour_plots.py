@@ -161,3 +161,18 @@ def test_both_libraries_draw_the_points(seeds):
         assert (axes.get_xscale() == "log") == (name != "knn_lambda")
         [trace] = [trace for trace in plots[name].interactive().data if trace.name == "validation"]
         assert list(trace.y) == pytest.approx(expected)
+
+
+def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny, tmp_path):
+    folder, material, metrics = trained(tiny, tmp_path, *TAGS, KNN, test=False)
+    plots, left = plots_of({"a": [folder]}, material)
+    table = plots["knn_k"].table
+    assert list(dict.fromkeys(table["series"])) == ["validation", "best on validation", "the job's own"]
+    assert rows(plots["knn_k"], "the job's own", X["knn_k"], "micro_f1") == [(5, metrics["knn/val/micro_f1"])]
+    assert "test" not in plots["knn_k"].caption + plots["neighbour_overlap"].caption
+    shares = stored_overlap(StoredRun.read(folder, material, test=False), (1, 3), "validation")
+    assert plots["neighbour_overlap"].table["share of shared labels"].tolist() == shares
+    assert left == []
+    # Beside a run that read it, such a run has nothing to be compared by.
+    _, left = plots_of({"confirmed": seeds[0], "searched": [folder]}, seeds[1])
+    assert left == [("neighbours of searched", "the run left no embeddings of test rows")]

@@ -111,7 +111,7 @@ def test_marks_equal_a_loop(finished):
     folder, material = finished
     run = StoredRun.read(folder, material)
     for row in range(len(material.dataset.split("test"))):
-        names, rank_N = likeness(run, row)
+        names, rank_N = likeness(run, "test", row)
         expected = [shared(material, row, other) for other in range(len(material.train))]
         assert [names[rank] for rank in rank_N] == expected
 
@@ -169,7 +169,18 @@ def test_many_shared_labels_are_marked_alike(single, monkeypatch):
     rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
     run = replace(StoredRun.read(folder, material), material=replace(material, task="multi_label"))
     monkeypatch.setattr(neighbourhood, "label_rows", lambda *_: rows)
-    names, rank_N = likeness(run, 0)
+    names, rank_N = likeness(run, "test", 0)
     assert names == ["no label shared", "1 or more labels shared"]
     assert rank_N.tolist() == [1, 1, 1, 0] * 12
-    assert likeness(run, 2)[0] == ["no label shared", "1 label shared"]
+    assert likeness(run, "test", 2)[0] == ["no label shared", "1 label shared"]
+
+
+def test_validation_is_shown_where_a_run_never_read_the_test_split(single, tiny, tmp_path):
+    searched, material, _ = trained(tiny, tmp_path, test=False)
+    plots, left = plots_of({"confirmed": single[0], "searched": searched}, material)
+    assert left == []
+    for plot in plots.values():
+        assert "validation row" in plot.title
+        assert "test" not in plot.caption
+    assert set(ids(plots["tsne"], "confirmed")) <= set(material.dataset.split("validation").ids)
+    assert len(ids(plots["tsne_neighbours"], "searched", "the validation row")) == 1

@@ -1,0 +1,57 @@
+"""`mlcl posthoc`: every (k, lambda, tau) of finished runs, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from mlcl.cli.compare import What
+from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+
+if TYPE_CHECKING:
+    from mlcl.report.posthoc import Posthoc
+
+
+def posthoc(
+    what: What,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every point to this file.")] = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
+    from mlcl.report.contenders import find_contenders
+    from mlcl.report.posthoc import posthoc as score
+    from mlcl.report.runs import Runs
+    from mlcl.tracking import Tracker
+
+    runs = Runs(Tracker(home))
+    found = score(runs, find_contenders(runs, what), home)
+    if csv is not None:
+        found.points.to_csv(csv, index=False)
+    if json:
+        rows = found.chosen.astype(object).where(found.chosen.notna(), None)
+        print_json({"metric": found.metric, "chosen": rows.to_dict("records")})
+    else:
+        results.print(_table(found))
+
+
+def _table(found: Posthoc) -> Table:
+    title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
+    table = Table(title=Text(title), title_justify="left")
+    for head in ("setting", "seeds", "which", "k", "lambda", "tau", "validation", "test"):
+        table.add_column(head, justify="left" if head in ("setting", "which") else "right")
+    for row in found.chosen.itertuples(index=False):
+        setting, seeds, which, k, share, tau, *figures = row
+        cells = [str(setting), str(seeds), str(which), f"{k:g}", f"{share:g}", f"{tau:g}"]
+        table.add_row(*map(Text, [*cells, _figure(*figures[:2]), _figure(*figures[2:])]))
+    return table
+
+
+def _figure(mean: float, spread: float) -> str:
+    if mean != mean:
+        return ""
+    return f"{mean:.4f}" + ("" if spread != spread else f" ± {spread:.4f}")

@@ -1,0 +1,67 @@
+"""Every (k, lambda, tau) of finished runs, from the embeddings that they left: nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from mlcl.errors import UserError
+from mlcl.report.contenders import Contender
+from mlcl.report.fetched import fetch_all, material_of
+from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
+from mlcl.report.runs import Runs
+from mlcl.training.stored_run import StoredRun
+
+COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", "val", "val_sd", "test", "test_sd")
+
+
+@dataclass(frozen=True)
+class Posthoc:
+    """`chosen` has the points that matter, `points` all of them, each with the name of its setting."""
+
+    metric: str
+    chosen: pd.DataFrame
+    points: pd.DataFrame
+
+
+def posthoc(runs: Runs, contenders: Sequence[Contender], home: Path) -> Posthoc:
+    """Scores the grid of each setting's job over its seeds; the best mean on validation is chosen.
+
+    The test split is told for what was chosen, and chooses nothing. Raises UserError where a run left no
+    embeddings, where its data set cannot be had, and where the metric has no value.
+    """
+    chosen, points, metric = [], [], ""
+    for contender in contenders:
+        scores, metric = _scores(runs, contender, home)
+        chosen += _rows(contender, scores)
+        points.append(scores.points.assign(setting=contender.label))
+    return Posthoc(metric, pd.DataFrame(chosen, columns=pd.Index(COLUMNS)), pd.concat(points))
+
+
+def _scores(runs: Runs, contender: Contender, home: Path) -> tuple[KnnScores, str]:
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        ids = {contender.label: [run.run_id for run in contender.runs.values()]}
+        (folders,) = fetch_all(runs, ids, Path(scratch)).values()
+        material = material_of(folders[0], home)
+        try:
+            tables = [knn_table(StoredRun.read(folder, material, test=False)) for folder in folders]
+        except LeftOut as reason:
+            raise UserError(str(reason), key="WHAT", found=contender.word) from None
+    return knn_scores(tables, material.job), material.job.evaluation.metric.rpartition("/")[2]
+
+
+def _rows(contender: Contender, scores: KnnScores) -> list[tuple[object, ...]]:
+    alone = scores.points.index[scores.points["lambda"] == 0]
+    places = {"best on validation": scores.best, "the job's own": scores.own}
+    if len(alone):
+        places["the model alone"] = int(alone[0])
+    return [
+        (contender.label, len(contender.runs), which, *scores.points.loc[place, list(COLUMNS[3:])])
+        for which, place in places.items()
+        if place is not None
+    ]

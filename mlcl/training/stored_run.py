@@ -1,0 +1,119 @@
+"""What a finished run left of its rows: embeddings of all splits, probabilities of two.
+
+Shapes: N rows of a split, D embedding, P probabilities of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.data import LabelSpace, Split
+from mlcl.data.format import SPLITS
+from mlcl.errors import UserError
+from mlcl.training.files import EMBEDDINGS
+from mlcl.training.material import Material
+from mlcl.training.neighbours import Datastore
+
+COLUMNS = ("id", "split", "embedding", "probabilities")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """`embeddings` (N, D) by split, `probabilities` of validation and test as the task shapes them.
+
+    Trials of a search never read the test split, and have none of its rows.
+    """
+
+    material: Material
+    embeddings: dict[str, Tensor]
+    probabilities: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, folder: Path, material: Material, *, test: bool = True) -> Self:
+        """From the run's folder, or one that holds its artifacts; without `test`, test rows may be missing.
+
+        Raises UserError where the run left no embeddings, or those of other rows.
+        """
+        table = _read(folder / EMBEDDINGS)
+        left = pc.unique(table["split"]).to_pylist()
+        embeddings, probabilities = {}, {}
+        for name in SPLITS:
+            if name not in left:
+                if name == "test" and not test:
+                    continue
+                raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
+            split = material.train if name == "train" else material.dataset.split(name)
+            embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
+            if name != "train":
+                aspects = material.dataset.info.space(_labels(material)).aspects
+                shape = (len(split), len(aspects), -1) if material.task == "aspects" else (len(split), -1)
+                probabilities[name] = flat_NP.reshape(shape)
+        return cls(material, embeddings, probabilities)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the run read the test split."""
+        return "test" in self.embeddings
+
+    @property
+    def space(self) -> LabelSpace:
+        """What the classifier predicts."""
+        return self.material.dataset.info.space(_labels(self.material))
+
+    def split(self, name: str) -> Split:
+        """The rows of a split; of training those that were trained on."""
+        return self.material.train if name == "train" else self.material.dataset.split(name)
+
+    def datastore(self) -> Datastore:
+        """The training rows, to look neighbours up in."""
+        targets = self.material.targets(self.material.train)
+        return Datastore(self.embeddings["train"], targets, self.material.task, self.space.n_classes)
+
+
+def _labels(material: Material) -> str:
+    return material.job.objective.classifier.labels
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        table = pq.read_table(file)
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    lists = all(_is_list(table[name].type) for name in COLUMNS[2:] if name not in missing)
+    if missing or not lists:
+        raise UserError("not the embeddings of a run", file=file, found=table.column_names, allowed=COLUMNS)
+    return table
+
+
+def _is_list(column: pa.DataType) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(kind(column) for kind in kinds) and pa.types.is_floating(column.value_type)
+
+
+def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Tensor, Tensor]:
+    """Embeddings (N, D) and probabilities (N, P), which training rows lack, of one split."""
+    rows = table.filter(pc.equal(table["split"], name))
+    if rows["id"].to_pylist() != ids:
+        raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
+    embedding, flat = (_matrix(rows[column], folder) for column in COLUMNS[2:])
+    return torch.from_numpy(embedding), torch.from_numpy(flat.astype(np.float32))
+
+
+def _matrix(column: pa.ChunkedArray, folder: Path) -> NDArray[np.floating]:
+    """Lists of one length as rows of their own."""
+    if len(pc.unique(pc.list_value_length(column))) != 1:
+        raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
+    values: NDArray[np.floating] = pc.list_flatten(column).to_numpy()
+    return values.reshape(len(column), -1).copy()

@@ -1,0 +1,93 @@
+"""All settings of a finished run from what it left: each is what one setting alone gives."""
+
+import pytest
+import torch
+from stored_runs import TASKS, trained
+
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.training.stored import label_rows, stored_grid, stored_metrics, stored_overlap
+from mlcl.training.stored_run import StoredRun
+
+METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def finished(request, tiny, tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    folder, material, _ = trained(tiny, home, *TASKS[request.param])
+    return folder, material, StoredRun.read(folder, material)
+
+
+def test_every_point_equals_the_setting_alone(finished):
+    folder, material, run = finished
+    table = stored_grid(run, [3, 1, 5], [1.0, 0.0, 0.4], [2.0, 0.3])
+    expected = []
+    for k in (1, 3, 5):
+        for lambda_ in (0.0, 0.4, 1.0):
+            for temperature in (0.3, 2.0):
+                found = stored_metrics(folder, material, Setting(k, lambda_, temperature))
+                values = [found[f"knn/{split}/{METRIC[material.task]}"] for split in ("val", "test")]
+                expected.append((k, lambda_, temperature, *values))
+    assert table.dtype.names == ("k", "lambda", "temperature", "val", "test")
+    assert table.tolist() == expected
+
+
+def test_a_k_beyond_the_rows_becomes_their_number(finished, caplog):
+    _, material, run = finished
+    assert stored_grid(run, [500], [1.0], [1.0])["k"].tolist() == [len(material.train)]
+    assert not caplog.text
+
+
+def test_an_empty_grid_is_refused(finished):
+    with pytest.raises(ValueError, match="grid"):
+        stored_grid(finished[2], [], [1.0], [1.0])
+
+
+def as_sets(run, split):
+    """Labels, (aspect, rating) pairs or the class of each row; -1 and missing ratings left out."""
+    targets = run.material.targets(run.split(split))
+    if run.material.task == "multi_label":
+        return [set(row) for row in targets.lists()]
+    if run.material.task == "single":
+        return [{int(c)} for c in targets]
+    return [{(aspect, int(c)) for aspect, c in enumerate(row) if c >= 0} for row in targets]
+
+
+def test_overlap_equals_a_loop(finished):
+    _, _, run = finished
+    train, test = as_sets(run, "train"), as_sets(run, "test")
+    apart = run.embeddings["test"][:, None].double() - run.embeddings["train"].double()
+    order = apart.norm(dim=-1).float().argsort(dim=1, stable=True)
+    for k, found in zip((1, 4), stored_overlap(run, (1, 4)), strict=True):
+        shares = []
+        for own, near in zip(test, order[:, :k].tolist(), strict=True):
+            brought = [label for row in near for label in train[row]]
+            if brought:
+                shares.append(sum(label in own for label in brought) / len(brought))
+        assert found == pytest.approx(sum(shares) / len(shares))
+
+
+def test_label_rows_hold_what_is_predicted(finished):
+    _, _, run = finished
+    counts = label_rows(run, "test").counts().tolist()
+    assert counts == [len(row) for row in as_sets(run, "test")]
+
+
+def test_overlap_without_labels_is_not_a_number(tiny, tmp_path, monkeypatch):
+    folder, material, _ = trained(tiny, tmp_path, epochs=1)
+    run = StoredRun.read(folder, material)
+    monkeypatch.setattr(type(material), "targets", lambda _, split: torch.full((len(split),), -1))
+    assert all(share != share for share in stored_overlap(run, (1, 3)))
+
+
+def test_a_run_that_never_read_the_test_split(tiny, tmp_path):
+    folder, material, metrics = trained(tiny, tmp_path, test=False)
+    with pytest.raises(UserError, match="left no embeddings of test rows"):
+        StoredRun.read(folder, material)
+    run = StoredRun.read(folder, material, test=False)
+    [(*_, val, test)] = stored_grid(run, [3], [0.5], [1.0]).tolist()
+    assert not run.tested
+    assert val == metrics["knn/val/accuracy"]
+    assert test != test
+    assert 0 <= stored_overlap(run, (1,), "validation")[0] <= 1
