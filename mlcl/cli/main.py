@@ -19,6 +19,7 @@ from mlcl.cli import (
     doctor,
     export,
     jobs,
+    posthoc,
     predict,
     report,
     reproduce,
@@ -42,6 +43,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("posthoc")(posthoc.posthoc)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)

@@ -29,9 +29,7 @@ def report(
     from mlcl.tracking import Tracker
 
     tracker = Tracker(home)
-    made = make_report(
-        Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say
-    )
+    made = make_report(Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say)
     if json:
         print_json(
             {

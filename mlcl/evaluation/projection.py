@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from mlcl.evaluation.tasks import Array
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from mlcl.models.cnn_text import CnnText
 from mlcl.models.ldgn import Ldgn
 from mlcl.models.lora import Lora
 from mlcl.models.plm_icd import PlmIcd
-from mlcl.models.pretrained import load_pretrained
+from mlcl.models.pretrained import load_pretrained, rebuild_pretrained
 from mlcl.models.projection import Projection
 from mlcl.models.resnet import ResNet
 from mlcl.models.transformer import Transformer
@@ -34,22 +35,25 @@ def build_encoder(
     vocabulary_size: int | None = None,
     labels: int | None = None,
     label_graph_LL: Tensor | None = None,
+    rebuild_from: Path | None = None,
 ) -> nn.Module:
     """The encoder of a job, with attribute `dim`.
 
     Text encoders take `input_ids` and `attention_mask`, image encoders `pixels`. `vocabulary_size` is needed
     by cnn_text and ldgn, `labels` by plm_icd and `label_graph_LL` by ldgn, which give logits of labels after
-    the embedding. Raises UserError for a missing vocabulary, package, folder or weight file.
+    the embedding. With `rebuild_from`, a folder with the config.json of a pretrained network, no weights are
+    read: the caller has all of them. Raises UserError for a missing vocabulary, package, folder or weights.
     """
     if isinstance(config, CnnImageConfig):
         return CnnImage(width=config.width, blocks=config.blocks)
     if isinstance(config, ResNetConfig):
-        return ResNet(config.name, stem=config.stem, weights=config.weights)
+        weights = config.weights if rebuild_from is None else None
+        return ResNet(config.name, stem=config.stem, weights=weights)
     if isinstance(config, TransformerConfig):
-        return Transformer(_pretrained(config), config.pooling, config.max_length)
+        return Transformer(_pretrained(config, rebuild_from), config.pooling, config.max_length)
     if isinstance(config, PlmIcdConfig):
         return PlmIcd(
-            _pretrained(config),
+            _pretrained(config, rebuild_from),
             _needed(config, "labels", labels),
             chunk_length=config.chunk_length,
             pooling=config.pooling,
@@ -74,9 +78,11 @@ def build_encoder(
     )
 
 
-def _pretrained(config: TransformerConfig | PlmIcdConfig) -> nn.Module:
+def _pretrained(config: TransformerConfig | PlmIcdConfig, rebuild_from: Path | None) -> nn.Module:
     given = config.lora
     lora = None if given is None else Lora(given.r, given.alpha, given.dropout, given.targets)
+    if rebuild_from is not None:
+        return rebuild_pretrained(rebuild_from, lora=lora, weights=config.weights)
     return load_pretrained(
         config.model,
         dropout=config.dropout,

@@ -61,13 +61,35 @@ def load_pretrained(
             "trained weights are float32; others go with lora", key="encoder.weights", found=weights
         )
     network: nn.Module = _load(model_folder(model), dropout, DTYPES[weights])
+    _fit(network, lora)
+    if gradient_checkpointing:
+        _recompute_layers(network)
+    return network
+
+
+def rebuild_pretrained(
+    folder: Path, *, lora: Lora | None = None, weights: Literal["float32", "bf16"] = "float32"
+) -> nn.Module:
+    """The network that a folder's config.json describes, with weights at random: the caller has all of them.
+
+    Raises UserError for a configuration that is damaged or none of text, and where transformers or peft is
+    not installed.
+    """
+    auto_config, auto_model = _auto_classes()
+    with _loading(folder):
+        config = auto_config.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    _configure(config, folder, None)
+    with _loading(folder):
+        network: nn.Module = auto_model.from_config(config, dtype=DTYPES[weights], trust_remote_code=False)
+    _fit(network, lora)
+    return network
+
+
+def _fit(network: nn.Module, lora: Lora | None) -> None:
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = nn.Identity()
     if lora is not None:
         add_lora(network, lora)
-    if gradient_checkpointing:
-        _recompute_layers(network)
-    return network
 
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -28,8 +28,11 @@ def headline(runs: pd.DataFrame, score: str) -> list[str]:
     return []
 
 
-def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """A row a setting: mean and sample standard deviation of its complete runs over the seeds."""
+def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]) -> Table:
+    """A row a setting: mean and sample standard deviation of its complete runs over the seeds.
+
+    Its name leads to the run in `groups`, which holds them.
+    """
     done = confirmation[confirmation["state"] == State.COMPLETE]
     heads = ["setting", "seeds"]
     for metric in metrics:
@@ -37,7 +40,7 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
     rows = []
     for setting in dict.fromkeys(confirmation["setting"]):
         its = done[done["setting"] == setting]
-        cells = [Cell(str(setting)), Cell(str(len(its)))]
+        cells = [Cell(str(setting), groups.get(str(setting), "")), Cell(str(len(its)))]
         for metric in metrics:
             cells += mean_and_spread(its, metric)
         rows.append(tuple(cells))

@@ -25,8 +25,8 @@ class SweepData:
 
     `score` is the figure that trials were pruned and ranked by, `goals` all of them. `varied` are the job's
     keys in which search trials differ. `confirmed` says under which name a search trial, by its run, was
-    trained on fresh seeds. `dropped` search trials do not fit the latest space, and are in no
-    frame.
+    trained on fresh seeds, `groups` which run holds the seeds of a setting. `dropped` search trials do not
+    fit the latest space, and are in no frame.
     """
 
     name: str
@@ -46,6 +46,7 @@ class SweepData:
     varied: tuple[str, ...]
     dropped: int
     confirmed: Mapping[str, str]
+    groups: Mapping[str, str]
     run: Run
     history: Callable[[str, str], list[tuple[int, float]]]
 
@@ -72,6 +73,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     job_text, space_text = runs.text(sweep, "job.yaml"), runs.text(sweep, _space_file(sweep))
     job, space = _parsed(job_text, space_text)
     trials, dropped = search_runs(runs, sweep)
+    groups = _groups(runs, sweep)
     search = frame_of(trials)
     score, mode = params["sweep.score"], params["sweep.mode"]
     goals = json.loads(tags.get("mlcl.sweep.goals", "[]")) or [[score, mode]]
@@ -92,7 +94,8 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         confirmation=frame_of(confirmation_runs(runs, sweep)),
         varied=_varied(space, search),
         dropped=dropped,
-        confirmed=_confirmed(runs, sweep, [run for _, _, run in trials]),
+        confirmed=_confirmed(groups, [run for _, _, run in trials]),
+        groups={str(group.info.run_name): str(group.info.run_id) for group in groups},
         run=sweep,
         history=runs.history,
     )
@@ -108,10 +111,9 @@ def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], int]:
 
 def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
     """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
-    groups = sorted(filter(holds_seeds, runs.children(sweep)), key=lambda run: int(run.info.start_time))
     return [
         ("confirmation", str(group.info.run_name), run)
-        for group in groups
+        for group in _groups(runs, sweep)
         for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
     ]
 
@@ -121,14 +123,16 @@ def trainings_of(runs: Runs, sweep: Run) -> list[Named]:
     return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
 
 
-def _confirmed(runs: Runs, sweep: Run, trials: Sequence[Run]) -> dict[str, str]:
+def _groups(runs: Runs, sweep: Run) -> list[Run]:
+    """The runs that hold the seeds of a setting, in the order of their beginning."""
+    return sorted(filter(holds_seeds, runs.children(sweep)), key=lambda run: int(run.info.start_time))
+
+
+def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
     """A trial and its confirmation have one job. The job as written may have been found again."""
-    groups = {
-        run.data.tags.get("mlcl.job_hash"): str(run.info.run_name)
-        for run in filter(holds_seeds, runs.children(sweep))
-    }
+    names = {run.data.tags.get("mlcl.job_hash"): str(run.info.run_name) for run in groups}
     jobs = {str(run.info.run_id): run.data.tags.get("mlcl.job_hash") for run in trials}
-    return {id: groups[job] for id, job in jobs.items() if job in groups}
+    return {id: names[job] for id, job in jobs.items() if job in names}
 
 
 def _space_file(sweep: Run) -> str:

@@ -68,7 +68,7 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     ]
     metrics = headline(data.confirmation, data.score)[:1]
     if len(data.confirmation) and metrics:
-        blocks += [settings_table(data.confirmation, [data.score, *metrics]), *_shrinkage(data)]
+        blocks += [settings_table(data.confirmation, [data.score, *metrics], data.groups), *_shrinkage(data)]
     else:
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
     settings = tuple(words(key, plain(best[key])) for key in data.varied)
@@ -120,7 +120,7 @@ def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
         return (Text("Nothing was trained on fresh seeds."),)
     metrics = headline(data.confirmation, data.score)
     contenders = settings_of(runs, data.run, data.name)
-    blocks: list[Block] = [settings_table(data.confirmation, metrics)]
+    blocks: list[Block] = [settings_table(data.confirmation, metrics, data.groups)]
     if len([each for each in contenders if each.runs]) > 1:
         blocks += comparison_blocks(contenders, metrics[:1])
     return (

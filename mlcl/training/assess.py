@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlcl.config import KnnConfig, ProbeConfig
 from mlcl.config.space import default_mode
 from mlcl.data import LabelSpace, Split
-from mlcl.evaluation import Setting, blend, evaluate, linear_probe, predict, search
+from mlcl.evaluation import ProbeResult, Setting, Task, blend, evaluate, linear_probe, predict, search
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embed import embed
@@ -31,12 +31,13 @@ from mlcl.training.transfer import Transfer
 @dataclass
 class Assessment:
     """The figures of a run, and what they were computed from, by split: the encoder's outputs (N, O), the
-    embeddings (N, D) in them, the classifier's or the probe's probabilities."""
+    embeddings (N, D) in them, the classifier's or the probe's probabilities. And the probe, if any."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
     embeddings: dict[str, Tensor] = field(default_factory=dict)
     probabilities: dict[str, Tensor] = field(default_factory=dict)
+    probe: ProbeResult | None = None
 
 
 class Assessor:
@@ -177,6 +178,7 @@ class Assessor:
             threshold=self._config.threshold,
             aspects=self._space.aspects,
         )
+        assessment.probe = result
         return lambda output_MO: predict(result, self._embedding(output_MO))
 
     def _transfer(self, transfer: Transfer) -> dict[str, float]:
@@ -188,15 +190,11 @@ class Assessor:
             self._context.is_main,
         )
 
-    @torch.no_grad()
     def _classify(self, output_MO: Tensor) -> Tensor:
-        """The classifier's probabilities, on the CPU."""
         classifier = self._model.objective.classifier
         assert classifier is not None
         features = self._model.objective.divide(output_MO)[1]
-        logits: Tensor = classifier.linear(features.to(self._context.device)).float().cpu()
-        _check_finite(logits, "the classifier's logits")
-        return logits.sigmoid() if self._material.task == "multi_label" else logits.softmax(-1)
+        return classify(classifier.linear, features, self._material.task, self._context.device)
 
     def _metrics(self, prefix: str, probabilities: Tensor, split: Split) -> dict[str, float]:
         targets = self._material.targets(split)
@@ -226,6 +224,14 @@ class Assessor:
     @property
     def _validation_targets(self) -> Labels:
         return self._material.targets(self._validation)
+
+
+@torch.no_grad()
+def classify(layer: nn.Module, features: Tensor, task: Task, device: torch.device) -> Tensor:
+    """A layer's probabilities, on the CPU. Raises Diverged for logits that are not finite."""
+    logits: Tensor = layer(features.to(device)).float().cpu()
+    _check_finite(logits, "the classifier's logits")
+    return logits.sigmoid() if task == "multi_label" else logits.softmax(-1)
 
 
 def _check_finite(values: Tensor, what: str) -> None:

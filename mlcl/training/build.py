@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.job import LearnedTemperature, ObjectiveConfig, TemperatureSchedule
+from mlcl.config import ClassifierConfig, HeadConfig, JobConfig
+from mlcl.config.job import LearnedTemperature, TemperatureSchedule
 from mlcl.config.space import default_mode
-from mlcl.data import DatasetInfo, EpochSampler
+from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
 from mlcl.losses import (
     LOSSES,
     ConstantTemperature,
@@ -43,29 +43,29 @@ def build_model(
     `label_graph_LL` is for ldgn, `class_distance_CC` for the classifier `guided`: both come from the
     training rows.
     """
-    labels = info.space(job.objective.classifier.labels).n_classes
-    encoder = build_encoder(job.encoder, vocabulary_size, labels, label_graph_LL)
+    space = info.space(job.objective.classifier.labels)
+    encoder = build_encoder(job.encoder, vocabulary_size, space.n_classes, label_graph_LL)
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
     own_logits = label_logits(encoder)
     classifier = None
     if job.objective.classifier_weight > 0:
-        classifier = _classifier(job.objective, dim, info, own_logits, class_distance_CC)
+        layer = classifier_layer(job.objective.classifier, dim, space, own_logits, class_distance_CC)
+        regulariser = layer.regulariser if isinstance(layer, PrototypeClassifier) else None
+        classifier = Classifier(layer, job.objective.classifier_weight, regulariser)
     return ContrastiveModel(encoder, Objective(heads, classifier, own_logits))
 
 
-def _classifier(
-    config: ObjectiveConfig, dim: int, info: DatasetInfo, own_logits: int, class_distance_CC: Tensor | None
-) -> Classifier:
+def classifier_layer(
+    config: ClassifierConfig, dim: int, space: LabelSpace, own_logits: int, class_distance_CC: Tensor | None
+) -> nn.Module:
+    """From what the classifier reads (R, D), or an encoder's own logits, to logits."""
     if own_logits:
-        return Classifier(nn.Identity(), config.classifier_weight)
-    if config.classifier.loss == "guided":
+        return nn.Identity()
+    if config.loss == "guided":
         assert class_distance_CC is not None
-        prototypes = PrototypeClassifier(dim, class_distance_CC, weight=config.classifier.distortion)
-        return Classifier(prototypes, config.classifier_weight, prototypes.regulariser)
-    space = info.space(config.classifier.labels)
-    linear = LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
-    return Classifier(linear, config.classifier_weight)
+        return PrototypeClassifier(dim, class_distance_CC, weight=config.distortion)
+    return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:

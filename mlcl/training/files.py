@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mlcl.config import dump_job
+from mlcl.evaluation import ProbeResult
 from mlcl.training.assess import Assessment
 from mlcl.training.material import Material
 from mlcl.training.objective import ContrastiveModel
@@ -26,29 +27,36 @@ from mlcl.training.weights import trained_weights
 RESULT = "result.json"
 EMBEDDINGS = "embeddings.parquet"
 MODEL = "model"
+WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
+JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 
 
 def write_results(folder: Path, material: Material, model: ContrastiveModel, assessment: Assessment) -> None:
     """`embeddings.parquet`, `model/` and, last, `result.json`: with it the run is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     _atomic(folder / EMBEDDINGS, lambda path: _write_embeddings(path, material, assessment))
-    write_model(folder / MODEL, material, model)
+    write_model(folder / MODEL, material, model, assessment.probe)
     text = json.dumps(assessment.metrics, indent=2, sort_keys=True)
     _atomic(folder / RESULT, lambda path: path.write_text(text + "\n"))
 
 
-def write_model(folder: Path, material: Material, model: ContrastiveModel) -> None:
-    """Trained weights (safetensors), tokenizer, resolved job and data fingerprint, in one folder."""
+def write_model(
+    folder: Path, material: Material, model: ContrastiveModel, probe: ProbeResult | None = None
+) -> None:
+    """Trained weights and probe (safetensors), tokenizer, resolved job, data fingerprint, in one folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
-    _atomic(folder / "weights.safetensors", lambda path: save_file(tensors, path))
+    _atomic(folder / WEIGHTS, lambda path: save_file(tensors, path))
+    if probe is not None:
+        layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
+        _atomic(folder / PROBE, lambda path: save_file(layer, path))
     job = yaml.safe_dump(dump_job(material.job), sort_keys=False)
-    _atomic(folder / "job.yaml", lambda path: path.write_text(job))
+    _atomic(folder / JOB, lambda path: path.write_text(job))
     info = json.dumps({"name": material.dataset.info.name, "fingerprint": material.fingerprint})
-    _atomic(folder / "dataset.json", lambda path: path.write_text(info + "\n"))
+    _atomic(folder / DATASET, lambda path: path.write_text(info + "\n"))
     if material.tokenizer is not None:
         text = material.tokenizer.to_str()
-        _atomic(folder / "tokenizer.json", lambda path: path.write_text(text))
+        _atomic(folder / TOKENIZER, lambda path: path.write_text(text))
 
 
 def _write_embeddings(path: Path, material: Material, assessment: Assessment) -> None:

@@ -119,12 +119,7 @@ class Material:
 
     def targets(self, split: Split) -> Labels:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
-        name = self.job.objective.classifier.labels
-        labels = split.labels(name)
-        if self.task == "aspects":
-            assert isinstance(labels, Tensor)
-            return rating_classes(labels, self.dataset.info.space(name).scale)
-        return labels
+        return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""
@@ -149,6 +144,15 @@ class Material:
             return decode_all(split, encoder.image_size, self.cache)
         assert not isinstance(encoder, CnnImageConfig | ResNetConfig)
         return encode(self.tokenizer, split, encoder.max_length, self.cache)
+
+
+def targets_of(split: Split, name: str, task: Task) -> Labels:
+    """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
+    labels = split.labels(name)
+    if task == "aspects":
+        assert isinstance(labels, Tensor)
+        return rating_classes(labels, split.info.space(name).scale)
+    return labels
 
 
 def _check_batches(job: JobConfig, rows: int) -> None:

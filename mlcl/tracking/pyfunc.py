@@ -1,0 +1,178 @@
+"""Exported models in MLflow's registry, as pyfunc: code that loads the folder, and the folder beside it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+# Before MLflow reads them: neither bars nor other people's lock files.
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
+
+import mlflow.pyfunc
+import pandas as pd
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from PIL import Image
+
+from mlcl.errors import UserError
+from mlcl.tracking.store import Tracker
+from mlcl.training.exported import Index
+from mlcl.training.exported.index import INDEX
+
+ARTIFACT = "pyfunc"
+"""Under a run's artifacts."""
+CODE = Path(__file__).with_name("pyfunc_code.py")
+URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
+NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
+OF_ENCODERS = {
+    "resnet": ("torchvision",),
+    "transformer": ("transformers", "peft"),
+    "plm_icd": ("transformers", "peft"),
+}
+
+logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
+
+
+def register_export(
+    tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
+) -> str:
+    """A version of the registered model `name` from an exported folder, one a run; `alias` moves to it.
+
+    Raises UserError for what MLflow does not take, such as an alias `v1` or `latest`.
+    """
+    client = tracker.client
+    source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
+    try:
+        version = _version(tracker, name, run_id, source)
+        if version is None:
+            _log(tracker, run_id, folder, index, encoder)
+            _make(tracker, name)
+            tags = {"way": index.best, "metric": index.metric}
+            version = str(client.create_model_version(name, source, run_id, tags=tags).version)
+        client.set_registered_model_alias(name, alias, version)
+    except MlflowException as error:
+        reason = tracker.safe(str(error)).splitlines()[0]
+        raise UserError(
+            "MLflow does not take it", key="--register", found=f"{name}@{alias} ({reason})"
+        ) from None
+    return f"models:/{name}@{alias} (version {version})"
+
+
+def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
+    """The exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION`, copied below `to`.
+
+    Raises UserError where there is none, and for a version that `mlcl export` did not register.
+    """
+    parts = URI.fullmatch(uri)
+    if parts is None:
+        raise UserError(
+            "names no model", key="MODEL", found=uri, allowed="models:/NAME@ALIAS, models:/NAME/1"
+        )
+    try:
+        version = _named(tracker, parts)
+        if not str(version.source).endswith(f"/{ARTIFACT}"):
+            raise UserError(
+                "not registered by `mlcl export`",
+                key="MODEL",
+                found=uri,
+                allowed=f"mlcl export {version.run_id}",
+            )
+        place = f"{ARTIFACT}/artifacts"
+        held = Path(tracker.client.download_artifacts(str(version.run_id), place, str(to)))
+        # MLflow keeps it under the name that it was exported as.
+        return next(file.parent for file in held.glob(f"*/{INDEX}"))
+    except (MlflowException, OSError) as error:
+        reason = tracker.safe(str(error)).splitlines()[0]
+        raise UserError("no such registered model", key="MODEL", found=f"{uri} ({reason})") from None
+
+
+def _named(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
+    if parts["alias"] is not None:
+        return tracker.client.get_model_version_by_alias(parts["name"], parts["alias"])
+    return tracker.client.get_model_version(parts["name"], parts["version"])
+
+
+def _version(tracker: Tracker, name: str, run_id: str, source: str) -> str | None:
+    """The version that was made from this run before."""
+    found = tracker.client.search_model_versions(f"run_id = '{run_id}'")
+    return next((str(v.version) for v in found if v.name == name and v.source == source), None)
+
+
+def _make(tracker: Tracker, name: str) -> None:
+    try:
+        tracker.client.create_registered_model(name)
+    except MlflowException:
+        tracker.client.get_registered_model(name)  # it exists already, or this raises what is wrong
+
+
+def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
+    """Not by MLflow's `log_model`: it sets the run running again, and logs its metrics a second time."""
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        target = Path(scratch) / ARTIFACT
+        mlflow.pyfunc.save_model(
+            target,
+            python_model=CODE,
+            artifacts={"model": str(folder.resolve())},
+            signature=_signature(index),
+            input_example=_example(index),
+            pip_requirements=_requirements(encoder),
+        )
+        tracker.client.log_artifacts(run_id, str(target), ARTIFACT)
+
+
+def _signature(index: Index) -> ModelSignature:
+    kind = DataType.string if index.modality == "text" else DataType.binary
+    parameters = [
+        ParamSpec("way", DataType.string, index.best),
+        ParamSpec("threshold", DataType.double, index.threshold),
+    ]
+    return ModelSignature(
+        Schema([ColSpec(kind, index.modality)]), Schema(_outputs(index)), ParamSchema(parameters)
+    )
+
+
+def _outputs(index: Index) -> list[ColSpec]:
+    text: Any = DataType.string
+    number: Any = DataType.double
+    if index.task == "aspects":
+        aspects = index.space.aspects
+        return [ColSpec(text, f"label.{a}") for a in aspects] + [
+            ColSpec(number, f"probability.{a}") for a in aspects
+        ]
+    if index.task == "multi_label":
+        return [ColSpec(Array(text), "label"), ColSpec(Array(number), "probability")]
+    levels = [ColSpec(text, f"label.{level}", required=False) for level in index.levels]
+    return [ColSpec(text, "label"), ColSpec(number, "probability"), *levels]
+
+
+def _example(index: Index) -> pd.DataFrame:
+    """Made up: a row of the data set may be nobody's to publish."""
+    if index.modality == "text":
+        return pd.DataFrame({"text": ["an example"]})
+    with io.BytesIO() as file:
+        Image.new("RGB", (32, 32), "gray").save(file, "PNG")
+        return pd.DataFrame({"image": [file.getvalue()]})
+
+
+def _requirements(encoder: str) -> list[str]:
+    """What predicting needs, at the versions that are installed here."""
+    wanted = [
+        *NEEDED,
+        *(name for kind, more in OF_ENCODERS.items() if encoder.startswith(kind) for name in more),
+    ]
+    found = []
+    for name in wanted:
+        # The encoder may do without: peft is for adapters alone.
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name}=={metadata.version(name)}")
+    return found

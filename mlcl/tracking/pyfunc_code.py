@@ -1,0 +1,32 @@
+"""The code of a registered model, which MLflow runs when it loads it: nothing is pickled."""
+
+from typing import Any
+
+import pandas as pd
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel, PythonModelContext
+
+import mlcl
+
+
+class ExportedPyfunc(PythonModel):  # type: ignore[misc]
+    """`predict` takes a frame with a column `text` or `image` and gives one of labels and probabilities."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Loads the exported folder."""
+        self._model = mlcl.load_model(context.artifacts["model"])
+
+    def predict(
+        self,
+        context: PythonModelContext,  # noqa: ARG002 (MLflow's)
+        model_input: pd.DataFrame,
+        params: dict[str, Any] | None = None,
+    ) -> pd.DataFrame:
+        """Labels and probabilities; `params` may have `way` and `threshold`."""
+        params = params or {}
+        inputs = model_input[self._model.index.modality].tolist()
+        found = self._model.predict(inputs, way=params.get("way"), threshold=params.get("threshold"))
+        return pd.DataFrame(dict(found.columns), index=model_input.index)
+
+
+set_model(ExportedPyfunc())

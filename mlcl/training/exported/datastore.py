@@ -1,0 +1,80 @@
+"""The neighbours of an exported model as a Parquet file: id, embedding and label of each training row.
+
+Shapes: N rows, A aspects.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from mlcl.data.columns import label_rows, single_classes
+from mlcl.errors import UserError
+from mlcl.evaluation import Task
+from mlcl.labels import LabelRows
+from mlcl.training.material import Material
+from mlcl.training.neighbours import Datastore
+from mlcl.training.objective import Labels
+
+
+def trained_datastore(file: Path, material: Material) -> Datastore:
+    """The rows that a run was trained on, from the embeddings that it left.
+
+    Raises UserError for what is no such file, and for embeddings of other rows.
+    """
+    try:
+        table = pq.read_table(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
+        embedding_ND = _matrix(table["embedding"])
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
+    if table["id"].to_pylist() != material.train.ids:
+        raise UserError("embeddings of other training rows", file=file)
+    n_classes = material.dataset.info.space(material.job.objective.classifier.labels).n_classes
+    return Datastore(embedding_ND, material.targets(material.train), material.task, n_classes)
+
+
+def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
+    """Labels are class indices: one, a list of them, or one an aspect with -1 for missing."""
+    table = {
+        "id": pa.array(ids, pa.string()),
+        "embedding": _fixed(store.embedding_ND),
+        "label": _labels(store),
+    }
+    pq.write_table(pa.table(table), file, compression="zstd")
+
+
+def read_datastore(file: Path, task: Task, n_classes: int) -> Datastore:
+    """What `write_datastore` wrote. Raises UserError for anything else."""
+    try:
+        table = pq.read_table(file, columns=["embedding", "label"])
+        embedding_ND = _matrix(table["embedding"])
+        return Datastore(embedding_ND, _read_labels(table["label"], task, n_classes), task, n_classes)
+    except (OSError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise UserError("not the datastore of a model", file=file, found=error) from None
+
+
+def _labels(store: Datastore) -> Any:
+    if isinstance(store.labels, LabelRows):
+        return pa.array(store.labels.lists(), pa.list_(pa.int32()))
+    values = store.labels.to(torch.int32)
+    return pa.array(values.numpy()) if values.ndim == 1 else _fixed(values)
+
+
+def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
+    if task == "multi_label":
+        return label_rows(column, n_classes)
+    return _matrix(column).long() if task == "aspects" else single_classes(column)
+
+
+def _fixed(values_ND: Tensor) -> Any:
+    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
+
+
+def _matrix(column: Any) -> Tensor:
+    return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())

@@ -1,0 +1,145 @@
+"""Chromium, and a sweep's pages as `mlcl up` serves them.
+
+`MLCL_PICTURES=FOLDER` takes pictures of the pages; with `MLCL_PICTURES_HOME=HOME` they are of the last sweep
+that is complete in that home.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from browser.pages import Pages
+from builders import tiny_job
+from e2e.conftest import Cli
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from patience import PATIENCE
+from PIL import Image
+from playwright.sync_api import Browser, expect, sync_playwright
+from sweeps import World
+
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.ports import free_port
+
+MILLISECONDS = 1000 * PATIENCE
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  objective.heads.*.weight: {simplex: {total: [0.1, 0.6]}}
+search: {scheduler: none}
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A sweep, and the server that shows it."""
+
+    url: str
+    login: dict[str, str]
+    cli: Cli
+    client: MlflowClient
+    experiment: str
+    sweep: Run
+    trials: list[Run]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The system's."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the PATH, and CHROMIUM is not set")
+    # Chromium's own sandbox does not start for root.
+    sandbox = [] if os.getuid() else ["--no-sandbox"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=sandbox)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def service(cli: Cli) -> Iterator[dict[str, str]]:
+    """What `mlcl up` printed."""
+    ports = {option: str(free_port()) for option in ("--ray-port", "--dashboard-port", "--mlflow-port")}
+    try:
+        answer = cli("up", *(word for pair in ports.items() for word in pair), "--json", "--home", cli.home)
+        assert answer.status == 0, answer.err
+        yield answer.json
+    finally:
+        cli("down", "--force", "--home", cli.home)
+
+
+def latest_sweep(client: MlflowClient) -> Run:
+    """That is complete."""
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    where = "tags.`mlcl.kind` = 'sweep' and tags.`mlcl.state` = 'COMPLETE'"
+    return client.search_runs(experiments, where, order_by=["start_time DESC"])[0]
+
+
+def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
+    """What MLflow says of the sweep in a home."""
+    client = MlflowClient(url)
+    sweep = latest_sweep(client)
+    where = f"tags.`mlflow.parentRunId` = '{sweep.info.run_id}' and tags.`mlcl.kind` = 'trial'"
+    trials = client.search_runs([sweep.info.experiment_id], where)
+    experiment = client.get_experiment(sweep.info.experiment_id).name
+    return Served(url, login, cli, client, experiment, sweep, list(trials))
+
+
+@pytest.fixture(scope="module")
+def served(chromium, tmp_path_factory, tiny) -> Iterator[Served]:
+    """A small sweep that was logged to the server, as its users log to it."""
+    cli = Cli(tmp_path_factory.mktemp("served"), tiny)
+    given = os.environ.get("MLCL_PICTURES_HOME")
+    cli.home = Path(given).resolve() if given else cli.home
+    with service(cli) as printed, pytest.MonkeyPatch.context() as patch:
+        folder = ServiceFolder(cli.home)
+        login = {
+            "username": read_secret(folder.mlflow_user),
+            "password": read_secret(folder.mlflow_password),
+        }
+        patch.setenv("MLFLOW_TRACKING_URI", printed["mlflow"])
+        for key, value in login.items():
+            patch.setenv(f"MLFLOW_TRACKING_{key.upper()}", value)
+        if not given:
+            with pytest.MonkeyPatch.context() as world_patch:
+                world = World(cli.home, world_patch, printed["mlflow"])
+                world.run(world.plan(tiny_job(tiny), SPACE, trials=5, seeds=1))
+        yield read(cli, printed["mlflow"], login)
+
+
+@contextmanager
+def visit(chromium: Browser, login: dict[str, str] | None):
+    """A page of a browser that has not been here before."""
+    context = chromium.new_context(http_credentials=login, viewport={"width": 1360, "height": 900})
+    context.set_default_timeout(MILLISECONDS)
+    expect.set_options(timeout=MILLISECONDS)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+
+
+@pytest.fixture
+def pages(chromium, served) -> Iterator[Pages]:
+    """MLflow's, logged in."""
+    with visit(chromium, served.login) as page:
+        yield Pages(page, served.url)
+
+
+@pytest.fixture
+def picture(pages):
+    """Takes a picture of the page, of 256 colours, where pictures are wanted."""
+
+    def take(name: str) -> None:
+        if folder := os.environ.get("MLCL_PICTURES"):
+            shot = Image.open(BytesIO(pages.page.screenshot())).convert("RGB")
+            shot.quantize(256, dither=Image.Dither.NONE).save(Path(folder) / f"{name}.png", optimize=True)
+
+    return take

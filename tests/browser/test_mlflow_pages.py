@@ -1,0 +1,106 @@
+"""MLflow's own pages show a sweep: in Chromium, as `mlcl up` serves them."""
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from browser.conftest import visit
+from playwright.sync_api import expect
+
+SWEPT = re.compile(r"log10\.objective\.heads\.\w+\.temperature|objective\.heads\.\w+\.weight")
+METRIC = "val/accuracy"
+
+
+def swept(trial):
+    return sorted(filter(SWEPT.fullmatch, trial.data.params))
+
+
+def point(trial):
+    """As numbers: a word would raise."""
+    return (*(float(trial.data.params[key]) for key in swept(trial)), trial.data.metrics[METRIC])
+
+
+@pytest.mark.parametrize("user", ["admin", "nobody"])
+def test_with_a_wrong_password_nothing_is_shown(chromium, served, user):
+    with visit(chromium, {"username": user, "password": "wrong"}) as page:
+        for path in ("", f"get-artifact?path=job.yaml&run_uuid={served.sweep.info.run_id}"):
+            assert page.goto(f"{served.url}/{path}").status == 401
+            assert page.locator("body").inner_text().startswith("You are not authenticated")
+
+
+def test_trials_are_compared_on_temperatures_and_weights(served, pages, picture):
+    pages.open_experiment(served.experiment)
+    expect(pages.row(served.sweep.info.run_id)).to_be_visible()
+    picture("runs")
+    pages.show_trials(served.sweep)
+    settings = [key.removeprefix("log10.") for key in swept(served.trials[0])]
+    pages.change_columns(["Dataset", "Source", "Models", METRIC, *settings])
+    for trial in served.trials:
+        for key in settings:
+            cells = pages.column(key).get_by_text(trial.data.params[key], exact=True)
+            expect(cells.first).to_be_visible()
+    picture("trials")
+    pages.compare([trial.info.run_id for trial in served.trials])
+    axes = pages.compared_on(swept(served.trials[0]), METRIC)
+    picture("comparison")
+    assert len(axes) == 5
+    drawn = sorted(zip(*axes.values(), strict=True))
+    assert drawn == [pytest.approx(trial) for trial in sorted(map(point, served.trials))]
+    temperature, weight = swept(served.trials[0])[1::2]
+    pages.contour(x=temperature, y=weight, z=METRIC)
+    expect(pages.page.locator(".js-plotly-plot .contourlayer path")).not_to_have_count(0)
+    picture("contour")
+
+
+def test_charts_have_numbers_at_their_axes(served, pages, picture):
+    pages.open_experiment(served.experiment)
+    pages.show_trials(served.sweep)
+    pages.show_charts()
+    axes = pages.add_parallel_coordinates(swept(served.trials[0]), METRIC)
+    picture("charts")
+    assert len(axes) == 5
+    for ticks in axes.values():
+        assert [float(tick.replace("\N{MINUS SIGN}", "-")) for tick in ticks]
+
+
+def test_a_run_shows_its_metrics_settings_and_files(served, pages, picture):
+    trial = served.trials[0]
+    pages.open_experiment(served.experiment)
+    pages.open_run(served.sweep)
+    expect(pages.table("Metrics")).to_contain_text("sweep/best")
+    expect(pages.page.get_by_role("link", name=trial.info.run_name, exact=True)).not_to_have_count(0)
+    picture("sweep")
+    pages.open_artifact("job.yaml")
+    expect(pages.page.get_by_text("objective:")).to_be_visible()
+    pages.page.get_by_role("tab", name="Overview").click()
+    pages.open_run(trial)
+    pages.page.get_by_placeholder("Search parameters").fill("temperature")
+    table = pages.table("Parameters")
+    for key in swept(trial):
+        if key.endswith("temperature"):
+            expect(table).to_contain_text(key)
+            expect(table).to_contain_text(trial.data.params[key])
+    assert METRIC in pages.table("Metrics").inner_text()
+    table.get_by_text(swept(trial)[0], exact=True).scroll_into_view_if_needed()
+    picture("trial")
+
+
+def test_the_report_opens_inside_mlflow(served, pages, picture):
+    sweep = served.sweep
+    answer = served.cli("report", sweep.data.tags["mlcl.id"], "--quick", "--home", served.cli.home)
+    assert answer.status == 0, answer.err
+    pages.open_experiment(served.experiment)
+    pages.open_run(sweep)
+    pages.open_artifact("report", "report.html")
+    report = pages.page.frame_locator("iframe")
+    expect(report.get_by_role("heading", level=1)).to_contain_text(sweep.data.tags["mlcl.name"])
+    expect(report.locator("footer")).to_be_attached()
+    picture("report")
+    links = report.locator("a[href*='/runs/']")
+    runs = {link.get_attribute("href") for link in links.all()}
+    assert {urlsplit(link).netloc for link in runs} == {urlsplit(served.url).netloc}
+    assert {trial.info.run_id for trial in served.trials} <= {link.rpartition("/")[2] for link in runs}
+    with pages.page.context.expect_page() as opened:  # MLflow's frame lets no other click out
+        links.first.click(modifiers=["ControlOrMeta"])
+    run = served.client.get_run(links.first.get_attribute("href").rpartition("/")[2])
+    expect(opened.value.get_by_role("heading", name=run.info.run_name, exact=True)).to_be_visible()

@@ -1,0 +1,251 @@
+"""`mlcl export`: from MLflow's runs to a folder and a registered model."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import mlflow
+import pandas as pd
+import pytest
+from builders import tiny_job
+from mlflow_servers import mlflow_server
+from PIL import Image
+from typer.testing import CliRunner
+
+import mlcl
+from mlcl.cli.main import app
+from mlcl.data import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.service.local.folder import read_secret
+from mlcl.service.single import run_job
+from mlcl.tracking import Tracker
+
+
+def run(home, data, *overrides, **train):
+    return run_job(tiny_job(data, *overrides, **train), home=home, listener=lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def report(home, tiny):
+    """A finished run in MLflow."""
+    return run(home, tiny, epochs=3)
+
+
+@pytest.fixture(scope="module")
+def client(home, report):
+    return Tracker(home).client
+
+
+def export(home, *words):
+    answer = CliRunner().invoke(app, ["export", *map(str, words), "--home", str(home)])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def made(client, **tags):
+    """A run in MLflow with these tags and nothing else."""
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+    return client.create_run(
+        experiment, tags={f"mlcl.{name}": value for name, value in tags.items()}
+    ).info.run_id
+
+
+def test_a_run_by_mlflows_id_and_by_its_own(home, report, tmp_path):
+    for number, word in enumerate((report.mlflow_run_id, report.id)):
+        folder = tmp_path / f"model{number}"
+        told = json.loads(export(home, word, "--to", folder, "--json"))
+        assert (told["folder"], told["run_id"], told["registered"]) == (
+            str(folder),
+            report.mlflow_run_id,
+            None,
+        )
+        assert told["metrics"].items() <= report.metrics.items()
+        index = mlcl.load_model(folder).index
+        assert (told["best"], list(told["ways"])) == (index.best, list(index.ways))
+        assert index.provenance["run_id"] == report.mlflow_run_id
+        assert index.provenance["name"] == report.id
+    first, second = (sorted((tmp_path / f"model{n}").glob("*.*")) for n in (0, 1))
+    assert [a.read_bytes() for a in first[1:]] == [
+        b.read_bytes() for b in second[1:]
+    ]  # but the README's own name
+
+
+def test_people_are_told_how_to_load_it(home, report):
+    text = export(home, report.id)
+    folder = home / "models" / report.mlflow_run_id
+    assert f'mlcl.load_model("{folder}")' in text
+    assert "knn_best/accuracy" in text
+    with pytest.raises(UserError, match="is there already"):
+        export(home, report.id)
+
+
+def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
+    made(client, kind="sweep", id="s1", name="seek", best_run_id=report.mlflow_run_id, state="COMPLETE")
+    made(client, kind="sweep", id="s2", name="seek", state="STOPPED")  # later, and without a best trial
+    for word in ("seek", "s1"):
+        told = json.loads(export(home, word, "--to", tmp_path / word, "--json"))
+        assert told["run_id"] == report.mlflow_run_id
+    with pytest.raises(UserError, match="this sweep has no best trial"):
+        export(home, "s2", "--to", tmp_path / "s2")
+    with pytest.raises(UserError, match="did you mean seek"):
+        export(home, "seak")
+
+
+def test_runs_that_cannot_be_exported(home, report, client, tmp_path):
+    for state in ("PRUNED", "RUNNING", "FAILED"):
+        run_id = made(client, id=f"a {state}", state=state)
+        with pytest.raises(
+            UserError, match=f"not a complete run; found: {run_id} .{state}.; allowed: COMPLETE"
+        ):
+            export(home, run_id)
+    with pytest.raises(UserError, match=r"left no model.*allowed: a run with model/ and embeddings\.parquet"):
+        export(home, made(client, id="bare", state="COMPLETE"))
+    with pytest.raises(UserError, match=r"left no model.*allowed: one of the runs that it holds"):
+        export(home, made(client, id="group", kind="confirmation", state="COMPLETE"))
+    twins = [made(client, id="trial 1", kind="trial", state="COMPLETE") for _ in range(2)]
+    with pytest.raises(UserError, match="names several runs") as caught:
+        export(home, "trial 1")
+    assert all(twin in caught.value.line() for twin in twins)
+    with pytest.raises(UserError, match="names no run and no sweep"):
+        export(home, "it's nothing")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is there already"):
+        export(home, report.id, "--to", tmp_path / "file")
+
+
+AS_PYFUNC = """
+import sys
+import mlflow, pandas as pd
+
+model = mlflow.pyfunc.load_model(sys.argv[1])
+frame = pd.read_parquet(sys.argv[2])
+model.predict(frame).to_parquet(sys.argv[3])
+model.predict(frame, params={"way": "classifier"}).to_parquet(sys.argv[4])
+print(model.metadata.signature.inputs.input_names(), model.metadata.signature.outputs.input_names())
+"""
+
+
+def pyfunc(uri, model, texts, folder, root):
+    """Predictions in the default way and by the classifier, in a process of its own, and what it printed."""
+    pd.DataFrame({"text": texts}).to_parquet(folder / "in.parquet")
+    files = [str(folder / f"{name}.parquet") for name in ("in", "best", "classifier")]
+    done = subprocess.run(
+        [sys.executable, "-c", AS_PYFUNC, model, *files],
+        capture_output=True, text=True, check=False, cwd=root, env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [pd.read_parquet(file) for file in files[1:]], done.stdout
+
+
+def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_path, root):
+    report = run(home, tiny, "train.seed=3", epochs=2)
+    words = (report.mlflow_run_id, "--register", "tiny", "--json")
+    told = json.loads(export(home, *words))
+    assert (told["folder"], told["registered"]) == (None, "models:/tiny@champion (version 1)")
+    again = json.loads(export(home, *words, "--alias", "other", "--to", tmp_path / "kept"))
+    assert again["registered"] == "models:/tiny@other (version 1)"
+    (version,) = client.search_model_versions("name = 'tiny'")
+    assert version.run_id == report.mlflow_run_id
+    assert client.get_registered_model("tiny").aliases.keys() == {"champion", "other"}
+    run_after = client.get_run(report.mlflow_run_id)
+    assert run_after.info.status == "FINISHED"
+
+    texts = Dataset.open(tiny).split("test").texts()
+    frames, printed = pyfunc(Tracker(home).uri, "models:/tiny@champion", texts, tmp_path, root)
+    model = mlcl.load_model(tmp_path / "kept")
+    for frame, way in zip(frames, (None, "classifier"), strict=True):
+        pd.testing.assert_frame_equal(frame, pd.DataFrame(dict(model.predict(texts, way=way).columns)))
+    assert printed == "['text'] ['label', 'probability', 'label.topic']\n"
+    held = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc"
+    assert not list(held.rglob("*.pkl"))
+    assert "torch==" in (held / "requirements.txt").read_text()
+
+
+LABELS = (
+    "objective.heads={}",
+    "objective.classifier={loss: bce, labels: tags}",
+    "evaluation.metric=val/micro_f1",
+)
+RATINGS = ("objective.heads={}", "objective.classifier.labels=ratings")
+SHADES = (
+    "objective.heads={}",
+    "objective.classifier.labels=kind",
+    "evaluation.knn=null",
+    "train.batch_size=4",
+)
+
+
+def png(shade):
+    with io.BytesIO() as file:
+        Image.new("RGB", (9, 9), (shade, shade, shade)).save(file, "PNG")
+        return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def shades(tmp_path_factory):
+    """Dark and bright images."""
+    folder = tmp_path_factory.mktemp("shades") / "data"
+    splits = [split for split in ("train", "validation", "test") for _ in range(8)]
+    rows = {"id": list(map(str, range(24))), "split": splits, "kind": [i % 2 for i in range(24)]}
+    rows["image"] = [png(30 + 200 * (i % 2)) for i in range(24)]
+    write_dataset(
+        folder, name="shades", modality="image", batches=[rows], source="made", licence="none",
+        label_spaces={"kind": LabelSpace(kind="single", classes=("dark", "bright"))},
+    )  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("task", ["labels", "ratings", "shades"])
+def test_every_task_is_a_pyfunc(task, home, tiny, shades, tmp_path):
+    data, settings = (shades, SHADES) if task == "shades" else (tiny, LABELS if task == "labels" else RATINGS)
+    encoder = ("encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}",) if task == "shades" else ()
+    report = run(home, data, *settings, *encoder, epochs=1)
+    export(home, report.id, "--to", tmp_path / "model", "--register", task)
+    column, inputs = ("image", [png(20), png(235)]) if task == "shades" else ("text", ["ball noise1", "law"])
+    held = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc"
+    frame = mlflow.pyfunc.load_model(str(held)).predict(pd.DataFrame({column: inputs}))
+    expected = dict(mlcl.load_model(tmp_path / "model").predict(inputs).columns)
+    pd.testing.assert_frame_equal(frame, pd.DataFrame(expected))
+
+
+def test_a_better_run_takes_the_alias(home, tiny, client):
+    reports = [run(home, tiny, f"train.seed={seed}", epochs=1) for seed in (4, 5)]
+    for number, report in enumerate(reports, start=1):
+        told = json.loads(export(home, report.id, "--register", "line", "--json"))
+        assert told["registered"] == f"models:/line@champion (version {number})"
+    assert client.get_model_version_by_alias("line", "champion").run_id == reports[1].mlflow_run_id
+
+
+def test_an_alias_that_mlflow_does_not_take(home, report):
+    with pytest.raises(UserError, match="MLflow does not take it; found: tiny2@v1"):
+        export(home, report.id, "--register", "tiny2", "--alias", "v1")
+
+
+@pytest.mark.slow
+def test_through_a_server(tiny, tmp_path, monkeypatch, root):
+    """Artifacts come and go over HTTP: another home than the run's has none of its files."""
+    with mlflow_server(tmp_path / "server") as (server, folder):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", read_secret(folder.mlflow_user))
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", read_secret(folder.mlflow_password))
+        report = run(tmp_path / "ada", tiny, epochs=2)
+        for _ in range(2):
+            told = json.loads(export(tmp_path / "bob", report.id, "--register", "tiny", "--json"))
+            assert told["registered"] == "models:/tiny@champion (version 1)"
+        words = ["predict", "models:/tiny@champion", str(tiny), "--json", "--home", str(tmp_path / "eve")]
+        scored = json.loads(CliRunner().invoke(app, words).stdout)["metrics"]
+        assert scored == {name: value for name, value in report.metrics.items() if "test/" in name}
+        texts = Dataset.open(tiny).split("test").texts()
+        (frame, _), _ = pyfunc(server.address, "models:/tiny@champion", texts, tmp_path, root)
+        assert len(frame) == 24

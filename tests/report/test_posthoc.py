@@ -1,0 +1,102 @@
+"""`mlcl posthoc`: the chosen point is the best of all on validation, by a loop over every one of them."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from stored_runs import trained
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.report.contenders import find_contenders
+from mlcl.report.posthoc import posthoc
+from mlcl.report.runs import Runs
+from mlcl.training.stored import stored_metrics
+
+GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
+JOB = ("evaluation.knn.k=3", *(f"evaluation.knn.grid.{key}={values}" for key, values in GRID.items()))
+
+
+@pytest.fixture(scope="module")
+def finished(store, tiny, tmp_path_factory):
+    """Two seeds of one setting, trained for real, with what they left in the store."""
+    home, found = tmp_path_factory.mktemp("home"), {}
+    for seed in (0, 1):
+        name = f"seed{seed}"
+        folder, material, metrics = trained(tiny, home, *JOB, name=name, seed=seed)
+        id = store.add("posthoc", name=name, seed=seed, metrics=metrics)
+        for artifact in ("embeddings.parquet", "model"):
+            path = folder / artifact
+            if path.is_dir():
+                store.client.log_artifacts(id, str(path), artifact)
+            else:
+                store.client.log_artifact(id, str(path))
+        found[id] = (folder, material)
+    return home, found
+
+
+@pytest.fixture(scope="module")
+def scored(store, finished):
+    runs = Runs(store.tracker)
+    return posthoc(runs, find_contenders(runs, [next(iter(finished[1]))]), finished[0])
+
+
+def brute_force(finished):
+    """Mean validation and test figure of every point."""
+    found = {}
+    for k in GRID["k"]:
+        for share in GRID["lambda"]:
+            for tau in GRID["temperature"]:
+                each = [stored_metrics(*run, Setting(k, share, tau)) for run in finished[1].values()]
+                means = [sum(one[f"knn/{s}/accuracy"] for one in each) / 2 for s in ("val", "test")]
+                found[k, share, tau] = tuple(means)
+    return found
+
+
+def test_the_best_on_validation_of_all_points(scored, finished):
+    every = brute_force(finished)
+    best = scored.chosen[scored.chosen["which"] == "best on validation"].iloc[0]
+    place = (best["k"], best["lambda"], best["temperature"])
+    assert best["val"] == pytest.approx(max(val for val, _ in every.values()))
+    assert (best["val"], best["test"]) == pytest.approx(every[place])
+    assert (scored.metric, best["seeds"]) == ("accuracy", 2)
+
+
+def test_every_point_is_told(scored, finished):
+    points = scored.points[scored.points["in_grid"]]
+    told = {
+        (row["k"], row["lambda"], row["temperature"]): (row["val"], row["test"])
+        for _, row in points.iterrows()
+    }
+    every = brute_force(finished)
+    assert told.keys() == every.keys()
+    for place, figures in every.items():
+        assert told[place] == pytest.approx(figures)
+
+
+def test_the_model_alone_has_no_neighbours(scored, finished, store):
+    alone = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
+    own = [store.client.get_run(id).data.metrics for id in finished[1]]
+    assert alone["lambda"] == 0
+    assert alone["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
+
+
+def test_the_command(store, finished, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
+    words = ["posthoc", next(iter(finished[1])), "--home", str(finished[0])]
+    shown = CliRunner().invoke(app, [*words, "--csv", str(tmp_path / "all.csv")])
+    assert "best on validation" in shown.stdout
+    assert len(pd.read_csv(tmp_path / "all.csv")) >= 12
+    tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert tree["chosen"][0]["which"] == "best on validation"
+    assert not math.isnan(tree["chosen"][0]["val_sd"])
+
+
+def test_a_run_that_left_nothing(store, tmp_path):
+    (id,) = store.setting("bare runs", {0: 0.5})
+    runs = Runs(store.tracker)
+    with pytest.raises(UserError, match=r"embeddings\.parquet: the run has no such artifact"):
+        posthoc(runs, find_contenders(runs, [id]), tmp_path)

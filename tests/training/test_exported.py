@@ -1,0 +1,285 @@
+"""Exported models: they predict what the run evaluated, to the last bit, from their folder alone."""
+
+import io
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from builders import text_dataset, tiny_job
+from PIL import Image
+from tiny_models import tiny_model
+
+import mlcl
+from mlcl.data import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.exported import load_model, write_export
+from mlcl.training.exported.label import Labelling
+from mlcl.training.material import Material
+
+CPU = Context(torch.device("cpu"))
+LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
+TAGS = (
+    "objective.heads={tags: {loss: simdis, labels: tags, weight: 0.3, projection: {dim: 8}}}",
+    "objective.classifier={loss: bce, labels: tags}",
+    "evaluation.metric=val/micro_f1",
+)
+RATINGS = ("objective.heads={}", "objective.classifier.labels=ratings")
+PROBE = "evaluation.probe={epochs: 10, lr: [0.01, 0.1], weight_decay: [0.0]}"
+TWO_PHASES = ("objective.classifier.weight=0", "objective.heads.detail.weight=0.5", PROBE)
+CASES = {
+    "classes": (),
+    "labels": TAGS,
+    "aspects": RATINGS,
+    "two phases": TWO_PHASES,
+    "two phases, labels": (*TAGS, "objective.classifier.weight=0", PROBE),
+    "two phases, aspects": (
+        "objective.heads={jac: {loss: jaccard, labels: ratings, weight: 1, projection: {dim: 8}}}",
+        "objective.classifier={loss: cross_entropy, labels: ratings, weight: 0}",
+        PROBE,
+    ),
+    "probed besides": (PROBE,),
+    "guided": ("objective.heads={}", "objective.classifier.loss=guided"),
+    "no neighbours": ("evaluation.knn=null",),
+    "subset and noise": ("data.subset.n=20", "data.label_noise.rate=0.3"),
+    "long texts": ("encoder.max_length=2",),
+    "half precision": ("train.precision=bf16",),
+    "ldgn": (*TAGS, "encoder={name: ldgn, width: 4, embedding_dim: 8, max_length: 8}"),
+    "transformer": ("encoder={name: transformer, model: =bert, max_length: 8, dropout: 0.2}",),
+    "transformer, lora": (
+        "encoder={name: transformer, model: =llama, pooling: last, max_length: 8, weights: bf16, "
+        f"gradient_checkpointing: true, {LORA}}}",
+    ),
+    "plm_icd": (*TAGS, "encoder={name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8}"),
+    "plm_icd, lora, two phases": (
+        *TAGS,
+        f"encoder={{name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8, {LORA}}}",
+        "objective.classifier.weight=0",
+        PROBE,
+    ),
+    "cnn_image": (*TAGS, "encoder={name: cnn_image, width: 4, blocks: 2, image_size: 8}"),
+    "resnet18": (*TAGS, "encoder={name: resnet18, image_size: 8}"),
+}
+IMAGES = ("cnn_image", "resnet18")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in ("bert", "roberta", "llama")}
+
+
+def png(colour, seed=0, size=10):
+    noise = np.random.default_rng(seed).integers(-30, 30, (size, size, 3))
+    with io.BytesIO() as file:
+        Image.fromarray(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)).save(file, "PNG")
+        return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Noisy squares of one colour, one row of which is labelled twice."""
+    colours = ((220, 30, 30), (30, 220, 30), (30, 30, 220))
+    rows = {"id": [], "image": [], "split": [], "tags": []}
+    for split, count in {"train": 16, "validation": 8, "test": 8}.items():
+        for i in range(count):
+            rows["id"].append(f"{split}{i}")
+            rows["image"].append(png(colours[i % 3], i))
+            rows["split"].append(split)
+            rows["tags"].append([i % 3] + [3] * (i % 2))
+    folder = tmp_path_factory.mktemp("images") / "squares"
+    spaces = {"tags": LabelSpace(kind="multi_label", classes=("red", "green", "blue", "odd"))}
+    write_dataset(
+        folder, name="squares", modality="image", label_spaces=spaces, batches=[rows],
+        source="made for tests", licence="none",
+    )  # fmt: skip
+    return folder
+
+
+def exported(job, folder):
+    """A run of the job, exported: its metrics, and the folder."""
+    material = Material.of(job, folder)
+    outcome = run_experiment(material, folder=folder / "run", context=CPU, listener=lambda _: None)
+    write_export(folder / "model", folder / "run", material, {"run_id": "r1", "name": "a | run"})
+    return outcome.metrics, folder / "model"
+
+
+@pytest.fixture(scope="module")
+def simple(tiny, tmp_path_factory):
+    return exported(tiny_job(tiny, epochs=6), tmp_path_factory.mktemp("simple"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_export_equals_evaluation(case, tiny, images, models, tmp_path):
+    data = images if case in IMAGES else tiny
+    overrides = [
+        text.replace("=bert", str(models["bert"]))
+        .replace("=llama", str(models["llama"]))
+        .replace("=roberta", str(models["roberta"]))
+        for text in CASES[case]
+    ]
+    batch = {"batch_size": 8} if case in IMAGES else {}
+    metrics, folder = exported(tiny_job(data, *overrides, epochs=2, **batch), tmp_path)
+    model = load_model(folder, "cpu")
+    left = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    base = next(iter(model.index.ways))
+    for split, name in (("validation", "val"), ("test", "test")):
+        told = Labelling(model, data, split).run(lambda _: None)
+        of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
+        assert told.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
+        written = []
+        Labelling(model, data, split, way=base, probabilities=True).run(written.append)
+        rows = left.filter(pc.equal(left["split"], split))
+        assert written[0]["id"] == rows["id"].to_pylist()
+        flat = np.array(written[0]["probabilities"]).reshape(len(rows), -1)
+        np.testing.assert_array_equal(flat, np.array(rows["probabilities"].to_pylist()))
+    scores = {way: metrics[f"{model.index.prefix(way)}val/{model.index.metric}"] for way in model.index.ways}
+    assert scores[model.index.best] == max(scores.values())
+    expected = {"two phases": ["probe", "knn", "knn_best"], "no neighbours": ["classifier"]}
+    expected["probed besides"] = ["classifier", *expected["two phases"]]
+    assert list(model.index.ways) == expected.get(case, list(model.index.ways))
+
+
+@pytest.mark.parametrize("case", ["classes", "labels", "aspects"])
+def test_a_row_is_predicted_alike_in_any_company(case, tiny, tmp_path):
+    _, folder = exported(tiny_job(tiny, *CASES[case], epochs=2), tmp_path)
+    model, texts = load_model(folder, "cpu"), Dataset.open(tiny).split("test").texts()
+    for way in model.index.ways:
+        whole = model.predict(texts, way=way)
+        order = np.random.default_rng(0).permutation(len(texts))
+        turned = model.predict([texts[i] for i in order], way=way, batch_size=5)
+        assert turned.labels == [whole.labels[i] for i in order]
+        np.testing.assert_allclose(turned.probabilities, whole.probabilities[order], atol=1e-6)
+        alone = model.predict(texts[3:4], way=way)
+        assert alone.labels == whole.labels[3:4]
+        assert len(model.predict([], way=way)) == 0
+
+
+def test_names_and_probabilities_of_classes(simple):
+    state = torch.get_rng_state()
+    model = mlcl.load_model(simple[1])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.classes_ == ("ball", "run", "vote", "law")
+    found = model.predict(["vote noise1 noise2", "ball noise0", ""])
+    assert found.labels[:2] == ["vote", "ball"]
+    assert found.columns["label.topic"][:2] == ["state", "sport"]
+    assert found.probabilities.shape == (3, 4)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1, atol=1e-6)
+    assert found.columns["probability"] == found.probabilities.max(1).tolist()
+    np.testing.assert_array_equal(
+        model.predict_proba(["vote noise1 noise2", "ball noise0", ""]), found.probabilities
+    )
+
+
+def test_labels_follow_the_threshold(tiny, tmp_path):
+    _, folder = exported(tiny_job(tiny, *TAGS, epochs=2), tmp_path)
+    model, texts = load_model(folder, "cpu"), ["ball noise1", "law noise2"]
+    for threshold in (0.0, 0.4, 1.0):
+        found = model.predict(texts, way="classifier", threshold=threshold)
+        for labels, row in zip(found.labels, found.probabilities, strict=True):
+            assert labels == [c for c, p in zip("abcde", row, strict=True) if p >= np.float32(threshold)]
+
+
+def test_ratings_by_aspect(tiny, tmp_path):
+    _, folder = exported(tiny_job(tiny, *RATINGS, epochs=8), tmp_path)
+    found = load_model(folder, "cpu").predict(["vote noise1"])
+    assert found.labels[0]["word"] == "3"
+    assert found.columns["label.word"] == ["3"]
+    assert found.probabilities.shape == (1, 2, 4)
+
+
+def test_images_by_path_and_by_bytes(images, tmp_path):
+    _, folder = exported(tiny_job(images, *CASES["cnn_image"], epochs=1, batch_size=8), tmp_path)
+    model = load_model(folder, "cpu")
+    (tmp_path / "red.png").write_bytes(png((220, 30, 30)))
+    by_path = model.predict_proba([tmp_path / "red.png", str(tmp_path / "red.png")])
+    np.testing.assert_array_equal(by_path, model.predict_proba([png((220, 30, 30))] * 2))
+
+
+def test_the_datastore_holds_the_rows_that_were_trained_on(tiny, tmp_path):
+    _, folder = exported(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
+    material = Material.of(tiny_job(tiny, "data.subset.n=20"), tmp_path)
+    table = pq.read_table(folder / "datastore.parquet")
+    assert table["id"].to_pylist() == material.train.ids
+    assert table["label"].to_pylist() == material.targets(material.train).tolist()
+
+
+def test_nothing_is_pickled_and_nothing_partial_is_left(simple):
+    _, folder = simple
+    names = {file.name for file in folder.iterdir()}
+    files = {"weights.safetensors", "datastore.parquet", "tokenizer.json", "job.yaml"}
+    assert names == {*files, "model.json", "README.md"}
+    assert [file.name for file in folder.parent.iterdir() if "partial" in file.name] == []
+    assert 'mlcl.load_model("model")' in (folder / "README.md").read_text()
+    assert "a \\| run" in (folder / "README.md").read_text()
+
+
+ALONE = """
+import socket, sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("ray", "mlflow", "optuna", "transformers"):
+            raise ImportError(f"{name} is not to be had")
+
+def no_network(*arguments):
+    raise OSError("no network")
+
+sys.meta_path.insert(0, Refused())
+socket.socket.connect = no_network
+import mlcl
+assert "torch" not in sys.modules
+print(mlcl.load_model(sys.argv[1]).predict(["vote noise1"]).labels)
+"""
+
+
+def test_it_opens_without_ray_mlflow_optuna_and_network(simple, root):
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(simple[1])], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['vote']\n"
+
+
+def test_a_pretrained_encoder_opens_without_its_first_weights(tmp_path, models):
+    """Also one that was trained in a folder that is gone since."""
+    base = tiny_model(tmp_path / "base", "bert")
+    data = text_dataset(tmp_path / "data")
+    job = tiny_job(data, f"encoder={{name: transformer, model: {base}, max_length: 8, {LORA}}}", epochs=1)
+    _, folder = exported(job, tmp_path)
+    texts = Dataset.open(data).split("test").texts()
+    before = load_model(folder, "cpu").predict_proba(texts)
+    for file in itertools.chain(base.iterdir(), data.iterdir()):
+        file.unlink()
+    np.testing.assert_array_equal(load_model(folder, "cpu").predict_proba(texts), before)
+    assert str(tmp_path) not in (folder / "config.json").read_text()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there(simple):
+    with pytest.raises(UserError, match="no GPU is visible"):
+        load_model(simple[1], "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_predicts_as_a_cpu_does(simple, tiny):
+    texts = Dataset.open(tiny).split("test").texts()
+    cpu, gpu = (load_model(simple[1], device).predict(texts) for device in ("cpu", "cuda"))
+    assert gpu.labels == cpu.labels
+    np.testing.assert_allclose(gpu.probabilities, cpu.probabilities, atol=1e-4)

@@ -1,0 +1,298 @@
+"""What exported models take and give as files, and what they refuse."""
+
+import csv
+import io
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from builders import text_dataset, tiny_job
+from PIL import Image
+
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.exported import load_model, write_export
+from mlcl.training.exported.inputs import read_items
+from mlcl.training.exported.label import Labelling
+from mlcl.training.exported.outputs import sink
+from mlcl.training.material import Material
+
+CPU = Context(torch.device("cpu"))
+TEXTS = ["ball noise1", "vote, law\nnoise2", 'law "noise3"']
+TAGS = (
+    "objective.heads={}",
+    "objective.classifier={loss: bce, labels: tags}",
+    "evaluation.metric=val/micro_f1",
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    """A finished run and its material."""
+    home = tmp_path_factory.mktemp("run")
+    material = Material.of(tiny_job(tiny, epochs=2), home)
+    run_experiment(material, folder=home / "run", context=CPU, listener=lambda _: None)
+    return home / "run", material
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """Its export, free to be damaged."""
+    write_export(tmp_path / "model", *finished, {"run_id": "r1"})
+    return tmp_path / "model"
+
+
+@pytest.fixture(scope="module")
+def model(finished, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export") / "model"
+    write_export(folder, *finished, {"run_id": "r1"})
+    return load_model(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def reader_of_images(tmp_path_factory):
+    home = tmp_path_factory.mktemp("images")
+    splits = [split for split in ("train", "validation", "test") for _ in range(8)]
+    rows = {
+        "id": list(map(str, range(24))), "split": splits,
+        "image": [png(30 + 200 * (i % 2)) for i in range(24)], "kind": [i % 2 for i in range(24)],
+    }  # fmt: skip
+    write_dataset(
+        home / "data", name="shades", modality="image", batches=[rows], source="made", licence="none",
+        label_spaces={"kind": LabelSpace(kind="single", classes=("dark", "bright"))},
+    )  # fmt: skip
+    settings = ("objective.heads={}", "objective.classifier.labels=kind", "evaluation.knn=null")
+    encoder = "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}"
+    material = Material.of(tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4), home)
+    run_experiment(material, folder=home / "run", context=CPU, listener=lambda _: None)
+    write_export(home / "model", home / "run", material, {})
+    return load_model(home / "model", "cpu")
+
+
+def png(shade):
+    with io.BytesIO() as file:
+        Image.new("RGB", (9, 9), (shade, shade, shade)).save(file, "PNG")
+        return file.getvalue()
+
+
+def write_texts(file, texts=TEXTS, **columns):
+    """The texts in the form that the file's name says."""
+    frame = pd.DataFrame({"other": range(len(texts)), "text": texts, **columns})
+    if file.suffix in (".csv", ".tsv"):
+        frame.to_csv(file, index=False, sep="\t" if file.suffix == ".tsv" else ",")
+    elif file.suffix == ".jsonl":
+        frame.to_json(file, orient="records", lines=True)
+    elif file.suffix == ".parquet":
+        frame.to_parquet(file)
+    else:
+        file.write_text("".join(text.replace("\n", " ") + "\n" for text in texts))
+    return file
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.jsonl", "a.parquet", "a.txt"])
+def test_every_form_of_texts(name, model, tmp_path):
+    file = write_texts(tmp_path / name.lower())
+    items = list(read_items(file, "text"))
+    assert [item.id for item in items] == ["0", "1", "2"]
+    assert [item.content.replace("\n", " ") for item in items] == [text.replace("\n", " ") for text in TEXTS]
+    written = []
+    assert Labelling(model, file, batch_size=2).run(written.append).rows == 3
+    assert [label for part in written for label in part["label"]] == list(model.predict(TEXTS).labels)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_ids_are_kept(name, tmp_path):
+    file = write_texts(tmp_path / name, id=["x", "y", "z"])
+    assert [item.id for item in read_items(file, "text")] == ["x", "y", "z"]
+
+
+def test_a_file_is_never_read_ahead(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("ball\n" * 10)
+    items = read_items(file, "text")
+    next(items)
+    with file.open("a") as more:
+        more.write("law\n" * 100_000)
+    assert sum(1 for _ in items) == 100_009
+
+
+def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.png").write_bytes(png(20))
+    (tmp_path / "in" / "deep" / "b.png").write_bytes(png(235))
+    (tmp_path / "in" / "notes.txt").write_text("no image")
+    pq.write_table(pa.table({"image": [png(20), png(235)]}), tmp_path / "bytes.parquet")
+    nested = [{"bytes": png(20), "path": None}, {"bytes": None, "path": "in/deep/b.png"}]
+    pq.write_table(pa.table({"image": nested}), tmp_path / "nested.parquet")
+    (tmp_path / "paths.csv").write_text("image\nin/a.png\nin/deep/b.png\n")
+    for place in ("in", "bytes.parquet", "nested.parquet", "paths.csv"):
+        written = []
+        Labelling(reader_of_images, tmp_path / place).run(written.append)
+        assert written[0]["label"] == ["dark", "bright"], place
+        assert (written[0]["id"] == ["a.png", "deep/b.png"]) == (place == "in")
+
+
+@pytest.mark.parametrize(
+    "settings", [(), TAGS, ("objective.heads={}", "objective.classifier.labels=ratings")]
+)
+def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
+    material = Material.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
+    run_experiment(material, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
+    write_export(tmp_path / "model", tmp_path / "run", material, {})
+    labelling = Labelling(
+        load_model(tmp_path / "model", "cpu"), write_texts(tmp_path / "in.csv"), threshold=0.5, batch_size=1,
+        probabilities=True,
+    )  # fmt: skip
+    for form in ("csv", "jsonl", "parquet"):
+        with sink(tmp_path / f"out.{form}") as write:
+            labelling.run(write)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(lines) == 3
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == lines
+    with (tmp_path / "out.csv").open() as file:
+        for row, line in zip(csv.DictReader(file), lines, strict=True):
+            read = {
+                name: value if isinstance(line[name], str) else json.loads(value)
+                for name, value in row.items()
+            }
+            assert read == line
+
+
+def test_a_failed_pass_leaves_no_file(model, tmp_path):
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"text": "ball"}\n{"other": 1}\n')
+    with pytest.raises(UserError, match="no such column at line 2"), sink(tmp_path / "out.csv") as write:
+        Labelling(model, file, batch_size=1).run(write)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_other_labels_are_not_scored(model, tiny, tmp_path):
+    assert "test/accuracy" in Labelling(model, tiny).run(lambda _: None).metrics
+    by_way = Labelling(model, tiny, way="knn").run(lambda _: None).metrics
+    assert all(name.startswith("knn/test/") for name in by_way)
+    columns = {"id": ["1"], "text": ["ball"], "split": ["test"], "detail": [None]}
+    for name, classes in {
+        "more": ("ball", "run", "vote", "law", "new"),
+        "unknown": ("ball", "run", "vote", "law"),
+    }.items():
+        write_dataset(
+            tmp_path / name, name="other", modality="text", batches=[columns], source="made", licence="none",
+            label_spaces={"detail": LabelSpace(kind="single", classes=classes)}, allow_untrained=True,
+        )  # fmt: skip
+        told = Labelling(model, tmp_path / name).run(lambda _: None)
+        assert (told.rows, told.metrics) == (1, {})
+
+
+BAD_INPUT = {
+    "a.csv": ("body\nball\n", r"no such column at line 2.*found: body.*allowed: text"),
+    "b.csv": ("id,text\n1,ball\n2\n", "wrong number of fields at line 3"),
+    "c.csv": ("", "no rows"),
+    "d.csv": ("text\n", "no rows"),
+    "e.csv": ('text\n"ball\n', "cannot be read"),
+    "f.jsonl": ('{"text": "ball"}\n{"text": 3}\n', "empty at line 2; found: 3"),
+    "g.jsonl": ("[1]\n", "not an object at line 1"),
+    "h.jsonl": ('{"text": "ball"}\n{\n', "not valid JSON at line 2"),
+    "i.parquet": ("text", "cannot be read"),
+    "j.xlsx": ("", "not a form that can be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_told_with_its_row(name, model, tmp_path):
+    content, problem = BAD_INPUT[name]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=problem) as caught:
+        Labelling(model, tmp_path / name).run(lambda _: None)
+    assert name in caught.value.line()
+
+
+def test_bad_images_are_told_with_their_row(reader_of_images, tmp_path):
+    pq.write_table(pa.table({"image": [png(20), b"no image"]}), tmp_path / "in.parquet")
+    with pytest.raises(UserError, match=r"image cannot be decoded at row 1 of .*in\.parquet"):
+        Labelling(reader_of_images, tmp_path / "in.parquet").run(lambda _: None)
+    with pytest.raises(UserError, match=r"image cannot be decoded at row 0.*No such file"):
+        reader_of_images.predict(["nowhere.png"])
+
+
+def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
+    write_texts(tmp_path / "in.txt")
+    for reader, place in (
+        (model, tmp_path),
+        (reader_of_images, tmp_path / "in.txt"),
+        (reader_of_images, tiny),
+    ):
+        with pytest.raises(UserError, match="this model reads"):
+            Labelling(reader, place).run(lambda _: None)
+    with pytest.raises(UserError, match="no such file or folder"):
+        Labelling(model, tmp_path / "nowhere").run(lambda _: None)
+    with pytest.raises(UserError, match=r"no such way; found: probe; allowed: classifier, knn, knn_best"):
+        model.predict(["a"], way="probe")
+    with pytest.raises(UserError, match="not a list of texts"):
+        model.predict("a text")
+    with pytest.raises(UserError, match="not a text at row 1"):
+        model.predict(["a", None])
+    with (
+        pytest.raises(UserError, match=r"not a form that can be written.*allowed: \.csv"),
+        sink(tmp_path / "a.xls"),
+    ):
+        pass
+
+
+def test_a_damaged_folder_is_refused(folder):
+    weights = folder / "weights.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(UserError, match=r"weights\.safetensors: SHA-256 differs"):
+        load_model(folder)
+    weights.unlink()
+    with pytest.raises(UserError, match=r"weights\.safetensors: a file of this model cannot be read"):
+        load_model(folder)
+    index = folder / "model.json"
+    index.write_text(index.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(UserError, match="written by a newer mlcl; found: 2; allowed: up to 1"):
+        load_model(folder)
+    index.write_text("{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        load_model(folder)
+    index.unlink()
+    with pytest.raises(UserError, match=r"model\.json: not an exported model"):
+        load_model(folder)
+
+
+def test_an_index_reaches_no_file_outside(folder):
+    index = folder / "model.json"
+    whole = index.read_text()
+    index.write_text(whole.replace('"job.yaml":', '"../job.yaml":'))
+    with pytest.raises(UserError, match=r"key files.*should match pattern"):
+        load_model(folder)
+    index.write_text(whole.replace('"job.yaml":', '"more.yaml":'))
+    with pytest.raises(UserError, match=r"a file is not listed; found: job\.yaml"):
+        load_model(folder)
+
+
+def test_a_run_without_all_that_is_needed(finished, tmp_path):
+    run, material = finished
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UserError, match="is there already"):
+        write_export(tmp_path / "there", run, material, {})
+    other = Material.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
+    with pytest.raises(
+        UserError, match=r"not the data that the run was trained on.*allowed: " + material.fingerprint
+    ):
+        write_export(tmp_path / "new", run, other, {})
+    fewer = Material.of(tiny_job(material.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
+    with pytest.raises(UserError, match="embeddings of other training rows"):
+        write_export(tmp_path / "new", run, fewer, {})
+    wider = Material.of(tiny_job(material.dataset.place, "encoder.width=9", epochs=2), tmp_path)
+    with pytest.raises(UserError, match="weights of another model"):
+        write_export(tmp_path / "new", run, wider, {})
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(UserError, match=r"result\.json: the run left no such file"):
+        write_export(tmp_path / "new", tmp_path / "bare", material, {})
+    assert not (tmp_path / "new").exists()
