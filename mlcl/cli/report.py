@@ -26,9 +26,12 @@ def report(
     """Write a sweep's or table's report: one page that opens anywhere, Markdown, and every plot as a file."""
     from mlcl.report.report import make_report
     from mlcl.report.runs import Runs
+    from mlcl.service.local import pages
     from mlcl.tracking import Tracker
 
     tracker = Tracker(home)
+    if links is None and tracker.uri.startswith("sqlite:"):
+        links = pages(home)
     made = make_report(Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say)
     if json:
         print_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
 
     `metric` is a full name (`test/micro_f1`) or its last part, which is then looked for in test, test with
     kNN, validation, validation with kNN. Raises UserError for fewer than two settings, a metric that not all
-    have, different data, and settings that share no seed.
+    have or that is not finite, different data, and settings that share no seed.
     """
     if len(contenders) < 2:
         found = contenders[0].label if contenders else "none"
@@ -106,10 +107,15 @@ def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Pai
                 allowed="one data set with one split (the same fingerprint)",
             )
     values = [[contender.runs[seed].metrics[metric] for seed in seeds] for contender in (a, b)]
-    try:
-        return seeds, compare_paired(*values)
-    except ValueError as error:
-        raise UserError(str(error), key="--metric", found=metric) from None
+    odd = [
+        f"{contender.label}, seed {seed}: {value}"
+        for contender, its in zip((a, b), values, strict=True)
+        for seed, value in zip(seeds, its, strict=True)
+        if not math.isfinite(value)
+    ]
+    if odd:  # to leave such seeds out would flatter the setting that failed there
+        raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
+    return seeds, compare_paired(*values)
 
 
 def _row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlflow.entities import Run
 
@@ -48,13 +48,23 @@ def find_contenders(runs: Runs, words: Sequence[str]) -> list[Contender]:
 
     A sweep stands for all settings that it has confirmed on fresh seeds; a run for itself and all complete
     runs of its experiment that differ in the seed alone, the latest of each seed. Raises UserError for a
-    word that names nothing, or nothing that is complete.
+    word that names nothing, nothing that is complete, or the same as another.
     """
     found = [contender for word in words for contender in _find(runs, word)]
+    labels = [contender.label for contender in found]
+    seen: set[frozenset[str]] = set()
     for contender in found:
         if not contender.runs:
             raise UserError("no complete run", key=WHAT, found=contender.word)
-    return found
+        ids = frozenset(run.run_id for run in contender.runs.values())
+        if ids in seen:
+            raise UserError("names runs that are named already", key=WHAT, found=contender.word)
+        seen.add(ids)
+    # "as written" of two sweeps: the words tell them apart.
+    return [
+        replace(contender, label=contender.word) if labels.count(contender.label) > 1 else contender
+        for contender in found
+    ]
 
 
 def _find(runs: Runs, word: str) -> list[Contender]:
@@ -68,12 +78,12 @@ def _find(runs: Runs, word: str) -> list[Contender]:
 
 
 def _sweep(runs: Runs, word: str) -> list[Contender]:
-    group, name, label = runs.group(word), word, ""
-    if group is None:
-        name, _, label = word.partition(":")
-        group = runs.group(name)
+    parts = word.split(":")
+    names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # either may have a colon
+    name, group = next(((name, group) for name in names if (group := runs.group(name))), ("", None))
     if group is None:
         return []
+    label = word[len(name) + 1 :]
     if kind(group) != "sweep":
         cells = sorted({cell_of(run) for run in runs.children(group)})
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed=cells)
@@ -98,14 +108,22 @@ def settings_of(runs: Runs, sweep: Run, name: str) -> list[Contender]:
     groups = [run for run in runs.children(sweep) if kind(run) == "confirmation"]
     ordered = sorted(groups, key=lambda run: int(run.info.start_time))
     return [
-        _contender(str(group.info.run_name), f"{name}:{group.info.run_name}", runs.children(group))
-        for group in ordered
+        _contender(label_of(group), f"{name}:{label_of(group)}", runs.children(group)) for group in ordered
     ]
+
+
+def label_of(group: Run) -> str:
+    """The setting whose seeds a run holds."""
+    return str(group.data.tags.get(ID, group.info.run_name))
 
 
 def _cell(runs: Runs, word: str) -> list[Contender]:
     found = [run for run in runs.tagged("mlcl.cell", f"{word}, seed %", "LIKE") if cell_of(run) == word]
-    return [_contender(word, word, found)] if found else []
+    if not found:
+        return []
+    # A table may have been reproduced again, with other settings: those of the latest run are meant.
+    latest = next((run for run in found if run.data.tags.get("mlcl.state") == State.COMPLETE), found[0])
+    return [_contender(word, word, [run for run in found if _alike(run, latest)])]
 
 
 def cell_of(run: Run) -> str:
@@ -126,12 +144,18 @@ def _run(runs: Runs, word: str) -> list[Contender]:
     alike = [
         other
         for other in runs.tagged("mlcl.data_fingerprint", run.data.tags.get("mlcl.data_fingerprint", ""))
-        if other.info.experiment_id == run.info.experiment_id
-        and kind(other) == kind(run)
-        and _setting(other) == _setting(run)
-        and not holds_seeds(other)
+        if kind(other) == kind(run) and _alike(other, run) and not holds_seeds(other)
     ]
     return [_contender(label, word, alike)]
+
+
+def _alike(one: Run, other: Run) -> bool:
+    """Whether two runs differ in nothing but the seed."""
+    return (
+        one.info.experiment_id == other.info.experiment_id
+        and one.data.tags.get("mlcl.data_fingerprint") == other.data.tags.get("mlcl.data_fingerprint")
+        and _setting(one) == _setting(other)
+    )
 
 
 def holds_seeds(run: Run) -> bool:

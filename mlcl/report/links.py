@@ -20,4 +20,4 @@ def server_of(uri: str) -> str:
 
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
     """A run's page."""
-    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"
+    return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"

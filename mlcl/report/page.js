@@ -1,3 +1,10 @@
+// Inside MLflow the page has no address of its own, so that links within it lead nowhere.
+document.querySelectorAll("a[href^='#']").forEach((link) => {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    document.querySelector(link.getAttribute("href")).scrollIntoView();
+  });
+});
 document.querySelectorAll("details.explore").forEach((details) => {
   details.addEventListener("toggle", () => {
     const place = details.querySelector(".plotly");

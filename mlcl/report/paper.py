@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -143,7 +144,9 @@ def _advice(row: Row) -> str:
 
 
 def _contender(contender: Contender, metric: str) -> dict[str, Any]:
-    runs = {
-        seed: {"run_id": run.run_id, "value": run.metrics[metric]} for seed, run in contender.runs.items()
+    values = {seed: run.metrics[metric] for seed, run in contender.runs.items()}
+    runs = {  # JSON has no NaN; a seed without a partner may have it
+        seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
+        for seed, run in contender.runs.items()
     }
     return {"label": contender.label, "word": contender.word, "runs": runs}

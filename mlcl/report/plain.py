@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -20,6 +21,11 @@ def as_markdown(document: Document, link: Callable[[str], str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def blocks_as_markdown(blocks: Sequence[Block], link: Callable[[str], str]) -> list[str]:
+    """Blocks without their pictures, a text each."""
+    return _blocks([block for block in blocks if not isinstance(block, Picture)], link, 3)
+
+
 def _blocks(blocks: Sequence[Block], link: Callable[[str], str], level: int) -> list[str]:
     return [part for block in blocks for part in _block(block, link, level)]
 
@@ -29,7 +35,9 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case Text(text):
             return [markdown(text)]
         case Code(text):
-            return [f"```yaml\n{text.rstrip()}\n```"]
+            # Longer than any in the text, which would end it.
+            fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
+            return [f"{fence}yaml\n{text.rstrip()}\n{fence}"]
         case Table(heads, rows, left):
             if not rows:
                 return []

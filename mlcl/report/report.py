@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.report.links import run_link, server_of
+from mlcl.report.note import write_note
 from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.sweep_plots import sweep_plots
 from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
-from mlcl.report.write import PAGE, write_report
+from mlcl.report.write import PAGE, report_folder, write_report
 
 ARTIFACT = "report"
 
@@ -51,12 +52,12 @@ def make_report(
 
     `folder` is where it goes (default: `HOME/reports/ID`), `server` where its links find MLflow's pages.
     `quick` leaves out the plots of embeddings, which need the data set and minutes. Raises UserError where
-    there is no such sweep, and where its own artifacts are gone.
+    there is no such sweep, where its own artifacts are gone, and where `folder` holds other files.
     """
     group = runs.the_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    folder = folder or home / "reports" / group.data.tags["mlcl.id"]
+    folder = report_folder(folder or home / "reports" / group.data.tags["mlcl.id"])
     with sweep_plots(runs, home, quick, announce) as plots:
         document = (
             sweep_document(runs, read_sweep(runs, group), plots)
@@ -66,5 +67,6 @@ def make_report(
         write_report(document, folder, link, made)
     if log:
         runs.tracker.client.log_artifacts(group.info.run_id, str(folder), ARTIFACT)
+        write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
     return Written(folder, str(group.info.run_id), log, names, document.missing)

@@ -13,7 +13,7 @@ import yaml
 from mlflow.entities import Run
 
 from mlcl.config import Goal, JobConfig, Space, load_job, load_space
-from mlcl.report.contenders import holds_seeds
+from mlcl.report.contenders import holds_seeds, label_of
 from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
@@ -95,7 +95,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         varied=_varied(space, search),
         dropped=dropped,
         confirmed=_confirmed(groups, [run for _, _, run in trials]),
-        groups={str(group.info.run_name): str(group.info.run_id) for group in groups},
+        groups={label_of(group): str(group.info.run_id) for group in groups},
         run=sweep,
         history=runs.history,
     )
@@ -112,7 +112,7 @@ def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], int]:
 def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
     """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
     return [
-        ("confirmation", str(group.info.run_name), run)
+        ("confirmation", label_of(group), run)
         for group in _groups(runs, sweep)
         for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
     ]
@@ -130,7 +130,7 @@ def _groups(runs: Runs, sweep: Run) -> list[Run]:
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
     """A trial and its confirmation have one job. The job as written may have been found again."""
-    names = {run.data.tags.get("mlcl.job_hash"): str(run.info.run_name) for run in groups}
+    names = {run.data.tags.get("mlcl.job_hash"): label_of(run) for run in groups}
     jobs = {str(run.info.run_id): run.data.tags.get("mlcl.job_hash") for run in trials}
     return {id: names[job] for id, job in jobs.items() if job in names}
 

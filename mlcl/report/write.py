@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from mlcl.errors import UserError
 from mlcl.report.document import Document
 from mlcl.report.page import as_html, svg
 from mlcl.report.plain import PICTURES, as_markdown
@@ -13,8 +16,43 @@ from mlcl.report.plain import PICTURES, as_markdown
 PAGE, MARKDOWN = "report.html", "report.md"
 
 
+def report_folder(folder: Path) -> Path:
+    """Where a report may go, with links followed: a new folder, an empty one, that of an earlier report.
+
+    What is there, is replaced. Raises UserError where that would be anything else, and where nothing can be
+    written.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UserError("is no folder", file=folder, key="--to")
+    others = sorted(name for path in folder.rglob("*") if not _ours(name := str(path.relative_to(folder))))
+    if others:
+        raise UserError(
+            "holds files that the report would take the place of",
+            file=folder,
+            key="--to",
+            found=others[:5],
+            allowed="a new folder, an empty one, or that of an earlier report",
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryDirectory(prefix=".mlcl-", dir=folder.parent).cleanup()
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, key="--to", found=error) from None
+    return folder
+
+
+def _ours(name: str) -> bool:
+    return (
+        name in (PAGE, MARKDOWN, PICTURES) or re.fullmatch(rf"{PICTURES}/[^/]+\.(svg|csv)", name) is not None
+    )
+
+
 def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
-    """Writes the report into `folder`, in the place of an earlier one: whole, or not at all."""
+    """Writes the report into `folder`, in the place of an earlier one: whole, or not at all.
+
+    `folder` is what `report_folder` found.
+    """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     pictures = partial / PICTURES

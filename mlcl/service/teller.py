@@ -13,6 +13,9 @@ from mlcl.service.single import start_log
 from mlcl.tracking import Provenance, RunLog
 from mlcl.training.material import Material
 
+FRESH = ", fresh seeds"
+"""How the name of a run that holds a setting's seeds ends: the trial of that name stands beside it."""
+
 
 @dataclass(frozen=True)
 class Teller:
@@ -36,7 +39,7 @@ class Teller:
                 load_job(opened.job),
                 self.material.dataset.info,
                 id=id,
-                name=opened.label,
+                name=opened.label if isinstance(opened, Entry) else f"{opened.label}{FRESH}",
                 owner=self.sweep,
                 source=self.source,
                 parent=self.sweep if group is None else log_id(self.sweep, group),
@@ -49,4 +52,4 @@ class Teller:
 def _tags(opened: Entry | Group) -> dict[str, str]:
     if isinstance(opened, Entry) and opened.number is not None:
         return {"mlcl.kind": "trial", "mlcl.key": opened.key, "mlcl.trial": str(opened.number)}
-    return {"mlcl.kind": "confirmation", "mlcl.key": opened.key}
+    return {"mlcl.kind": "confirmation", "mlcl.key": opened.key, "mlcl.id": opened.label}

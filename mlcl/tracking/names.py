@@ -48,6 +48,8 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """Dotted keys as parameters: each item of a list beside the whole, and log10 of what is log-scaled.
 
+    The lists of the evaluation are grids, whose items nobody compares: they would only fill the menus.
+
     MLflow's parallel coordinates and contour plots have linear axes only; a logarithmic one is had by
     plotting `log10.<key>`.
     """
@@ -56,7 +58,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
         if value is None or value == {}:
             continue
         params[key] = _text(value)
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and not key.startswith("evaluation."):
             params |= {f"{key}.{place}": _text(item) for place, item in enumerate(value)}
         if _is_log_scaled(key, value):
             params[f"log10.{key}"] = _text(math.log10(value))

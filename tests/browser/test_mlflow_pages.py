@@ -95,6 +95,8 @@ def test_the_report_opens_inside_mlflow(served, pages, picture):
     report = pages.page.frame_locator("iframe")
     expect(report.get_by_role("heading", level=1)).to_contain_text(sweep.data.tags["mlcl.name"])
     expect(report.locator("footer")).to_be_attached()
+    report.locator("nav a").last.click()
+    expect(report.locator("section").last).to_be_in_viewport()
     picture("report")
     links = report.locator("a[href*='/runs/']")
     runs = {link.get_attribute("href") for link in links.all()}

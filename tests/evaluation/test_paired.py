@@ -89,6 +89,24 @@ def test_one_pair_and_equal_differences_say_little():
     assert (same.p, same.difference, same.further_seeds()) == (1.0, 0.0, None)
 
 
+@pytest.mark.parametrize(
+    "d", [(0.0100, 0.0101, 0.0100, 0.0099, 0.05), (0.001, 0.001, 0.001, 0.001, -0.001), (0, 0, 0, 0, 0, 0.1)]
+)
+def test_pairs_that_are_nearly_equal_do_not_stretch_the_interval(d):
+    low, high = compare_paired([0.5] * len(d), np.add(0.5, d)).interval
+    assert low < np.mean(d) < high
+    assert high - low < 10 * np.std(d, ddof=1) / math.sqrt(len(d))
+
+
+@given(st.lists(st.integers(-3, 8), min_size=3, max_size=7), st.sampled_from([200, 500, 1300]))
+def test_figures_that_are_counts_tie_as_the_counts_do(counts, rows):
+    first = np.arange(700, 700 + len(counts))
+    exact = compare_paired(first, first + counts)
+    found = compare_paired(first / rows, (first + counts) / rows)
+    assert found.p == exact.p == pytest.approx(flips(counts))
+    assert found.wilcoxon == exact.wilcoxon
+
+
 def test_what_is_no_pair_is_refused():
     for a, b in (([], []), ([1.0], [1.0, 2.0]), ([math.nan], [1.0]), ([1.0], [math.inf])):
         with pytest.raises(ValueError):  # noqa: PT011

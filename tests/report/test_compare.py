@@ -125,6 +125,39 @@ def test_cells_of_a_table(store):
         find_contenders(Runs(store.tracker), ["t4"])
 
 
+def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):
+    for seed, lr, value in ((0, 1, 0.1), (1, 1, 0.2), (1, 2, 0.3)):
+        store.add(
+            "again",
+            "cell",
+            seed=seed,
+            metrics={"test/accuracy": value},
+            params={"lr": lr},
+            tags={"mlcl.cell": f"Motel, CE, seed {seed}"},
+        )
+    (found,) = find_contenders(Runs(store.tracker), ["Motel, CE"])
+    assert {seed: run.metrics["test/accuracy"] for seed, run in found.runs.items()} == {1: 0.3}
+
+
+def test_settings_of_one_name_are_told_apart_and_none_comes_twice(store, sweep):
+    store.sweep("a:b", {"as written": {0: 0.5, 1: 0.4}})
+    words = ["a:b:as written", f"{sweep}:as written", f"{sweep}:trial 3"]
+    found = find_contenders(Runs(store.tracker), words)
+    assert [each.label for each in found] == [*words[:2], "trial 3"]
+    with pytest.raises(UserError, match="names runs that are named already; found: three:trial 3"):
+        find_contenders(Runs(store.tracker), [sweep, f"{sweep}:trial 3"])
+
+
+def test_a_figure_that_is_no_number_is_named_and_json_stays_valid(store):
+    store.sweep("odd", {"as written": {0: 0.5, 1: 0.4, 2: float("nan")}, "trial 1": {0: 0.5, 1: 0.6}})
+    contenders = find_contenders(Runs(store.tracker), ["odd"])
+    written = json.loads(json.dumps(as_dict(compare(contenders, "accuracy")), allow_nan=False))
+    assert written["reference"]["runs"]["2"]["value"] is None
+    store.sweep("odder", {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.5, 1: float("nan")}})
+    with pytest.raises(UserError, match="test/accuracy is no number in some runs; found: trial 1, seed 1: nan"):
+        compare(find_contenders(Runs(store.tracker), ["odder"]), "accuracy")
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -178,7 +211,7 @@ def test_a_metric_that_is_not_there(store, found):
     with pytest.raises(UserError, match=r"no such metric; did you mean test/accuracy?"):
         compare([found.reference, found.rows[0].contender], "test/acuracy")
     nan = store.setting("nan", {0: float("nan"), 1: 0.5})[0]
-    with pytest.raises(UserError, match="not finite"):
+    with pytest.raises(UserError, match="no number in some runs"):
         compare([found.reference, *find_contenders(Runs(store.tracker), [nan])], "accuracy")
 
 

@@ -4,12 +4,14 @@ import re
 import sqlite3
 import statistics
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from mlcl.errors import UserError
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
+from mlcl.report.write import report_folder
 
 
 class Page(HTMLParser):
@@ -179,8 +181,43 @@ def test_links_lead_where_they_are_told_to(store, searched, tmp_path):
     assert "https://lab.example/mlflow/#/experiments/" in made.page.read_text()
 
 
+@pytest.mark.parametrize("name", ["thesis.tex", "plots/mine.py", "data/table.csv"])
+def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name):
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("years of work")
+    with pytest.raises(UserError, match=f"holds files that the report would take the place of.*{name}"):
+        make_report(Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, quick=True, log=False)
+    assert mine.read_text() == "years of work"
+
+
+def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report_folder(Path()) == tmp_path.resolve()
+    assert report_folder(made.folder) == made.folder.resolve()
+    (tmp_path / "file").touch()
+    for name, problem in (("file", "is no folder"), ("file/below", "cannot be written")):
+        with pytest.raises(UserError, match=problem):
+            report_folder(tmp_path / name)
+
+
 def test_a_name_that_is_no_sweep(store, tmp_path):
     with pytest.raises(
         UserError, match=r"key SWEEP: names no sweep and no table; did you mean searched <b>\?"
     ):
         make_report(Runs(store.tracker), "searched b", tmp_path)
+
+
+def test_the_sweeps_page_in_mlflow_says_the_result(store, searched, made, page):
+    note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
+    assert f"/runs/{made.run_id}/artifacts/report/report.html)" in note
+    assert f"{searched[1].best.label} has the highest" in note
+    assert note.endswith("Written by `mlcl report`.")
+    assert len(note) < 5000
+
+
+def test_a_persons_note_stays(store, searched, tmp_path):
+    run_id = searched[1].run_id
+    store.client.set_tag(run_id, "mlflow.note.content", "Mine.")
+    make_report(Runs(store.tracker), run_id, searched[0], folder=tmp_path / "it", quick=True)
+    assert store.client.get_run(run_id).data.tags["mlflow.note.content"] == "Mine."

@@ -16,7 +16,7 @@ from patience import until
 
 from mlcl.config.cluster import load_cluster
 from mlcl.errors import UserError
-from mlcl.service.local import ServiceError, Wish, down, look, up
+from mlcl.service.local import ServiceError, Wish, down, look, pages, up
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
@@ -97,6 +97,14 @@ def test_up_starts_both_once(service):
     status = look(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
+
+
+def test_its_pages_are_known_while_it_runs(service):
+    assert pages(service.home) is None
+    service.up()
+    assert pages(service.home) == f"http://127.0.0.1:{service.wish.mlflow_port}"
+    service.down()
+    assert pages(service.home) is None
 
 
 def test_the_cluster_file_leads_to_it(service):

@@ -28,6 +28,10 @@ def test_a_list_has_its_items_beside_it():
     }  # fmt: skip
 
 
+def test_the_items_of_a_grid_are_no_parameters():
+    assert log_parameters({"evaluation.knn.grid.k": [1, 3]}) == {"evaluation.knn.grid.k": "[1, 3]"}
+
+
 def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
     job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
     missing = params_of(job).keys() - params_of(job, free).keys()

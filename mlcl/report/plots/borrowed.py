@@ -43,6 +43,7 @@ def explored(explore: Callable[..., Any], *asked: Any, mode: str = "max", **opti
         figure = explore(*asked, **options)
     figure.update_layout(title=None)
     figure.update_traces(colorscale=style.scale(mode), reversescale=False, selector={"type": "contour"})
+    figure.update_traces(colorbar_title_side="right", selector={"type": "contour"})
     figure.update_xaxes(LOG, selector={"type": "log"})
     figure.update_yaxes(LOG, selector={"type": "log"})
     return dress(figure, legend=sum(bool(trace.name) for trace in figure.data) > 1)

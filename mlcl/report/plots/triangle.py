@@ -79,7 +79,7 @@ def explore_triangle(triangle: Triangle) -> Interactive:
         "color": list(triangle.score),
         "colorscale": style.scale(triangle.mode),
         "size": 10,
-        "colorbar": {"title": style.as_html(triangle.score_name)},
+        "colorbar": {"title": {"text": style.as_html(triangle.score_name), "side": "right"}},
     }
     best = triangle.shares[[triangle.best]]
     figure = Interactive(

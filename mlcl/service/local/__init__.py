@@ -2,7 +2,7 @@
 
 from mlcl.service.local.down import Ended, down
 from mlcl.service.local.settings import Wish
-from mlcl.service.local.status import ServiceStatus, look
+from mlcl.service.local.status import ServiceStatus, look, pages
 from mlcl.service.local.up import ServiceError, Started, up
 
-__all__ = ["Ended", "ServiceError", "ServiceStatus", "Started", "Wish", "down", "look", "up"]
+__all__ = ["Ended", "ServiceError", "ServiceStatus", "Started", "Wish", "down", "look", "pages", "up"]

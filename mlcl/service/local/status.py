@@ -70,6 +70,16 @@ def look(home: Path) -> ServiceStatus:
     )
 
 
+def pages(home: Path) -> str | None:
+    """Where this home's MLflow server shows its pages; None where none runs."""
+    folder = ServiceFolder(home)
+    state = read_state(folder)
+    running = None if state is None else state.servers.get(MlflowServer.name)
+    if state is None or running is None or not running.lives():
+        return None
+    return MlflowServer(state.settings, folder).address
+
+
 def _server(server: RayHead | MlflowServer, state: ServiceState) -> ServerStatus:
     running: Running | None = state.servers.get(server.name)
     if running is None or not running.lives():
