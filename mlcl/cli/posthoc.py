@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,8 @@ from rich.text import Text
 
 from mlcl.cli.compare import What
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.errors import UserError
+from mlcl.tracking.files import replace_text
 
 if TYPE_CHECKING:
     from mlcl.report.posthoc import Posthoc
@@ -28,15 +31,27 @@ def posthoc(
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
+    if csv is not None:
+        _check_file(csv)
     runs = Runs(Tracker(home))
     found = score(runs, find_contenders(runs, what), home)
     if csv is not None:
-        found.points.to_csv(csv, index=False)
+        replace_text(csv, found.points.to_csv(index=False))
     if json:
         rows = found.chosen.astype(object).where(found.chosen.notna(), None)
         print_json({"metric": found.metric, "chosen": rows.to_dict("records")})
     else:
         results.print(_table(found))
+
+
+def _check_file(file: Path) -> None:
+    """Raises UserError where it cannot be written, before minutes of work."""
+    if file.exists() and not file.is_file():
+        raise UserError("is no file", file=file, key="--csv")
+    try:
+        TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise UserError("cannot be written", file=file, key="--csv", found=error) from None
 
 
 def _table(found: Posthoc) -> Table:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.markup import escape
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, errors, metrics_table, print_json, results, say
 
@@ -45,10 +46,11 @@ def predict(
     """Label texts or images. A data set with the model's labels is scored as the run was."""
     from mlcl.training.exported import load_model
     from mlcl.training.exported.label import Labelling
-    from mlcl.training.exported.outputs import check_form, csv_sink, sink
+    from mlcl.training.exported.outputs import check_form, check_place, csv_sink, sink
 
     if out is not None:
         check_form(out)
+        check_place(out, input)
     with _folder(model, home) as folder:
         labelling = Labelling(
             load_model(folder, device), input, split, way, threshold, batch_size, probabilities
@@ -62,7 +64,7 @@ def predict(
         print_json({"rows": told.rows, "out": out, "way": told.way, "metrics": told.metrics})
         return
     if told.metrics:
-        (errors if out is None else results).print(metrics_table(told.metrics, f"{input}, {split}"))
+        (errors if out is None else results).print(metrics_table(told.metrics, escape(f"{input}, {split}")))
     say(f"{told.rows} rows by {told.way}" + ("" if out is None else f" in {out}"))
 
 

@@ -21,6 +21,11 @@ POWER = 0.8
 RESAMPLES = 10_000
 FEW = 5
 """Pairs from which on the bootstrap is used. With fewer, too many resamples are one pair over and over."""
+LEAST_ERROR = 0.3
+"""The smallest standard error of a resample, as a share of the sample's. Of few pairs many resamples are
+nearly one pair over and over: they would stretch the interval beyond all that the pairs can mean."""
+SAME = 1e-9
+"""Differences are told apart down to this share of the largest figure: what is less comes of rounding."""
 MOST_SEEDS = 1_000
 
 Array = NDArray[np.float64]
@@ -72,10 +77,10 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     Sign-flip test: under the hypothesis that A and B do not differ, d_i and -d_i are equally likely; p is the
     share of the 2^n flips whose mean is as far from 0 (all of them up to 13 pairs, else 10,000 at random).
     Bootstrap-t: the interval [m - q_hi s, m - q_lo s], s = sd(d) / sqrt(n), with the quantiles q of
-    (m* - m) / s* over resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5).
-    Of few pairs it keeps its level where the percentiles of m* do not. Hedges' g: d_z = m / sd(d) times
-    1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different lengths, empty ones, and
-    values that are not finite.
+    (m* - m) / s* over resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5),
+    where s* is 0.3 s at least. Of few pairs it keeps its level where the percentiles of m* do not. Hedges'
+    g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different
+    lengths, empty ones, and values that are not finite.
     """
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
@@ -84,7 +89,8 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
         raise ValueError("a figure is not finite")
     d = y - x
     n, mean = d.size, float(d.mean())
-    spread = _spread(d)
+    steps = _steps(d, max(np.abs(x).max(), np.abs(y).max()))
+    spread = float(d.std(ddof=1)) if np.ptp(np.round(steps)) else 0.0
     interval, method = _interval(d, spread, np.random.default_rng(seed))
     return Paired(
         n=n,
@@ -95,8 +101,8 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
         interval=interval,
         method=method,
         effect=mean / spread * (1 - 3 / (4 * n - 5)) if spread and n > 2 else None,
-        p=_sign_flip(d, seed),
-        wilcoxon=_wilcoxon(d, seed) if spread else None,
+        p=_sign_flip(steps, seed),
+        wilcoxon=_wilcoxon(np.round(steps), seed) if spread else None,
         smallest_p=smallest_p(n),
     )
 
@@ -125,10 +131,9 @@ def _deviation(x: Array) -> float | None:
     return float(x.std(ddof=1)) if x.size > 1 else None
 
 
-def _spread(d: Array) -> float:
-    """The deviation of the differences; 0 where rounding alone tells them apart."""
-    found = float(d.std(ddof=1)) if d.size > 1 else 0.0
-    return found if found > 1e-12 * float(np.abs(d).max()) else 0.0
+def _steps(d: Array, largest: float) -> Array:
+    """The differences in steps that are told apart: tests count ties, which rounding would break."""
+    return d / (SAME * largest) if largest else d
 
 
 def _interval(d: Array, spread: float, random: np.random.Generator) -> tuple[tuple[float, float] | None, str]:
@@ -139,23 +144,21 @@ def _interval(d: Array, spread: float, random: np.random.Generator) -> tuple[tup
         reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
         return (mean - reach, mean + reach), "t"
     drawn = d[random.integers(n, size=(RESAMPLES, n))]
-    errors = drawn.std(axis=1, ddof=1) / math.sqrt(n)
-    usable = errors > 1e-9 * error  # not the same pair n times
-    low, high = np.quantile(
-        (drawn.mean(axis=1)[usable] - mean) / errors[usable], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    )
+    errors = np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
+    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile((drawn.mean(axis=1) - mean) / errors, tails)
     return (mean - float(high) * error, mean - float(low) * error), "bootstrap-t"
 
 
-def _sign_flip(d: Array, seed: int) -> float:
-    if d.size == 1:
+def _sign_flip(steps: Array, seed: int) -> float:
+    if steps.size == 1:
         return 1.0
 
     def mean(x: Array, axis: int) -> Any:
-        return x.mean(axis=axis)
+        return np.round(x.mean(axis=axis))
 
     found = stats.permutation_test(
-        (d,), mean, permutation_type="samples", vectorized=True, n_resamples=RESAMPLES, rng=seed
+        (steps,), mean, permutation_type="samples", vectorized=True, n_resamples=RESAMPLES, rng=seed
     )
     return float(found.pvalue)
 

@@ -13,7 +13,7 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
 from mlcl.tracking import State, Tracker
-from mlcl.tracking.pyfunc import register_export
+from mlcl.tracking.pyfunc import check_name, register_export
 from mlcl.training.exported import Index, write_export
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.material import Material
@@ -43,8 +43,11 @@ def hand_over(
     """Exports the run that `word` names, a sweep's best where it names a sweep; then registers it.
 
     Without `to` the folder is `models/RUN_ID` under the tracker's home, or none at all for a model that is
-    registered. Raises UserError for a run that left no model, other data, and a folder that is there already.
+    registered. Raises UserError for a run that left no model, other data, a folder that is there already, and
+    a name or an alias that MLflow does not take.
     """
+    if register is not None:
+        check_name(register, alias)
     runs = Runs(tracker)
     run = model_run(runs, word)
     run_id = str(run.info.run_id)
@@ -59,7 +62,7 @@ def hand_over(
         material = Material.of(job, tracker.home)
         index = write_export(folder, Path(scratch), material, _provenance(runs, run))
         registered = None
-        if register:
+        if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
     return Handover(kept, run_id, index, registered)
 

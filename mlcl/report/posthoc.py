@@ -40,7 +40,8 @@ def posthoc(runs: Runs, contenders: Sequence[Contender], home: Path) -> Posthoc:
         scores, metric = _scores(runs, contender, home)
         chosen += _rows(contender, scores)
         points.append(scores.points.assign(setting=contender.label))
-    return Posthoc(metric, pd.DataFrame(chosen, columns=pd.Index(COLUMNS)), pd.concat(points))
+    best = pd.DataFrame(chosen, columns=pd.Index(COLUMNS)).astype({"k": int})
+    return Posthoc(metric, best, pd.concat(points))
 
 
 def _scores(runs: Runs, contender: Contender, home: Path) -> tuple[KnnScores, str]:

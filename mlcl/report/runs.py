@@ -40,15 +40,16 @@ class Runs:
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """Runs by a tag, the latest first."""
         quote = '"' if "'" in value else "'"
-        if quote in value:  # MLflow's filters have no escape
-            return []
+        asked = value
+        if quote in value:  # MLflow's filters have no escape, but a sign for any other
+            asked, how = value.replace(quote, "_"), "LIKE"
         search = partial(
             self._client.search_runs,
             self._experiments,
-            f"tags.`{tag}` {how} {quote}{value}{quote}",
+            f"tags.`{tag}` {how} {quote}{asked}{quote}",
             order_by=["attributes.start_time DESC"],
         )
-        return list(_all(search))
+        return [run for run in _all(search) if asked == value or run.data.tags[tag] == value]
 
     def children(self, run: Run) -> list[Run]:
         """The runs nested in one, the latest first."""

@@ -25,7 +25,8 @@ def report_folder(folder: Path) -> Path:
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
-    others = sorted(name for path in folder.rglob("*") if not _ours(name := str(path.relative_to(folder))))
+    there = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
+    others = sorted(name for path in there if not _ours(name := str(path.relative_to(folder))))
     if others:
         raise UserError(
             "holds files that the report would take the place of",
@@ -34,9 +35,9 @@ def report_folder(folder: Path) -> Path:
             found=others[:5],
             allowed="a new folder, an empty one, or that of an earlier report",
         )
+    above = next(place for place in folder.parents if place.exists())
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        TemporaryDirectory(prefix=".mlcl-", dir=folder.parent).cleanup()
+        TemporaryDirectory(prefix=".mlcl-", dir=above).cleanup()
     except OSError as error:
         raise UserError("cannot be written", file=folder, key="--to", found=error) from None
     return folder
@@ -55,13 +56,20 @@ def write_report(document: Document, folder: Path, link: Callable[[str], str], m
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    pictures = partial / PICTURES
+    try:
+        _write(document, partial, link, made)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
+    pictures = folder / PICTURES
     pictures.mkdir(parents=True)
     images = {plot.name: svg(plot) for plot in document.plots}
-    (partial / PAGE).write_text(as_html(document, images, link, made), encoding="utf-8")
-    (partial / MARKDOWN).write_text(as_markdown(document, link), encoding="utf-8")
+    (folder / PAGE).write_text(as_html(document, images, link, made), encoding="utf-8")
+    (folder / MARKDOWN).write_text(as_markdown(document, link), encoding="utf-8")
     for plot in document.plots:
         (pictures / f"{plot.name}.svg").write_text(images[plot.name], encoding="utf-8")
         plot.table.to_csv(pictures / f"{plot.name}.csv", index=False)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)

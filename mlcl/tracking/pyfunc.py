@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ ARTIFACT = "pyfunc"
 """Under a run's artifacts."""
 CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
+ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
 OF_ENCODERS = {
     "resnet": ("torchvision",),
@@ -43,20 +45,35 @@ OF_ENCODERS = {
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 
 
+def check_name(name: str, alias: str) -> None:
+    """Raises UserError for a name or an alias that MLflow does not take, or that no URI can name."""
+    if not name.strip() or set(name) & set("/:@"):
+        raise UserError("no name of a model", key="--register", found=name, allowed="a name without / : @")
+    if ALIAS.fullmatch(alias) is None:
+        raise UserError(
+            "no alias",
+            key="--alias",
+            found=alias,
+            allowed="letters, digits, _ and -, but neither latest nor a version such as v1",
+        )
+
+
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
     """A version of the registered model `name` from an exported folder, one a run; `alias` moves to it.
 
-    Raises UserError for what MLflow does not take, such as an alias `v1` or `latest`.
+    The folder is logged once a run, whatever names it has. Raises UserError for what MLflow does not take.
     """
     client = tracker.client
     source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
     try:
-        version = _version(tracker, name, run_id, source)
+        versions = _versions(tracker, run_id, source)
+        version = versions.get(name)
         if version is None:
-            _log(tracker, run_id, folder, index, encoder)
             _make(tracker, name)
+            if not versions:
+                _log(tracker, run_id, folder, index, encoder)
             tags = {"way": index.best, "metric": index.metric}
             version = str(client.create_model_version(name, source, run_id, tags=tags).version)
         client.set_registered_model_alias(name, alias, version)
@@ -80,20 +97,20 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
         )
     try:
         version = _named(tracker, parts)
-        if not str(version.source).endswith(f"/{ARTIFACT}"):
-            raise UserError(
-                "not registered by `mlcl export`",
-                key="MODEL",
-                found=uri,
-                allowed=f"mlcl export {version.run_id}",
-            )
-        place = f"{ARTIFACT}/artifacts"
-        held = Path(tracker.client.download_artifacts(str(version.run_id), place, str(to)))
-        # MLflow keeps it under the name that it was exported as.
-        return next(file.parent for file in held.glob(f"*/{INDEX}"))
+        found: Iterable[Path] = ()
+        if str(version.source).endswith(f"/{version.run_id}/artifacts/{ARTIFACT}"):
+            place = f"{ARTIFACT}/artifacts"
+            held = Path(tracker.client.download_artifacts(str(version.run_id), place, str(to)))
+            # MLflow keeps it under the name that it was exported as.
+            found = held.glob(f"*/{INDEX}")
     except (MlflowException, OSError) as error:
         reason = tracker.safe(str(error)).splitlines()[0]
         raise UserError("no such registered model", key="MODEL", found=f"{uri} ({reason})") from None
+    for file in found:
+        return file.parent
+    raise UserError(
+        "not registered by `mlcl export`", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}"
+    )
 
 
 def _named(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
@@ -102,10 +119,10 @@ def _named(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
     return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
-def _version(tracker: Tracker, name: str, run_id: str, source: str) -> str | None:
-    """The version that was made from this run before."""
+def _versions(tracker: Tracker, run_id: str, source: str) -> dict[str, str]:
+    """The versions that were made from this run before, by their registered names."""
     found = tracker.client.search_model_versions(f"run_id = '{run_id}'")
-    return next((str(v.version) for v in found if v.name == name and v.source == source), None)
+    return {str(v.name): str(v.version) for v in found if v.source == source}
 
 
 def _make(tracker: Tracker, name: str) -> None:

@@ -227,9 +227,29 @@ def test_a_better_run_takes_the_alias(home, tiny, client):
     assert client.get_model_version_by_alias("line", "champion").run_id == reports[1].mlflow_run_id
 
 
-def test_an_alias_that_mlflow_does_not_take(home, report):
-    with pytest.raises(UserError, match="MLflow does not take it; found: tiny2@v1"):
-        export(home, report.id, "--register", "tiny2", "--alias", "v1")
+def test_names_that_mlflow_does_not_take(home, report, client):
+    for alias in ("v1", "latest", "two words", "a@b", ""):
+        with pytest.raises(UserError, match="key --alias: no alias"):
+            export(home, report.id, "--register", "tiny2", "--alias", alias)
+    for name in ("a/b", "a@b", "a:b", " ", ""):
+        with pytest.raises(UserError, match="key --register: no name of a model"):
+            export(home, report.id, "--register", name)
+    with pytest.raises(UserError, match=r"MLflow does not take it; found: \.\.@champion"):
+        export(home, report.id, "--register", "..")
+    assert client.search_model_versions(f"run_id = '{report.mlflow_run_id}'") == []
+    assert "pyfunc" not in [item.path for item in client.list_artifacts(report.mlflow_run_id)]
+
+
+def test_two_names_share_the_pyfunc(home, tiny, client, tmp_path):
+    report = run(home, tiny, "train.seed=6", epochs=1)
+    export(home, report.id, "--register", "first")
+    place = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc" / "MLmodel"
+    before = place.read_bytes()
+    export(home, report.id, "--register", "second", "--to", tmp_path / "elsewhere")
+    assert place.read_bytes() == before
+    versions = client.search_model_versions(f"run_id = '{report.mlflow_run_id}'")
+    assert {version.name for version in versions} == {"first", "second"}
+    assert len({version.source for version in versions}) == 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import pytest
 from builders import tiny_job
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.service.single import run_job
+from mlcl.tracking import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,21 @@ def test_a_registered_model_by_alias_and_by_version(home, report, texts):
             predict(home, name, texts)
 
 
+def test_a_pyfunc_of_somebody_else(home, report, texts, tmp_path):
+    client = Tracker(home).client
+    ours = client.get_run(report.mlflow_run_id)
+    theirs = client.create_run(ours.info.experiment_id)
+    (tmp_path / "weights").write_text("")
+    client.create_registered_model("foreign")
+    for number, (run, place) in enumerate([(theirs, "pyfunc"), (ours, "other/pyfunc")], start=1):
+        client.log_artifact(run.info.run_id, str(tmp_path / "weights"), f"{place}/artifacts")
+        client.create_model_version("foreign", f"{run.info.artifact_uri}/{place}", run.info.run_id)
+        with pytest.raises(
+            UserError, match=f"not registered by `mlcl export`; found: models:/foreign/{number}"
+        ):
+            predict(home, f"models:/foreign/{number}", texts)
+
+
 def test_a_data_set_is_scored_as_the_run_was(home, report, tiny, tmp_path):
     answer = predict(home, home / "model", tiny, "--out", tmp_path / "out.jsonl", "--json")
     told = json.loads(answer.stdout)
@@ -75,6 +92,11 @@ def test_a_data_set_is_scored_as_the_run_was(home, report, tiny, tmp_path):
     printed = predict(home, home / "model", tiny, "--way", "knn")
     assert printed.stdout.startswith("id,label,probability,label.topic\ntest0,")
     assert "knn/accuracy" in printed.stderr
+
+
+def test_a_place_with_brackets_in_its_name(home, report, tiny, tmp_path):
+    place = shutil.copytree(tiny, tmp_path / "a[/b]")
+    assert f"{place}, test" in " ".join(predict(home, home / "model", place).stderr.split("\n"))
 
 
 def test_options(home, report, texts, tmp_path):
@@ -94,6 +116,8 @@ def test_bad_input(home, report, texts, tiny, tmp_path):
         predict(home, home / "model", texts, "--way", "best")
     with pytest.raises(UserError, match="no such split"):
         predict(home, home / "model", tiny, "--split", "dev")
+    with pytest.raises(UserError, match="would replace what is to be labelled"):
+        predict(home, home / "model", texts, "--out", texts)
     texts.write_text("id,body\n1,x\n")
     with pytest.raises(UserError, match="no such column"):
         predict(home, home / "model", texts, "--out", tmp_path / "out.csv")

@@ -154,7 +154,9 @@ def test_a_figure_that_is_no_number_is_named_and_json_stays_valid(store):
     written = json.loads(json.dumps(as_dict(compare(contenders, "accuracy")), allow_nan=False))
     assert written["reference"]["runs"]["2"]["value"] is None
     store.sweep("odder", {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.5, 1: float("nan")}})
-    with pytest.raises(UserError, match="test/accuracy is no number in some runs; found: trial 1, seed 1: nan"):
+    with pytest.raises(
+        UserError, match="test/accuracy is no number in some runs; found: trial 1, seed 1: nan"
+    ):
         compare(find_contenders(Runs(store.tracker), ["odder"]), "accuracy")
 
 
@@ -175,6 +177,13 @@ def test_a_word_that_names_nothing(store, sweep, words, problem):
     with pytest.raises(UserError) as error:
         find_contenders(Runs(store.tracker), words)
     assert problem in error.value.line()
+
+
+def test_a_name_with_both_quotes(store):
+    store.sweep('it\'s "5%"', {"as written": {0: 0.5}})
+    store.sweep("it's -5%-", {"other": {0: 0.5}})
+    (found,) = find_contenders(Runs(store.tracker), ['it\'s "5%"'])
+    assert found.label == "as written"
 
 
 def test_a_name_with_a_quote(store):

@@ -100,3 +100,10 @@ def test_a_run_that_left_nothing(store, tmp_path):
     runs = Runs(store.tracker)
     with pytest.raises(UserError, match=r"embeddings\.parquet: the run has no such artifact"):
         posthoc(runs, find_contenders(runs, [id]), tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    for file, problem in ((tmp_path / "no" / "points.csv", "cannot be written"), (tmp_path, "is no file")):
+        done = CliRunner().invoke(app, ["posthoc", "nothing", "--csv", str(file), "--home", str(tmp_path)])
+        assert problem in str(done.exception)
+    assert not list(tmp_path.iterdir())

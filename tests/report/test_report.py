@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from mlcl.errors import UserError
+from mlcl.report.document import Code, Document, Section
+from mlcl.report.plain import as_markdown
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
-from mlcl.report.write import report_folder
+from mlcl.report.write import report_folder, write_report
 
 
 class Page(HTMLParser):
@@ -156,6 +158,11 @@ def test_markdown_has_the_figures_of_the_page(made, page):
         assert figure["text"].strip() in text
 
 
+def test_code_in_markdown_ends_where_it_ends():
+    document = Document("it", "", (Section("Code", (Code("a: 1 # ```` and ```"),)),))
+    assert "`````yaml\na: 1 # ```` and ```\n`````\n" in as_markdown(document, str)
+
+
 def test_it_is_an_artifact_of_the_sweep_and_a_second_one_takes_its_place(store, searched, made):
     client = store.client
     assert made.logged
@@ -174,21 +181,40 @@ def test_links_lead_where_they_are_told_to(store, searched, tmp_path):
         "searched <b>",
         searched[0],
         folder=tmp_path / "it",
-        server="https://lab.example/mlflow",
+        server="https://lab.example/mlflow/",
         quick=True,
         log=False,
     )
     assert "https://lab.example/mlflow/#/experiments/" in made.page.read_text()
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "plots/mine.py", "data/table.csv"])
-def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("thesis.tex", "thesis.tex"), ("plots/mine.py", "plots/mine.py"), ("data/a.csv", "data")],
+)
+def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name, found):
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("years of work")
-    with pytest.raises(UserError, match=f"holds files that the report would take the place of.*{name}"):
+    with pytest.raises(
+        UserError, match=f"holds files that the report would take the place of; found: {found};"
+    ):
         make_report(Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, quick=True, log=False)
     assert mine.read_text() == "years of work"
+
+
+def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "no space left on the device")
+
+    document, folder = Document("it", "", ()), tmp_path / "it"
+    write_report(document, folder, str, "today")
+    before = (folder / "report.md").read_text()
+    monkeypatch.setattr("mlcl.report.write.as_markdown", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_report(document, folder, str, "tomorrow")
+    assert [each.name for each in tmp_path.iterdir()] == ["it"]
+    assert (folder / "report.md").read_text() == before
 
 
 def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):

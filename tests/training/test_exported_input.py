@@ -1,6 +1,7 @@
 """What exported models take and give as files, and what they refuse."""
 
 import csv
+import hashlib
 import io
 import json
 
@@ -11,16 +12,17 @@ import pytest
 import torch
 from builders import text_dataset, tiny_job
 from PIL import Image
+from safetensors import SafetensorError
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.exported import load_model, write_export
+from mlcl.training.exported import load_model, write, write_export
 from mlcl.training.exported.inputs import read_items
 from mlcl.training.exported.label import Labelling
-from mlcl.training.exported.outputs import sink
+from mlcl.training.exported.outputs import check_place, sink
 from mlcl.training.material import Material
 
 CPU = Context(torch.device("cpu"))
@@ -167,7 +169,7 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
 def test_a_failed_pass_leaves_no_file(model, tmp_path):
     file = tmp_path / "in.jsonl"
     file.write_text('{"text": "ball"}\n{"other": 1}\n')
-    with pytest.raises(UserError, match="no such column at line 2"), sink(tmp_path / "out.csv") as write:
+    with pytest.raises(UserError, match="no such column in line 2"), sink(tmp_path / "out.csv") as write:
         Labelling(model, file, batch_size=1).run(write)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -190,16 +192,19 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
 
 
 BAD_INPUT = {
-    "a.csv": ("body\nball\n", r"no such column at line 2.*found: body.*allowed: text"),
+    "a.csv": ("body\nball\n", r"no such column in line 1.*found: body.*allowed: text"),
     "b.csv": ("id,text\n1,ball\n2\n", "wrong number of fields at line 3"),
     "c.csv": ("", "no rows"),
     "d.csv": ("text\n", "no rows"),
     "e.csv": ('text\n"ball\n', "cannot be read"),
-    "f.jsonl": ('{"text": "ball"}\n{"text": 3}\n', "empty at line 2; found: 3"),
+    "f.jsonl": ('{"text": "ball"}\n{"text": 3}\n', "no text at line 2; found: 3"),
     "g.jsonl": ("[1]\n", "not an object at line 1"),
     "h.jsonl": ('{"text": "ball"}\n{\n', "not valid JSON at line 2"),
     "i.parquet": ("text", "cannot be read"),
     "j.xlsx": ("", "not a form that can be read"),
+    "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice in line 1"),
+    "l.jsonl": ('{"text": "a \\ud800"}\n', r"key text: no Unicode text at line 1 of .*l\.jsonl"),
+    "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: no Unicode text at line 1"),
 }
 
 
@@ -210,6 +215,32 @@ def test_bad_input_is_told_with_its_row(name, model, tmp_path):
     with pytest.raises(UserError, match=problem) as caught:
         Labelling(model, tmp_path / name).run(lambda _: None)
     assert name in caught.value.line()
+
+
+def test_the_columns_of_parquet_are_told(model, tmp_path):
+    file = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"body": ["ball"], "more": [1]}), file)
+    with pytest.raises(UserError, match="no such column in its schema; found: body, more; allowed: text"):
+        Labelling(model, file).run(lambda _: None)
+    pq.write_table(pa.table([pa.array(["ball"]), pa.array(["law"])], names=["text", "text"]), file)
+    with pytest.raises(UserError, match="key text: this column occurs twice"):
+        Labelling(model, file).run(lambda _: None)
+
+
+def test_a_place_where_no_file_can_be_made(tmp_path):
+    source = write_texts(tmp_path / "in.csv")
+    (tmp_path / "folder.csv").mkdir()
+    for place, problem in {
+        source: "would replace what is to be labelled",
+        tmp_path / "folder.csv" / ".." / "in.csv": "would replace what is to be labelled",
+        tmp_path / "folder.csv": "is a folder",
+        source / "out.csv": "cannot be written",
+    }.items():
+        with pytest.raises(UserError, match=f"key --out: {problem}"):
+            check_place(place, source)
+    check_place(tmp_path / "new" / "out.csv", source)
+    check_place(tmp_path / "folder.csv" / "out.csv", tmp_path / "nowhere.csv")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_bad_images_are_told_with_their_row(reader_of_images, tmp_path):
@@ -233,8 +264,14 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
         Labelling(model, tmp_path / "nowhere").run(lambda _: None)
     with pytest.raises(UserError, match=r"no such way; found: probe; allowed: classifier, knn, knn_best"):
         model.predict(["a"], way="probe")
-    with pytest.raises(UserError, match="not a list of texts"):
-        model.predict("a text")
+    for inputs in ("a text", {"text": "ball"}, pd.DataFrame({"text": ["ball"]}), None):
+        with pytest.raises(UserError, match=f"not a list of texts or images; found: {type(inputs).__name__}"):
+            model.predict(inputs)
+    for threshold in (-0.1, 1.1, float("nan")):
+        with pytest.raises(UserError, match="key threshold: no probability"):
+            model.predict(["a"], threshold=threshold)
+    with pytest.raises(UserError, match="key batch_size: must be at least 1; found: 0"):
+        model.predict(["a"], batch_size=0)
     with pytest.raises(UserError, match="not a text at row 1"):
         model.predict(["a", None])
     with (
@@ -265,6 +302,62 @@ def test_a_damaged_folder_is_refused(folder):
         load_model(folder)
 
 
+UNFIT = {
+    "best": ("probe", "best is probe, which is none of the ways"),
+    "ways": ({"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the ways must be"),
+    "threshold": (2, "key threshold"),
+    "levels": ({"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
+}
+
+
+@pytest.mark.parametrize("key", UNFIT)
+def test_an_index_that_does_not_fit_itself(key, folder):
+    index = folder / "model.json"
+    value, problem = UNFIT[key]
+    index.write_text(json.dumps(json.loads(index.read_text()) | {key: value}))
+    with pytest.raises(UserError, match=rf"model\.json.*{problem}"):
+        load_model(folder)
+
+
+def sign(folder):
+    """Gives files that were changed their new checksums."""
+    index = json.loads((folder / "model.json").read_text())
+    index["files"] = {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in index["files"]
+    }
+    (folder / "model.json").write_text(json.dumps(index))
+
+
+def test_neighbours_that_do_not_fit_the_model(folder):
+    file = folder / "datastore.parquet"
+    table = pq.read_table(file)
+    n = len(table)
+    words = pa.array([["a"]] * n)
+    for column, values, problem in (
+        ("label", pa.array([4] * n, pa.int32()), "labels outside -1 to 3"),
+        ("label", pa.array([-2] * n, pa.int32()), "labels outside -1 to 3"),
+        ("embedding", pa.array([[1.0, 2.0]] * n, pa.list_(pa.float32(), 2)), "embeddings of another model"),
+        ("embedding", words, "not the datastore of a model"),
+    ):
+        pq.write_table(table.set_column(table.schema.get_field_index(column), column, values), file)
+        sign(folder)
+        with pytest.raises(UserError, match=rf"datastore\.parquet: .*{problem}"):
+            load_model(folder)
+
+
+def test_a_tokenizer_that_is_none(folder):
+    for content in (b"\xff", b"{}"):
+        (folder / "tokenizer.json").write_bytes(content)
+        sign(folder)
+        with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer"):
+            load_model(folder)
+
+
+def test_a_device_that_is_none(folder):
+    with pytest.raises(UserError, match="no such device; found: tpu; allowed: auto, cpu, cuda"):
+        load_model(folder, "tpu")
+
+
 def test_an_index_reaches_no_file_outside(folder):
     index = folder / "model.json"
     whole = index.read_text()
@@ -274,6 +367,17 @@ def test_an_index_reaches_no_file_outside(folder):
     index.write_text(whole.replace('"job.yaml":', '"more.yaml":'))
     with pytest.raises(UserError, match=r"a file is not listed; found: job\.yaml"):
         load_model(folder)
+
+
+def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):
+    def full(tensors, file):
+        file.write_bytes(b"some")
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(write, "save_file", full)
+    with pytest.raises(UserError, match="cannot be written; found: No space left on device"):
+        write_export(tmp_path / "new", *finished, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_all_that_is_needed(finished, tmp_path):
@@ -296,3 +400,6 @@ def test_a_run_without_all_that_is_needed(finished, tmp_path):
     with pytest.raises(UserError, match=r"result\.json: the run left no such file"):
         write_export(tmp_path / "new", tmp_path / "bare", material, {})
     assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="key --to: cannot be written"):
+        write_export(tmp_path / "file" / "model", run, material, {})

@@ -49,14 +49,18 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     pq.write_table(pa.table(table), file, compression="zstd")
 
 
-def read_datastore(file: Path, task: Task, n_classes: int) -> Datastore:
-    """What `write_datastore` wrote. Raises UserError for anything else."""
+def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
+    """What `write_datastore` wrote. Raises UserError for anything else, and for labels or embeddings (N, dim)
+    that do not fit the model."""
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = _matrix(table["embedding"])
-        return Datastore(embedding_ND, _read_labels(table["label"], task, n_classes), task, n_classes)
-    except (OSError, ValueError, AttributeError, pa.ArrowException) as error:
+        labels = _read_labels(table["label"], task, n_classes)
+    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise UserError("not the datastore of a model", file=file, found=error) from None
+    if embedding_ND.shape[1] != dim or not bool(torch.isfinite(embedding_ND).all()):
+        raise UserError("embeddings of another model, or not finite", file=file)
+    return Datastore(embedding_ND, labels, task, n_classes)
 
 
 def _labels(store: Datastore) -> Any:
@@ -67,6 +71,11 @@ def _labels(store: Datastore) -> Any:
 
 
 def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
+    lowest = 0 if task == "multi_label" else -1  # missing
+    entries = column if task == "single" else pc.list_flatten(column)
+    within = pc.and_(pc.greater_equal(entries, lowest), pc.less(entries, n_classes))
+    if not pc.all(within, min_count=0).as_py():
+        raise ValueError(f"labels outside {lowest} to {n_classes - 1}")
     if task == "multi_label":
         return label_rows(column, n_classes)
     return _matrix(column).long() if task == "aspects" else single_classes(column)

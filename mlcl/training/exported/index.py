@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from mlcl.config.load import validate
 from mlcl.data.format import LabelSpace, Modality, Record
@@ -62,11 +62,26 @@ class Index(Record):
     ways: dict[Way, KnnSetting | None]
     best: Way
     metric: str
-    threshold: float
+    threshold: float = Field(ge=0, le=1)
     preprocessing: dict[str, int | list[float]]
     metrics: dict[str, float]
     provenance: dict[str, str]
     files: dict[FileName, str]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        layers = [way for way in self.ways if way in ("classifier", "probe")]
+        if not layers or next(iter(self.ways)) != layers[0]:
+            raise ValueError("the first of the ways must be classifier or probe")
+        if any((self.ways[way] is None) != (way in layers) for way in self.ways):
+            raise ValueError("knn and knn_best need a setting, classifier and probe have none")
+        if self.best not in self.ways:
+            raise ValueError(f"best is {self.best}, which is none of the ways")
+        for name, level in self.levels.items():
+            known = range(-1, len(level.classes))
+            if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
+                raise ValueError(f"parents of level {name} do not fit the classes")
+        return self
 
     def prefix(self, way: Way) -> str:
         """How the names of a way's metrics begin."""

@@ -54,7 +54,7 @@ def read_items(path: Path, modality: Modality) -> Iterator[Item]:
         )  # fmt: skip
     if suffix == ".txt":
         return _lines(path, modality)
-    rows = {".jsonl": _json_rows, ".parquet": _parquet_rows}.get(suffix, _csv_rows)(path)
+    rows = {".jsonl": _json_rows, ".parquet": _parquet_rows}.get(suffix, _csv_rows)(path, modality)
     return _items(path, modality, rows)
 
 
@@ -74,17 +74,25 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 def _items(path: Path, modality: Modality, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Item]:
     for number, (place, values) in enumerate(rows):
-        if modality not in values:
-            raise UserError(
-                f"no such column at {place}", file=path, key=modality, found=list(values), allowed=modality
-            )
         content = values[modality]
         if modality == "image":
             content = _image(content, path.parent)
         if not isinstance(content, str | bytes | Path):
-            raise UserError(f"empty at {place}", file=path, key=modality, found=content)
+            raise UserError(f"no {modality} at {place}", file=path, key=modality, found=content)
         id = values.get("id")
-        yield Item(str(number if id is None else id), f"{place} of {path}", content)
+        id = str(number if id is None else id)
+        if not is_unicode(id):
+            raise UserError(f"no Unicode text at {place}", file=path, key="id", found=repr(id))
+        yield Item(id, f"{place} of {path}", content)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON may escape half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _image(value: Any, folder: Path) -> Content | None:
@@ -94,12 +102,15 @@ def _image(value: Any, folder: Path) -> Content | None:
     return folder / value if isinstance(value, str) and value else value
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _csv_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
     csv.field_size_limit(LONGEST_FIELD)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header = next(reader, [])
+        header = next(reader, None)
+        if header is None:
+            return
+        _check_columns(path, "line 1", header, modality)
         for fields in reader:
             place = f"line {reader.line_num}"  # its last, where a text has several
             if fields and len(fields) != len(header):
@@ -110,12 +121,22 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield place, dict(zip(header, fields, strict=True))
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _check_columns(path: Path, place: str, names: list[str], modality: Modality) -> None:
+    if modality not in names:
+        raise UserError(f"no such column in {place}", file=path, key=modality, found=names, allowed=modality)
+    for name in (modality, "id"):
+        if names.count(name) > 1:
+            raise UserError(f"this column occurs twice in {place}", file=path, key=name, found=names)
+
+
+def _json_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with _reading(path), path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = f"line {number}"
-                yield place, _json_object(path, place, line)
+                values = _json_object(path, place, line)
+                _check_columns(path, place, list(values), modality)
+                yield place, values
 
 
 def _json_object(path: Path, place: str, line: str) -> Mapping[str, Any]:
@@ -128,9 +149,10 @@ def _json_object(path: Path, place: str, line: str) -> Mapping[str, Any]:
     return values
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with _reading(path), pq.ParquetFile(path, memory_map=True) as file:
-        columns = [name for name in file.schema_arrow.names if name in ("id", "text", "image")]
+        _check_columns(path, "its schema", file.schema_arrow.names, modality)
+        columns = [name for name in file.schema_arrow.names if name in (modality, "id")]
         number = 0
         for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
             for values in batch.to_pylist():

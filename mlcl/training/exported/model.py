@@ -5,7 +5,7 @@ Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -22,11 +22,14 @@ from mlcl.training.context import Context, pick_device
 from mlcl.training.embed import embed
 from mlcl.training.exported.datastore import read_datastore
 from mlcl.training.exported.index import DATASTORE, NETWORK, Index, Way, read_index
+from mlcl.training.exported.inputs import is_unicode
 from mlcl.training.exported.network import Network, read_weights, rebuilt_network
 from mlcl.training.exported.pixels import Content, decode_images
 from mlcl.training.exported.predictions import Predictions, decide
 from mlcl.training.files import JOB, TOKENIZER
 from mlcl.training.neighbours import Datastore, Predictor
+
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
@@ -35,12 +38,14 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     Nothing but the folder is read. Raises UserError for a damaged folder, one of a newer mlcl, a GPU that is
     not there, and a package that the encoder needs and that is not installed.
     """
+    if device not in DEVICES:
+        raise UserError("no such device", key="device", found=device, allowed=DEVICES)
     folder = Path(folder).expanduser()
     index = read_index(folder)
     job = load_job(folder / JOB)
     tokenizer = None
     if index.modality == "text":
-        tokenizer = load_tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
+        tokenizer = _tokenizer(folder / TOKENIZER)
     words = None if tokenizer is None else tokenizer.get_vocab_size()
     with torch.random.fork_rng(devices=()):  # first weights are drawn, for nobody
         network = rebuilt_network(job, index.space, words, folder, probe="probe" in index.ways)
@@ -48,7 +53,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
         network.load_state_dict(read_weights(folder / NETWORK))
     except RuntimeError as error:
         raise UserError("weights of another model", file=folder / NETWORK, found=error) from None
-    store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes)
+    store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
     context = Context(pick_device(device))
     return ExportedModel(index, job, network.to(context.device).eval(), tokenizer, store, context)
 
@@ -86,7 +91,7 @@ class ExportedModel:
         """Names and probabilities of texts, or of images (encoded bytes, or paths of files).
 
         `way` is one of `index.ways`, by default the best on validation; `threshold` is for several labels.
-        Raises UserError for another way and for an image that cannot be decoded.
+        Raises UserError for another way, for what is no such list, and for an image that cannot be decoded.
         """
         return decide(self.index, self.predict_proba(inputs, way=way, batch_size=batch_size), threshold)
 
@@ -94,8 +99,12 @@ class ExportedModel:
         self, inputs: Sequence[Content], *, way: Way | None = None, batch_size: int | None = None
     ) -> Array:
         """Probabilities (M, C), (M, L) or (M, A, C) of texts or images; the rest as in `predict`."""
-        if isinstance(inputs, str | bytes):
+        # What is iterated over as characters, keys or names of columns would be labelled all the same.
+        named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
+        if named or not isinstance(inputs, Iterable):
             raise UserError("not a list of texts or images", key="inputs", found=type(inputs).__name__)
+        if batch_size is not None and batch_size < 1:
+            raise UserError("must be at least 1", key="batch_size", found=batch_size)
         inputs, way = list(inputs), self.way(way)
         size = batch_size or self.job.evaluation.batch_size
         parts = [
@@ -139,4 +148,15 @@ class ExportedModel:
         for text, place in zip(inputs, places, strict=True):
             if not isinstance(text, str):
                 raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
+            if not is_unicode(text):
+                raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
         return encode(self._tokenizer, [str(text) for text in inputs], encoder.max_length)
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    try:
+        return load_tokenizer(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError("not a tokenizer", file=file, found=error) from None
+    except UserError as error:
+        raise UserError(error.problem, file=file, found=error.found) from None

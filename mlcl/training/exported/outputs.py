@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 import pyarrow as pa
@@ -25,6 +26,20 @@ def check_form(path: Path) -> None:
     """Raises UserError for a suffix that no form has."""
     if path.suffix.lower() not in FORMS:
         raise UserError("not a form that can be written", key="--out", found=path, allowed=FORMS)
+
+
+def check_place(path: Path, source: Path) -> None:
+    """Raises UserError where `path` is `source` or a folder, and where no file can be made beside it."""
+    if path.is_dir():
+        raise UserError("is a folder", key="--out", found=path)
+    if path.exists() and source.exists() and path.samefile(source):
+        raise UserError("would replace what is to be labelled", key="--out", found=path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError("cannot be written", key="--out", found=f"{path} ({error})") from None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.training.exported.index import Index
 
@@ -36,10 +37,14 @@ class Predictions:
 def decide(index: Index, probabilities: Array, threshold: float | None = None) -> Predictions:
     """Names of the most probable class, or of the labels from `threshold` (default: the job's) on.
 
-    Of equal classes the first one is predicted, as in evaluation.
+    Of equal classes the first one is predicted, as in evaluation. Raises UserError for a threshold that is
+    no probability.
     """
+    threshold = index.threshold if threshold is None else threshold
+    if not 0 <= threshold <= 1:
+        raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
     if index.task == "multi_label":
-        return _several(index, probabilities, index.threshold if threshold is None else threshold)
+        return _several(index, probabilities, threshold)
     if index.task == "aspects":
         return _aspects(index, probabilities)
     best_M, probability_M = _best(probabilities)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from mlcl import __version__
@@ -43,7 +44,8 @@ def write_export(folder: Path, run: Path, material: Material, provenance: Mappin
     """Writes `folder`, whole or not at all, from the folder of a run or one that holds its artifacts.
 
     `provenance` is told in the index and the README. Raises UserError where `folder` is there already, where
-    the run left no model, and where the material's data are not those that it was trained on.
+    the run left no model, where `folder` cannot be written, and where the material's data are not those that
+    it was trained on.
     """
     if folder.exists():
         raise UserError("is there already", file=folder, key="--to")
@@ -62,8 +64,9 @@ def write_export(folder: Path, run: Path, material: Material, provenance: Mappin
             index = _index(work, material, ways, result, provenance)
             (work / README).write_text(readme(index, folder.name), encoding="utf-8")
             write_index(work, index)
-    except FileExistsError:
-        raise UserError("is there already", file=folder, key="--to") from None
+    except (OSError, SafetensorError) as error:  # the second also for a full disk
+        problem = "is there already" if folder.exists() else "cannot be written"
+        raise UserError(problem, file=folder, key="--to", found=error) from None
     return index
 
 

@@ -80,6 +80,7 @@ def search_of():
             "varied": tuple(key for key in frame if key.startswith(prefixes)),
             "dropped": 0,
             "confirmed": {},
+            "groups": {},
             "run": None,
             "history": lambda run_id, metric: [],
         }
