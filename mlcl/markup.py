@@ -12,7 +12,7 @@ LATEX = str.maketrans(
         "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
     }
 )  # fmt: skip
-MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<"})
+MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<["})
 
 
 def one_line(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.errors import UserError
 
 What = Annotated[
     list[str],
@@ -27,6 +28,8 @@ def compare(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Compare settings by a metric, paired by seed: difference, interval, tests, and what would decide."""
+    if markdown + latex + json > 1:
+        raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
     from mlcl.report.compare import compare as measure
     from mlcl.report.contenders import find_contenders
     from mlcl.report.paper import as_dict, as_latex, as_markdown, as_table, notes

@@ -25,6 +25,8 @@ from mlcl.errors import UserError
 
 MAX_PIXELS = 64_000_000
 """An image that claims more is refused before it is decoded: a decompression bomb."""
+WIDE = ("I", "F")
+"""How Pillow calls pixels of 16 or 32 bits: its conversion to RGB cuts them off."""
 DECODED_AT_ONCE = 1_024
 """Images that are in memory at once."""
 Pixels = NDArray[np.uint8]
@@ -85,12 +87,15 @@ def decoded(split: Split, size: int) -> Iterator[Pixels]:
 def decode(data: bytes, size: int) -> Pixels:
     """One encoded image as (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
 
-    Raises ValueError for bytes that are no whole image and for one above `MAX_PIXELS`.
+    Raises ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than
+    8 bits a channel: what its values mean is not in it.
     """
     try:
         with Image.open(io.BytesIO(data)) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+            if image.mode.startswith(WIDE):
+                raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
             image.draft("RGB", (2 * size, 2 * size))
             upright = ImageOps.exif_transpose(image).convert("RGB")
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:

@@ -29,6 +29,14 @@ def test_every_mode_becomes_rgb(mode):
     assert pixels.dtype == np.uint8
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_pixels_of_more_than_eight_bits_are_refused(mode):
+    file = io.BytesIO()
+    Image.new(mode, (4, 4), 300).save(file, "TIFF")
+    with pytest.raises(ValueError, match=f"mode {mode}: more than 8 bits a channel"):
+        decode(file.getvalue(), 4)
+
+
 def test_the_centre_of_a_wide_image_is_kept():
     image = Image.new("RGB", (48, 16))
     image.paste((0, 255, 0), (16, 0, 32, 16))

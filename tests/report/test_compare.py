@@ -266,4 +266,6 @@ def test_the_command(store, sweep, monkeypatch, tmp_path):
     assert tree["others"][0]["paired"]["p"] == 0.03125
     assert CliRunner().invoke(app, [*words, "--latex"]).stdout.startswith(r"\begin{table}")
     assert CliRunner().invoke(app, [*words, "--markdown"]).stdout.startswith("**test/accuracy")
+    both = CliRunner().invoke(app, [*words, "--latex", "--json"]).exception
+    assert str(both) == "key --markdown, --latex, --json: one form at a time; found: several"
     assert isinstance(CliRunner().invoke(app, ["compare", "nothing", "--metric", "x"]).exception, UserError)

@@ -120,7 +120,7 @@ def test_markdown_is_exactly_this():
         "\n"
         "|  | All Acc | All F1 | Few |\n"
         "| --- | ---: | ---: | ---: |\n"
-        "| CE | 71.50 ± 0.71 (71.30) | 61.00 ± 1.41 | 50.00 [1 of 2] (71.30) |\n"
+        "| CE | 71.50 ± 0.71 (71.30) | 61.00 ± 1.41 | 50.00 \\[1 of 2] (71.30) |\n"
         "| MLCL | 80.00 ± 0.00 (85.00) ! | 70.50 ± 0.71 (70.50) |  |\n"
         "\n"
         "Mean ± standard deviation over 2 seeds; in parentheses the printed figure.\n"
@@ -154,7 +154,7 @@ def test_signs_stay_signs():
         title="50% & more\n\nthan #1",
         about="a_b $5\n\n~^",
     )
-    assert r"| [CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
+    assert r"| \[CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
     assert r"|  | τ \< 1 & more |" in markdown(signs)
     assert "## 50% & more than #1\n" in markdown(signs)
     text = latex(signs)
