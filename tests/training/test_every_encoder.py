@@ -12,7 +12,6 @@ import torch.distributed as dist
 from builders import text_dataset, tiny_job
 from PIL import Image
 from safetensors.torch import load_file
-from tiny_models import tiny_model
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,6 +27,8 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.material import Material
 from mlcl.training.micro import Passes
 from mlcl.training.objective import Classifier
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = Context(torch.device("cpu"))
 LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
@@ -52,19 +53,6 @@ TAGS = (
     "evaluation.metric=val/micro_f1",
 )
 COLOURS = {0: (220, 30, 30), 1: (30, 220, 30), 2: (30, 30, 220)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in ("bert", "roberta", "llama")}
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ from mlcl.training.exported import load_model, write_export
 from mlcl.training.exported.label import Labelling
 from mlcl.training.material import Material
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = Context(torch.device("cpu"))
 LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
 TAGS = (
@@ -69,19 +71,6 @@ CASES = {
     "resnet18": (*TAGS, "encoder={name: resnet18, image_size: 8}"),
 }
 IMAGES = ("cnn_image", "resnet18")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in ("bert", "roberta", "llama")}
 
 
 def png(colour, seed=0, size=10):

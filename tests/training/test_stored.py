@@ -3,6 +3,7 @@
 import pytest
 import torch
 from builders import tiny_job
+from stored_runs import TASKS
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
@@ -11,19 +12,6 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS
 from mlcl.training.material import Material
 from mlcl.training.stored import stored_metrics
-
-TAGS = (
-    "objective.heads={}",
-    "objective.classifier.loss=bce",
-    "objective.classifier.labels=tags",
-    "evaluation.metric=val/micro_f1",
-)
-RATINGS = (
-    "objective.heads={}",
-    "objective.classifier.labels=ratings",
-    "data.subset.n=20",
-    "data.subset.labels=detail",
-)
 
 
 def run(job, folder):
@@ -34,14 +22,14 @@ def run(job, folder):
     return material, outcome.metrics
 
 
-@pytest.mark.parametrize("settings", [(), TAGS, RATINGS])
+@pytest.mark.parametrize("settings", TASKS.values(), ids=TASKS)
 def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings):
     knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
     material, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
     found = stored_metrics(tmp_path / "run", material, Setting(3, 0.7, 2.0))
     logged = {n: v for n, v in metrics.items() if n.startswith("knn/")}
     assert found == pytest.approx(logged, nan_ok=True)
-    assert ("knn/test/neighbour_overlap" in found) == (settings == TAGS)
+    assert ("knn/test/neighbour_overlap" in found) == (settings == TASKS["multi_label"])
     assert ("knn/test/accuracy_topic" in found) == (settings == ())
 
 
