@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/sharded.py
 	$(BIN)/python benchmarks/tracking.py
+	$(BIN)/python benchmarks/paired.py
 
 clean:
 	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

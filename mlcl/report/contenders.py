@@ -105,11 +105,15 @@ def _sweep(runs: Runs, word: str) -> list[Contender]:
 
 def settings_of(runs: Runs, sweep: Run, name: str) -> list[Contender]:
     """The settings that a sweep has confirmed: baselines and the job as written before what was found."""
-    groups = [run for run in runs.children(sweep) if kind(run) == "confirmation"]
-    ordered = sorted(groups, key=lambda run: int(run.info.start_time))
     return [
-        _contender(label_of(group), f"{name}:{label_of(group)}", runs.children(group)) for group in ordered
+        _contender(label_of(group), f"{name}:{label_of(group)}", runs.children(group))
+        for group in groups_of(runs, sweep)
     ]
+
+
+def groups_of(runs: Runs, sweep: Run) -> list[Run]:
+    """The runs that hold the seeds of a setting, in the order of their beginning."""
+    return sorted(filter(holds_seeds, runs.children(sweep)), key=lambda run: int(run.info.start_time))
 
 
 def label_of(group: Run) -> str:
@@ -140,7 +144,7 @@ def _run(runs: Runs, word: str) -> list[Contender]:
         return [_contender(label, word, [run])]
     inside = runs.children(run)
     if inside:
-        return [_contender(label, word, inside)]
+        return [_contender(label_of(run), word, inside)]
     alike = [
         other
         for other in runs.tagged("mlcl.data_fingerprint", run.data.tags.get("mlcl.data_fingerprint", ""))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.report.runs import Runs
-from mlcl.training.files import EMBEDDINGS, MODEL
+from mlcl.training.files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.material import Material
 
 
@@ -32,5 +30,4 @@ def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> di
 
 def material_of(folder: Path, home: Path) -> Material:
     """What a fetched run was trained on. Raises UserError where its data cannot be had here."""
-    job = load_job(yaml.safe_load((folder / MODEL / "job.yaml").read_text(encoding="utf-8")))
-    return Material.of(job, home)
+    return Material.of(load_job(folder / MODEL / JOB), home)

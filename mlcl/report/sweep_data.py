@@ -9,11 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-import yaml
 from mlflow.entities import Run
 
 from mlcl.config import Goal, JobConfig, Space, load_job, load_space
-from mlcl.report.contenders import holds_seeds, label_of
+from mlcl.report.contenders import groups_of, label_of
 from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
@@ -73,7 +72,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     job_text, space_text = runs.text(sweep, "job.yaml"), runs.text(sweep, _space_file(sweep))
     job, space = _parsed(job_text, space_text)
     trials, dropped = search_runs(runs, sweep)
-    groups = _groups(runs, sweep)
+    groups = groups_of(runs, sweep)
     search = frame_of(trials)
     score, mode = params["sweep.score"], params["sweep.mode"]
     goals = json.loads(tags.get("mlcl.sweep.goals", "[]")) or [[score, mode]]
@@ -113,7 +112,7 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
     """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
     return [
         ("confirmation", label_of(group), run)
-        for group in _groups(runs, sweep)
+        for group in groups_of(runs, sweep)
         for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
     ]
 
@@ -121,11 +120,6 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
 def trainings_of(runs: Runs, sweep: Run) -> list[Named]:
     """All of both."""
     return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
-
-
-def _groups(runs: Runs, sweep: Run) -> list[Run]:
-    """The runs that hold the seeds of a setting, in the order of their beginning."""
-    return sorted(filter(holds_seeds, runs.children(sweep)), key=lambda run: int(run.info.start_time))
 
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
@@ -141,11 +135,12 @@ def _space_file(sweep: Run) -> str:
 
 
 def _parsed(job_text: str, space_text: str) -> tuple[JobConfig, Space]:
-    job = load_job(yaml.safe_load(job_text))
     with TemporaryDirectory(prefix="mlcl-") as folder:
-        file = Path(folder, "space.yaml")
-        file.write_text(space_text, encoding="utf-8")
-        return job, load_space(file, job)
+        files = [Path(folder, name) for name in ("job.yaml", "space.yaml")]
+        for file, text in zip(files, (job_text, space_text), strict=True):
+            file.write_text(text, encoding="utf-8")
+        job = load_job(files[0])
+        return job, load_space(files[1], job)
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ Trace = dict[str, Any]
 """Flat, so that a comparison names what differs."""
 TIMED = re.compile(r"(^|/)(time/|.*(seconds|_per_second|data_wait|memory))")
 """Metrics that no two trainings share: their steps are compared, their values are not."""
-FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine)")
-"""Tags about the machine and the code."""
+FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine|(cpu_|gpu_)?seconds|sweep\.spent)")
+"""Tags about the machine, the code and the time that it took."""
 
 
 def trace(home: Path, uri: str) -> Trace:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from mlcl.evaluation.paired import Paired, compare_paired, holm, smallest_p
 
@@ -54,6 +55,13 @@ def test_both_tests_are_counts_over_all_flips(d):
     assert found.p == pytest.approx(flips(d))
     assert found.wilcoxon == pytest.approx(ranks(d))
     assert found.p >= found.smallest_p - 1e-12
+
+
+@pytest.mark.parametrize("d", [(3, 0, 1, -1, 2, 3), (0, 0, 5, 5), (1, 1, 1, 1, -1), (4, -4, 0, 2, 7, 7, -1)])
+def test_ranks_with_ties_and_zeros_are_those_of_scipy(d):
+    method = stats.PermutationMethod(n_resamples=10_000, rng=0)
+    expected = stats.wilcoxon(d, zero_method="zsplit", method=method).pvalue
+    assert compare_paired([0.0] * len(d), d).wilcoxon == pytest.approx(expected)
 
 
 @given(st.permutations(range(6)), st.floats(-5, 5))
