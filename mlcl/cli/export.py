@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, metrics_table, print_json, results
+from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.report.handover import Handover
@@ -21,15 +22,19 @@ def export(
     register: Annotated[
         str | None, typer.Option("--register", help="Also as this registered model in MLflow.")
     ] = None,
-    alias: Annotated[str, typer.Option("--alias", help="Of the registered version.")] = "champion",
+    alias: Annotated[
+        str | None, typer.Option("--alias", help="Of the registered version; default: champion.")
+    ] = None,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
-    from mlcl.report.handover import hand_over
+    if alias is not None and register is None:
+        raise UserError("goes with --register", key="--alias", found=alias)
+    from mlcl.report.handover import ALIAS, hand_over
     from mlcl.tracking import Tracker
 
-    _tell(hand_over(Tracker(home), run, to, register, alias), as_json=json)
+    _tell(hand_over(Tracker(home), run, to, register, ALIAS if alias is None else alias), as_json=json)
 
 
 def _tell(found: Handover, *, as_json: bool) -> None:

@@ -18,6 +18,8 @@ from mlcl.training.exported import Index, write_export
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.material import Material
 
+ALIAS = "champion"
+"""Of a registered version, unless another is asked for."""
 TAGS = {
     "name": ID,
     "seed": "mlcl.seed",
@@ -38,7 +40,7 @@ class Handover:
 
 
 def hand_over(
-    tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = "champion"
+    tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
 ) -> Handover:
     """Exports the run that `word` names, a sweep's best where it names a sweep; then registers it.
 

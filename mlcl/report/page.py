@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 import mlcl
-from mlcl.report.document import Document
+from mlcl.report.document import Document, words
 from mlcl.report.plain import frame_rows
 from mlcl.report.plots import Plot
 
@@ -40,18 +39,8 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         kind=lambda block: type(block).__name__,
         images={name: _address(image) for name, image in images.items()},
         explored=_explored,
-        frame_rows=frame_rows,
+        frame_rows=lambda table: [words(*row) for row in frame_rows(table)],
     )
-
-
-def svg(plot: Plot) -> str:
-    """The picture as SVG. Letters are drawn: a reader's fonts may have others widths."""
-    from matplotlib import rc_context
-
-    file = StringIO()
-    with rc_context({"svg.fonttype": "path", "svg.hashsalt": plot.name}):
-        plot.figure().savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
 
 
 def _address(image: str) -> str:

@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 
 from mlcl.errors import UserError
 from mlcl.report.document import Document
-from mlcl.report.page import as_html, svg
+from mlcl.report.page import as_html
 from mlcl.report.plain import PICTURES, as_markdown
+from mlcl.report.plots.drawing import to_svg
 
 PAGE, MARKDOWN = "report.html", "report.md"
 
@@ -67,7 +68,7 @@ def write_report(document: Document, folder: Path, link: Callable[[str], str], m
 def _write(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
     pictures = folder / PICTURES
     pictures.mkdir(parents=True)
-    images = {plot.name: svg(plot) for plot in document.plots}
+    images = {plot.name: to_svg(plot.figure(), outlines=True) for plot in document.plots}
     (folder / PAGE).write_text(as_html(document, images, link, made), encoding="utf-8")
     (folder / MARKDOWN).write_text(as_markdown(document, link), encoding="utf-8")
     for plot in document.plots:

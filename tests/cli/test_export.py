@@ -269,3 +269,8 @@ def test_through_a_server(tiny, tmp_path, monkeypatch, root):
         texts = Dataset.open(tiny).split("test").texts()
         (frame, _), _ = pyfunc(server.address, "models:/tiny@champion", texts, tmp_path, root)
         assert len(frame) == 24
+
+
+def test_an_alias_without_a_name_to_register():
+    error = CliRunner().invoke(app, ["export", "run", "--alias", "best"]).exception
+    assert str(error) == "key --alias: goes with --register; found: best"

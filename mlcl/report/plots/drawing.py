@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
@@ -52,10 +53,13 @@ def legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=style.FONT_SIZE - 1)
 
 
-def to_svg(figure: Figure) -> str:
-    """The figure as SVG: texts stay texts, and the same figure gives the same file."""
+def to_svg(figure: Figure, *, outlines: bool = False) -> str:
+    """The figure as SVG; the same figure gives the same file.
+
+    Texts stay texts, or with `outlines` are drawn letter by letter: a reader's fonts may have other widths.
+    """
     file = StringIO()
-    with style.styled():
+    with style.styled(), matplotlib.rc_context({"svg.fonttype": "path" if outlines else "none"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 
