@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from mlflow.entities import Metric, Param, RunTag
 
@@ -81,3 +83,53 @@ class Store:
                     tags={"mlcl.key": f"{key}-seed{seed}"},
                 )
         return sweep
+
+    def table(
+        self,
+        name: str,
+        cells: Mapping[tuple[str, str], Sequence[Mapping[str, object] | None]],
+        printed: Mapping[tuple[str, str], float] | None = None,
+    ) -> dict[tuple[str, str, int], str]:
+        """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
+
+        `cells` gives for each seed what `add` takes, None where the seed is missing.
+        """
+        tags = {"mlcl.name": name, "mlcl.id": f"id-of-{name}", "mlcl.kind": "table"}
+        table = self.add(name, name=name, tags=tags)
+        ids, trees = {}, []
+        for (row, column), runs in cells.items():
+            names = [
+                None if its is None else f"{name}-{row}-{column}-{seed}" for seed, its in enumerate(runs)
+            ]
+            values = [its and 100 * its["metrics"]["test/accuracy"] for its in runs]
+            for seed, its in enumerate(runs):
+                if its is not None:
+                    tags = {"mlcl.id": names[seed], "mlcl.cell": f"{row}, {column}, seed {seed}"}
+                    ids[row, column, seed] = self.add(name, "cell", seed=seed, tags=tags, parent=table, **its)
+            figure = {
+                "name": "accuracy",
+                "metric": "test/accuracy",
+                "printed": (printed or {}).get((row, column)),
+                "values": values,
+                "verdict": "missing" if None in values else "within",
+                "digits": 2,
+            }
+            trees.append({"row": row, "column": column, "figures": [figure], "runs": names})
+        tree = {
+            "name": name,
+            "id": f"id-of-{name}",
+            "title": "Accuracy",
+            "source": "A paper, Table 9",
+            "about": "Less of it.",
+            "command": f"mlcl reproduce {name}",
+            "unit": "percent",
+            "higher": {"accuracy": True},
+            "cells": trees,
+        }
+        self.client.log_text(table, json.dumps(tree), "table.json")
+        return ids
+
+    def left(self, id: str, folder: Path) -> None:
+        """Logs what a training left in `folder` as the run's artifacts."""
+        self.client.log_artifacts(id, str(folder / "model"), "model")
+        self.client.log_artifact(id, str(folder / "embeddings.parquet"))

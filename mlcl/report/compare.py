@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mlcl.config import default_mode
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm
-from mlcl.report.contenders import Contender
+from mlcl.report.contenders import SPLIT_SEED, Contender
 from mlcl.report.frame import DERIVED, SHARE
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
@@ -55,7 +55,7 @@ def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
 
     `metric` is a full name (`test/micro_f1`) or its last part, which is then looked for in test, test with
     kNN, validation, validation with kNN. Raises UserError for fewer than two settings, a metric that not all
-    have or that is not finite, different data, and settings that share no seed.
+    have or that is not finite, different data or draws from them, and settings that share no seed.
     """
     if len(contenders) < 2:
         found = contenders[0].label if contenders else "none"
@@ -99,13 +99,7 @@ def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Pai
             found=f"{a.label}: seeds {_seeds(a.runs)}; {b.label}: seeds {_seeds(b.runs)}",
         )
     for seed in seeds:
-        if a.runs[seed].data != b.runs[seed].data:
-            raise UserError(
-                "these settings were trained on different data",
-                key="WHAT",
-                found=f"seed {seed}: {a.label} {a.runs[seed].data}, {b.label} {b.runs[seed].data}",
-                allowed="one data set with one split (the same fingerprint)",
-            )
+        _check_pair(seed, a, b)
     values = [[contender.runs[seed].metrics[metric] for seed in seeds] for contender in (a, b)]
     odd = [
         f"{contender.label}, seed {seed}: {value}"
@@ -116,6 +110,25 @@ def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Pai
     if odd:  # to leave such seeds out would flatter the setting that failed there
         raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
     return seeds, compare_paired(*values)
+
+
+def _check_pair(seed: int, a: Contender, b: Contender) -> None:
+    one, other = a.runs[seed], b.runs[seed]
+    if one.data != other.data:
+        raise UserError(
+            "these settings were trained on different data",
+            key="WHAT",
+            found=f"seed {seed}: {a.label} {one.data}, {b.label} {other.data}",
+            allowed="one data set with one split (the same fingerprint)",
+        )
+    # What the seed of the split did to the data, the fingerprint has told.
+    for key in sorted((one.drawn.keys() & other.drawn.keys()) - {SPLIT_SEED}):
+        if one.drawn[key] != other.drawn[key]:
+            raise UserError(
+                "these settings drew from the data with different seeds, and cannot be paired",
+                key=key,
+                found=f"seed {seed}: {a.label} {one.drawn[key]}, {b.label} {other.drawn[key]}",
+            )
 
 
 def _row(

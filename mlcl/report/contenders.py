@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,19 +14,22 @@ from mlcl.report.frame import DERIVED
 from mlcl.report.runs import GROUPS, ID, Runs, kind
 from mlcl.tracking import State
 
-SEED = "train.seed"
+SEED, SPLIT_SEED = "train.seed", "data.split_seed"
+SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
+"""Of what is drawn from the data: a split, a subset, wrong labels."""
 FORMS = "a sweep (name or id), SWEEP:SETTING, a run's id, ID,ID,... or a table's 'ROW, COLUMN'"
 WHAT = "WHAT"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: its seed, the fingerprint of its data, its last metrics."""
+    """One run: its seed, the fingerprint of its data, its last metrics, the keys that match `SEEDS`."""
 
     run_id: str
     seed: int
     data: str
     metrics: Mapping[str, float]
+    drawn: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,11 +159,17 @@ def _run(runs: Runs, word: str) -> list[Contender]:
 
 def _alike(one: Run, other: Run) -> bool:
     """Whether two runs differ in nothing but the seed."""
+    same_data = one.data.tags.get("mlcl.data_fingerprint") == other.data.tags.get("mlcl.data_fingerprint")
     return (
         one.info.experiment_id == other.info.experiment_id
-        and one.data.tags.get("mlcl.data_fingerprint") == other.data.tags.get("mlcl.data_fingerprint")
+        and (same_data or _drawn(one).get(SPLIT_SEED) != _drawn(other).get(SPLIT_SEED))
         and _setting(one) == _setting(other)
     )
+
+
+def _drawn(run: Run) -> dict[str, str]:
+    """The keys that seed what was drawn from the data."""
+    return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
 
 
 def holds_seeds(run: Run) -> bool:
@@ -186,9 +196,13 @@ def _single(runs: Runs, word: str) -> Run | None:
 
 
 def _setting(run: Run) -> dict[str, str]:
-    """The job's keys but for the seed, and for those that each training of a sweep answers for itself."""
+    """The job's keys but for the seed, and for those that each training of a sweep answers for itself.
+
+    In a table each seed may make draws of its own from the data.
+    """
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
+    left_out |= _drawn(run).keys() if kind(run) == "cell" else set()
     return {key: value for key, value in run.data.params.items() if key.removeprefix(DERIVED) not in left_out}
 
 
@@ -201,6 +215,6 @@ def _contender(label: str, word: str, runs: Iterable[Run]) -> Contender:
         if tags.get("mlcl.state") != State.COMPLETE or not tags.get("mlcl.seed", "").isdigit():
             continue
         seed, data = int(tags["mlcl.seed"]), tags.get("mlcl.data_fingerprint", "")
-        found.setdefault(seed, Measured(run.info.run_id, seed, data, dict(run.data.metrics)))
+        found.setdefault(seed, Measured(run.info.run_id, seed, data, dict(run.data.metrics), _drawn(run)))
         job = job or _setting(run)
     return Contender(label, word, dict(sorted(found.items())), job)

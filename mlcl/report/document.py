@@ -100,6 +100,15 @@ def _plots(blocks: Sequence[Block]) -> list[Plot]:
     return found
 
 
+def pictures(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
+    """The plots, and behind a fold the (name, reason) of each that could not be drawn."""
+    left_out = tuple(words(*item) for item in missing)
+    blocks: list[Block] = [Picture(plot) for plot in plots]
+    if left_out:
+        blocks.append(Fold("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
+    return tuple(blocks)
+
+
 def figure(value: float, metric: str, runs: Sequence[str], statistic: str = "", run_id: str = "") -> Cell:
     """A metric's value, to `DIGITS` digits; links to `run_id`, by default the one run that it is of."""
     link = run_id or (runs[0] if len(runs) == 1 else "")

@@ -13,13 +13,14 @@ from mlcl.training.material import Material
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
-    """A folder with a run's embeddings and its model. Raises UserError where it left none."""
+    """A folder with a run's embeddings and its job. Raises UserError where it left none."""
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
     folder.mkdir(exist_ok=True)
-    for artifact in (EMBEDDINGS, MODEL):
-        runs.artifact(run, artifact, folder)
+    runs.artifact(run, EMBEDDINGS, folder)
+    # Not the weights beside it. MLflow keeps the folder's name for some stores, and not for others.
+    runs.artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
     return folder
 
 
@@ -28,6 +29,17 @@ def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> di
     return {setting: [fetch(runs, run_id, scratch) for run_id in run_ids] for setting, run_ids in ids.items()}
 
 
-def material_of(folder: Path, home: Path) -> Material:
-    """What a fetched run was trained on. Raises UserError where its data cannot be had here."""
-    return Material.of(load_job(folder / MODEL / JOB), home)
+class Materials:
+    """What fetched runs were trained on. Runs that differ in their training's seed alone share one."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, Material] = {}
+
+    def __call__(self, folder: Path) -> Material:
+        """Of the run in `folder`. Raises UserError where its data cannot be had here."""
+        job = load_job(folder / JOB)
+        name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
+        if name not in self._known:
+            self._known[name] = Material.of(job, self._home)
+        return self._known[name]

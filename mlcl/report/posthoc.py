@@ -11,7 +11,7 @@ import pandas as pd
 
 from mlcl.errors import UserError
 from mlcl.report.contenders import Contender
-from mlcl.report.fetched import fetch_all, material_of
+from mlcl.report.fetched import Materials, fetch_all
 from mlcl.report.plots.gather import LeftOut
 from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
 from mlcl.report.runs import Runs
@@ -48,12 +48,13 @@ def _scores(runs: Runs, contender: Contender, home: Path) -> tuple[KnnScores, st
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {contender.label: [run.run_id for run in contender.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()
-        material = material_of(folders[0], home)
+        materials = Materials(home)
         try:
-            tables = [knn_table(StoredRun.read(folder, material, test=False)) for folder in folders]
+            tables = [knn_table(StoredRun.read(folder, materials(folder), test=False)) for folder in folders]
         except LeftOut as reason:
             raise UserError(str(reason), key="WHAT", found=contender.word) from None
-    return knn_scores(tables, material.job), material.job.evaluation.metric.rpartition("/")[2]
+        job = materials(folders[0]).job
+    return knn_scores(tables, job), job.evaluation.metric.rpartition("/")[2]
 
 
 def _rows(contender: Contender, scores: KnnScores) -> list[tuple[object, ...]]:

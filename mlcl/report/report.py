@@ -8,6 +8,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from mlflow.entities import Run
+
+from mlcl.report.document import Document
+from mlcl.report.learnt import Learnt, learnt_plots
 from mlcl.report.links import run_link, server_of
 from mlcl.report.note import write_note
 from mlcl.report.runs import Runs, kind
@@ -16,6 +20,7 @@ from mlcl.report.sweep_document import sweep_document
 from mlcl.report.sweep_plots import sweep_plots
 from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
+from mlcl.report.table_plots import group_plots
 from mlcl.report.write import PAGE, report_folder, write_report
 
 ARTIFACT = "report"
@@ -58,15 +63,21 @@ def make_report(
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / "reports" / group.data.tags["mlcl.id"])
-    with sweep_plots(runs, home, quick, announce) as plots:
-        document = (
-            sweep_document(runs, read_sweep(runs, group), plots)
-            if kind(group) == "sweep"
-            else table_document(runs, read_table(runs, group))
-        )
+    with learnt_plots(runs, home, quick, announce) as learnt:
+        document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
         write_report(document, folder, link, made)
     if log:
         runs.tracker.client.log_artifacts(group.info.run_id, str(folder), ARTIFACT)
         write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
     return Written(folder, str(group.info.run_id), log, names, document.missing)
+
+
+def _sweep(runs: Runs, group: Run, learnt: Learnt) -> Document:
+    sweep = read_sweep(runs, group)
+    return sweep_document(runs, sweep, sweep_plots(sweep, learnt))
+
+
+def _table(runs: Runs, group: Run, learnt: Learnt) -> Document:
+    table = read_table(runs, group)
+    return table_document(runs, table, group_plots(runs, table, learnt))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
 
 import yaml
 
@@ -16,36 +15,34 @@ from mlcl.report.document import (
     Code,
     Document,
     Fold,
-    Picture,
     Section,
     Table,
     Text,
     figure,
+    pictures,
     words,
 )
 from mlcl.report.figures import headline, metrics_table, own, plain, seeds_table, settings_table, trials_table
-from mlcl.report.plots import Plot
+from mlcl.report.plots.gather import Gathered
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
 from mlcl.report.tested import comparison_blocks
 from mlcl.tracking import State
 
-Plots = tuple[Sequence[Plot], Sequence[tuple[str, str]]]
-"""Plots, and (name, reason) of those that cannot be drawn."""
 TOP = 10
 """Search trials that are shown before the rest is asked for."""
 
 
-def sweep_document(runs: Runs, data: SweepData, draw: Callable[[SweepData], Plots]) -> Document:
+def sweep_document(runs: Runs, data: SweepData, gathered: Gathered) -> Document:
     """The report. Figures of the search stand apart from those of fresh seeds."""
-    plots, missing = draw(data)
+    plots, missing = gathered
     sections = [
         Section("Result", _result(data)),
         Section("What was asked", _asked(data)),
         Section("On fresh seeds", _fresh(runs, data)),
         Section("Found by the search", _found(data)),
-        Section("Plots", _pictures(plots, missing)),
+        Section("Plots", pictures(plots, missing)),
         Section("What it took", _costs(data)),
         Section("Where it comes from", _source(runs, data)),
     ]
@@ -144,14 +141,6 @@ def _found(data: SweepData) -> tuple[Block, ...]:
         trials_table(best_first.head(TOP), data.score, data.varied),
         Fold("All trials", (trials_table(data.search, data.score, data.varied),)),
     )
-
-
-def _pictures(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
-    left_out = tuple(words(*item) for item in missing)
-    blocks: list[Block] = [Picture(plot) for plot in plots]
-    if left_out:
-        blocks.append(Fold("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
-    return tuple(blocks)
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:

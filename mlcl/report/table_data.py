@@ -68,6 +68,11 @@ class TableData:
     run: Run
 
     @property
+    def names(self) -> list[str]:
+        """Of the figures that each cell has."""
+        return list(dict.fromkeys(each.name for each in self.figures))
+
+    @property
     def trainings(self) -> list[Run]:
         """Every run of its figures once."""
         found = {run.info.run_id: run for each in self.figures for run in each.runs if run is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations
 
 from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm, smallest_p
@@ -17,36 +16,32 @@ from mlcl.report.document import (
     Table,
     Text,
     figure,
+    pictures,
     words,
 )
-from mlcl.report.plots import Plot
-from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
+from mlcl.report.plots.gather import Gathered
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
+from mlcl.report.table_plots import cell_plots
 
 
-def table_document(runs: Runs, data: TableData) -> Document:
-    """The report."""
-    plots = [_cells_plot(data, name) for name in _names(data)]
+def table_document(runs: Runs, data: TableData, gathered: Gathered) -> Document:
+    """The report, with the plots of what was learnt."""
+    plots, missing = gathered
     sections = [
-        Section("Result", (Text(data.about or data.title), _results(data), *map(Picture, plots))),
+        Section("Result", (Text(data.about or data.title), _results(data), *map(Picture, cell_plots(data)))),
         Section("Tests", _tests(data)),
         Section("Every seed", (_seeds(data),)),
+        Section("Plots", pictures(plots, missing)),
         Section("Where it comes from", _source(runs, data)),
     ]
-    return Document(
-        data.title, f"{data.source}. Table {data.id} ({data.name}), {data.state}", tuple(sections)
-    )
-
-
-def _names(data: TableData) -> list[str]:
-    return list(dict.fromkeys(each.name for each in data.figures))
+    about = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
+    return Document(data.title, about, tuple(sections), tuple(missing))
 
 
 def _label(data: TableData, each: TableFigure) -> str:
-    return f"{each.row}, {each.column}" + (f", {each.name}" if len(_names(data)) > 1 else "")
+    return f"{each.row}, {each.column}" + (f", {each.name}" if len(data.names) > 1 else "")
 
 
 def _results(data: TableData) -> Table:
@@ -123,36 +118,9 @@ def _test(data: TableData, a: TableFigure, b: TableFigure, paired: Paired, p: fl
     digits = a.digits + 1
     interval = paired.interval
     between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-    row = a.row + (f", {a.name}" if len(_names(data)) > 1 else "")
+    row = a.row + (f", {a.name}" if len(data.names) > 1 else "")
     difference = f"{paired.difference:+.{digits}f}"
     return words(row, b.column, a.column, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}")
-
-
-def _cells_plot(data: TableData, name: str) -> Plot:
-    figures = [each for each in data.figures if each.name == name]
-    labels = tuple(f"{each.row}, {each.column}" for each in figures)
-    series = [_ours(figures)]
-    caption = f"Points are means over the seeds, with the sample's standard deviation, in {data.unit}."
-    printed = [(float(place), each.printed) for place, each in enumerate(figures) if each.printed is not None]
-    if printed:
-        series.append(Series("printed", "points", *map(list, zip(*printed, strict=True))))
-        caption += " The others are the printed figures."
-    chart = Chart(Axis("cell", names=labels), Axis(f"{name} ({data.unit})"), tuple(series))
-    slug = "".join(sign if sign.isalnum() else "-" for sign in name.lower())
-    return chart_plot(f"cells-{slug}", f"{name} by cell", caption, chart)
-
-
-def _ours(figures: Sequence[TableFigure]) -> Series:
-    there = [(place, each.mean, each.deviation or 0.0) for place, each in enumerate(figures)]
-    known = [(float(place), mean, spread) for place, mean, spread in there if mean is not None]
-    return Series(
-        "ours",
-        "points",
-        [place for place, _, _ in known],
-        [mean for _, mean, _ in known],
-        [mean - spread for _, mean, spread in known],
-        [mean + spread for _, mean, spread in known],
-    )
 
 
 def _source(runs: Runs, data: TableData) -> tuple[Block, ...]:

@@ -139,6 +139,39 @@ def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):
     assert {seed: run.metrics["test/accuracy"] for seed, run in found.runs.items()} == {1: 0.3}
 
 
+def test_each_seed_of_a_cell_may_draw_rows_of_its_own(store):
+    """As tables' seed_keys ask for; equal seeds of two cells have made the same draws."""
+    for column, value in (("CE", 0.5), ("MLCL", 0.6)):
+        for seed in (0, 1, 2):
+            drawn = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
+            store.add(
+                "draws",
+                "cell",
+                seed=seed,
+                metrics={"test/accuracy": value + seed / 10},
+                params={"data.subset.n": 30, "loss": column, **dict.fromkeys(drawn, seed)},
+                tags={"mlcl.cell": f"Inn, {column}, seed {seed}"},
+                data=f"split{seed}",
+            )
+    found = find_contenders(Runs(store.tracker), ["Inn, CE", "Inn, MLCL"])
+    (row,) = compare(found, "accuracy").rows
+    assert (row.seeds, row.differs) == ((0, 1, 2), ("loss",))
+    assert row.paired.difference == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("key", ["data.subset.seed", "data.label_noise.seed"])
+def test_other_draws_from_the_data_do_not_pair(store, key):
+    one, other = (
+        store.setting(f"drawn {key}", {1: 0.5}, params={key: seed, "data.split_seed": seed})[0]
+        for seed in (0, 7)
+    )
+    problem = (
+        f"key {key}: these settings drew from the data with different seeds.*found: seed 1: \\w+ 0, \\w+ 7"
+    )
+    with pytest.raises(UserError, match=problem):
+        compare(find_contenders(Runs(store.tracker), [one, other]), "accuracy")
+
+
 def test_settings_of_one_name_are_told_apart_and_none_comes_twice(store, sweep):
     store.sweep("a:b", {"as written": {0: 0.5, 1: 0.4}})
     words = ["a:b:as written", f"{sweep}:as written", f"{sweep}:trial 3"]

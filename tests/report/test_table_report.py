@@ -1,6 +1,5 @@
 """A table's report: its figures are those of the runs, its tests those of the pairs."""
 
-import json
 import statistics
 
 import pytest
@@ -22,43 +21,11 @@ PRINTED = {("Hotel", "CE"): 71.3}
 @pytest.fixture(scope="module")
 def ids(store):
     """The run of each cell's seeds, of a table in the store."""
-    tags = {"mlcl.name": "small", "mlcl.id": "mlcl-small", "mlcl.kind": "table"}
-    table = store.add("small", name="small", tags=tags)
-    ids, cells = {}, []
-    for (row, column), values in CELLS.items():
-        names = [None if value is None else f"{row}-{column}-{seed}" for seed, value in enumerate(values)]
-        for seed, value in enumerate(values):
-            if value is not None:
-                ids[row, column, seed] = store.add(
-                    "small",
-                    "cell",
-                    seed=seed,
-                    metrics={"test/accuracy": value},
-                    tags={"mlcl.id": names[seed], "mlcl.cell": f"{row}, {column}, seed {seed}"},
-                    parent=table,
-                )
-        figure = {
-            "name": "accuracy",
-            "metric": "test/accuracy",
-            "printed": PRINTED.get((row, column)),
-            "values": [None if value is None else 100 * value for value in values],
-            "verdict": "missing" if None in values else "within",
-            "digits": 2,
-        }
-        cells.append({"row": row, "column": column, "figures": [figure], "runs": names})
-    tree = {
-        "name": "small",
-        "id": "mlcl-small",
-        "title": "Accuracy",
-        "source": "A paper, Table 9",
-        "about": "Less of it.",
-        "command": "mlcl reproduce small",
-        "unit": "percent",
-        "higher": {"accuracy": True},
-        "cells": cells,
+    cells = {
+        place: [value and {"metrics": {"test/accuracy": value}} for value in values]
+        for place, values in CELLS.items()
     }
-    store.client.log_text(table, json.dumps(tree), "table.json")
-    return ids
+    return store.table("small", cells, PRINTED)
 
 
 @pytest.fixture(scope="module")

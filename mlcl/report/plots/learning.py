@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,20 +15,27 @@ from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 History = Sequence[tuple[int, float]]
+Histories = Callable[[str, str], History]
+"""The points of a run's metric by its id and name, as (step, value)."""
 _BAND = "Mean over the seeds of each setting; the band is their standard deviation."
 
 
 def confirmation_plots(data: SweepData) -> Gathered:
     """The curves of the confirmed settings, or of the best trial where none was confirmed."""
-    makers = {"learning": learning_plot, "temperatures": temperature_plot, "positives": positives_plot}
-    return gather({name: partial(make, data) for name, make in makers.items()})
+    return gather(
+        {
+            "learning": lambda: learning_plot(data.job.evaluation.metric, followed(data), data.history),
+            "temperatures": partial(temperature_plot, data),
+            "positives": partial(positives_plot, data),
+        }
+    )
 
 
-def learning_plot(data: SweepData) -> Plot:
+def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: Histories) -> Plot:
     """The metric that selects, at each validation. Raises LeftOut where there are no two."""
     # What kNN scores is known at the end alone; the model's own figure stands for it.
-    metric = data.job.evaluation.metric.removeprefix("knn/")
-    series = [_curve(data, setting, ids, metric) for setting, ids in followed(data).items()]
+    metric = metric.removeprefix("knn/")
+    series = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
     return _plot("learning", f"{metric} during training", Axis(metric), series)
 
 
@@ -74,14 +81,14 @@ def mean_curve(name: str, histories: Sequence[History]) -> Series:
 def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[Series]:
     one = len(settings) == 1
     return [
-        _curve(data, head if one else f"{head}, {setting}", ids, f"train/heads/{head}/{figure}")
+        _curve(data.history, head if one else f"{head}, {setting}", ids, f"train/heads/{head}/{figure}")
         for head in data.job.objective.heads
         for setting, ids in settings.items()
     ]
 
 
-def _curve(data: SweepData, name: str, run_ids: Iterable[str], metric: str) -> Series:
-    return mean_curve(name, [data.history(run_id, metric) for run_id in run_ids])
+def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -> Series:
+    return mean_curve(name, [history(run_id, metric) for run_id in run_ids])
 
 
 def _plot(name: str, title: str, axis: Axis, series: Iterable[Series]) -> Plot:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots.gather import Gathered, LeftOut, gather
@@ -21,38 +22,46 @@ CURVES = 2
 """Settings at most whose curves are drawn beside each other: each has two lines."""
 
 
-def neighbour_plots(folders: Mapping[str, Sequence[Path]], material: Material) -> Gathered:
+def neighbour_plots(
+    folders: Mapping[str, Sequence[Path]], material_of: Callable[[Path], Material]
+) -> Gathered:
     """The metric by k, lambda and tau, and the labels shared with neighbours; what was left out, and why.
 
-    `folders` gives each setting the folders of its runs, one a seed, or of their artifacts. `material` is
-    that of any of the runs: all must have seen the same rows. Where the first run has never read the test
-    split, validation alone is drawn. Nothing is trained.
+    `folders` gives each setting the folders of its runs, one a seed, or of their artifacts; `material_of` a
+    folder what its run was trained on: as many rows of the same data set for all. Where the first run has
+    never read the test split, validation alone is drawn. Nothing is trained.
     """
-    ks = sorted({min(k, len(material.train)) for k in knn_grid(material.job).k})
+    ks: list[int] = []
     tables: dict[str, list[Array]] = {}
+    jobs: dict[str, JobConfig] = {}
     shares: dict[str, list[list[float]]] = {}
     left: dict[tuple[str, str], None] = {}
     split = "validation"
     for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
         try:
+            material = material_of(folder)
             run = StoredRun.read(folder, material, test=split == "test")
             split = "test" if run.tested and not shares else split
+            ks = ks or sorted({min(k, len(material.train)) for k in knn_grid(material.job).k})
             shares.setdefault(setting, []).append(stored_overlap(run, ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
+                jobs[setting] = material.job
             else:
                 left[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = None
         except UserError as error:
             left[f"neighbours of {setting}", error.problem] = None
         except LeftOut as reason:
             left[f"curves of {setting}", str(reason)] = None
-    plots, reasons = gather({**_curves(tables, material), NAME: lambda: overlap_plot(shares, ks, split)})
+    plots, reasons = gather({**_curves(tables, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
     return plots, [*left, *reasons]
 
 
-def _curves(tables: Mapping[str, Sequence[Array]], material: Material) -> dict[str, Callable[[], Plot]]:
+def _curves(
+    tables: Mapping[str, Sequence[Array]], jobs: Mapping[str, JobConfig]
+) -> dict[str, Callable[[], Plot]]:
     if not tables:
         return {}
-    scores = {setting: knn_scores(each, material.job) for setting, each in tables.items()}
-    metric = material.job.evaluation.metric.rpartition("/")[2]
+    scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
+    metric = jobs[next(iter(tables))].evaluation.metric.rpartition("/")[2]
     return {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}

@@ -33,7 +33,7 @@ def seeds(tiny, tmp_path_factory):
 
 
 def plots_of(folders, material):
-    plots, left = neighbour_plots(folders, material)
+    plots, left = neighbour_plots(folders, lambda _: material)
     return {plot.name: plot for plot in plots}, left
 
 

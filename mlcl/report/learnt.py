@@ -1,0 +1,63 @@
+"""Plots of what models have learnt, from the embeddings that their runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlcl.errors import UserError
+from mlcl.report.fetched import Materials, fetch_all
+from mlcl.report.plots.gather import Gathered
+from mlcl.report.plots.neighbours import neighbour_plots
+from mlcl.report.plots.representation import representation_plots
+from mlcl.report.runs import Runs
+
+MOST_SETTINGS = 3
+"""Settings whose embeddings are drawn beside each other."""
+_NAME = "embeddings"
+
+
+@dataclass
+class Learnt:
+    """Draws settings by the ids of their runs, one a seed; those of one place saw the same rows.
+
+    `quick` leaves it all out: it needs the data set, which is prepared where it is not there, and minutes.
+    """
+
+    runs: Runs
+    materials: Materials
+    scratch: Path
+    quick: bool
+    announce: Callable[[str], None]
+    _announced: bool = field(default=False, init=False)
+
+    def __call__(self, ids: Mapping[str, Sequence[str]]) -> Gathered:
+        """The neighbours' curves over all seeds, pictures of the first; what was left out, and why."""
+        if self.quick:
+            return [], [(_NAME, "left out by --quick")]
+        if not ids:
+            return [], [(_NAME, "no run is complete")]
+        self._announce()
+        try:
+            folders = fetch_all(self.runs, ids, self.scratch)
+            material = self.materials(next(iter(folders.values()))[0])
+        except UserError as error:
+            return [], [(_NAME, error.line())]
+        pictures, left = representation_plots({each: seeds[0] for each, seeds in folders.items()}, material)
+        curves, more = neighbour_plots(folders, self.materials)
+        return [*curves, *pictures], [*more, *left]
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
+        self._announced = True
+
+
+@contextmanager
+def learnt_plots(runs: Runs, home: Path, quick: bool, announce: Callable[[str], None]) -> Iterator[Learnt]:
+    """What draws them, while inside: for as long it keeps the files of runs."""
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        yield Learnt(runs, Materials(home), Path(scratch), quick, announce)

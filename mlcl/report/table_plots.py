@@ -1,0 +1,126 @@
+"""All plots of a table: its figures by cell; how the cells that saw the same rows learnt, and what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mlflow.entities import Run
+
+from mlcl.report.learnt import MOST_SETTINGS, Learnt
+from mlcl.report.plots import Plot
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.charted import chart_plot
+from mlcl.report.plots.gather import Gathered, gather
+from mlcl.report.plots.learning import learning_plot
+from mlcl.report.runs import Runs
+from mlcl.report.table_data import TableData, TableFigure
+
+MOST_GROUPS = 3
+"""Groups of cells at most of which it is drawn what they learnt."""
+
+
+def cell_plots(data: TableData) -> list[Plot]:
+    """Each figure by cell, beside the printed ones."""
+    return [_cells_plot(data, name) for name in data.names]
+
+
+def group_plots(runs: Runs, data: TableData, learnt: Learnt) -> Gathered:
+    """For each group of cells the curves of all, and what two or three of them have learnt."""
+    plots, left = list[Plot](), list[tuple[str, str]]()
+    found = groups(data)
+    for number, group in enumerate(found[:MOST_GROUPS], start=1):
+        for made, reasons in (_learning(runs, group), learnt(group.chosen(data.higher))):
+            several = len(found) > 1
+            plots += [_of_group(plot, number, group.title) for plot in made] if several else made
+            left += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
+    most = f"at most {MOST_GROUPS} groups of cells are drawn"
+    return plots, left + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells whose seeds saw the same rows, and the labels that they predict. `title` is what they share."""
+
+    title: str
+    cells: Mapping[str, TableFigure]
+
+    def chosen(self, higher: Mapping[str, bool]) -> dict[str, list[str]]:
+        """The first cell, others' reference, the best one and more: the runs of their common seeds."""
+        worth = {
+            name: each.mean if higher[each.name] else -each.mean
+            for name, each in self.cells.items()
+            if each.mean is not None
+        }
+        if not worth:
+            return {}
+        best = max(worth, key=lambda name: worth[name])
+        names = list(dict.fromkeys([next(iter(worth)), best, *worth]))[:MOST_SETTINGS]
+        common = sorted(set.intersection(*(set(self.cells[name].there) for name in names)))
+        runs = {name: [self.cells[name].runs[place] for place in common] for name in worth if name in names}
+        return {name: [str(run.info.run_id) for run in its if run] for name, its in runs.items() if its}
+
+
+def groups(data: TableData) -> list[Group]:
+    """All cells, each by its first figure."""
+    found: dict[tuple[object, ...], dict[tuple[str, str], TableFigure]] = {}
+    for each in data.figures:
+        if each.name == data.names[0]:
+            seen = _seen(next((run for run in each.runs if run is not None), None))
+            found.setdefault(seen, {})[each.row, each.column] = each
+    return [_group(cells) for cells in found.values()]
+
+
+def _seen(run: Run | None) -> tuple[object, ...]:
+    """What decides the rows and their labels. Seeds aside: equal places of cells have equal ones."""
+    params = {} if run is None else run.data.params
+    keys = (key for key in params if key.startswith("data.") or key == "objective.classifier.labels")
+    return tuple((key, params[key]) for key in sorted(keys) if not key.endswith(".seed"))
+
+
+def _group(cells: Mapping[tuple[str, str], TableFigure]) -> Group:
+    rows, columns = ({place[side] for place in cells} for side in (0, 1))
+    if len(rows) == 1:
+        return Group(rows.pop(), {column: each for (_, column), each in cells.items()})
+    if len(columns) == 1:
+        return Group(columns.pop(), {row: each for (row, _), each in cells.items()})
+    first = ", ".join(next(iter(cells)))
+    return Group(f"{first} and others", {", ".join(place): each for place, each in cells.items()})
+
+
+def _learning(runs: Runs, group: Group) -> Gathered:
+    settings = {name: each.run_ids for name, each in group.cells.items() if each.run_ids}
+    known = [run for each in group.cells.values() for run in each.runs if run is not None]
+    metric = known[0].data.params.get("evaluation.metric", "") if known else ""
+    return gather({"learning": lambda: learning_plot(metric, settings, runs.history)})
+
+
+def _of_group(plot: Plot, number: int, title: str) -> Plot:
+    return replace(plot, name=f"{plot.name}-{number}", title=f"{plot.title}: {title}")
+
+
+def _cells_plot(data: TableData, name: str) -> Plot:
+    figures = [each for each in data.figures if each.name == name]
+    labels = tuple(f"{each.row}, {each.column}" for each in figures)
+    series = [_ours(figures)]
+    caption = f"Points are means over the seeds, with the sample's standard deviation, in {data.unit}."
+    printed = [(float(place), each.printed) for place, each in enumerate(figures) if each.printed is not None]
+    if printed:
+        series.append(Series("printed", "points", *map(list, zip(*printed, strict=True))))
+        caption += " The others are the printed figures."
+    chart = Chart(Axis("cell", names=labels), Axis(f"{name} ({data.unit})"), tuple(series))
+    slug = "".join(sign if sign.isalnum() else "-" for sign in name.lower())
+    return chart_plot(f"cells-{slug}", f"{name} by cell", caption, chart)
+
+
+def _ours(figures: Sequence[TableFigure]) -> Series:
+    there = [(place, each.mean, each.deviation or 0.0) for place, each in enumerate(figures)]
+    known = [(float(place), mean, spread) for place, mean, spread in there if mean is not None]
+    return Series(
+        "ours",
+        "points",
+        [place for place, _, _ in known],
+        [mean for _, mean, _ in known],
+        [mean - spread for _, mean, spread in known],
+        [mean + spread for _, mean, spread in known],
+    )

@@ -1,0 +1,177 @@
+"""What the cells of a table have learnt: who is drawn beside whom, each seed on the rows that it saw."""
+
+import statistics
+
+import pytest
+from stored_runs import trained
+
+from mlcl.evaluation import Setting
+from mlcl.report.contenders import find_contenders
+from mlcl.report.learnt import learnt_plots
+from mlcl.report.posthoc import posthoc
+from mlcl.report.report import make_report
+from mlcl.report.runs import Runs
+from mlcl.report.table_data import read_table
+from mlcl.report.table_plots import MOST_GROUPS, group_plots, groups
+from mlcl.training.stored import stored_metrics
+
+LOSSES = {"CE": ("objective.heads={}",), "MLCL": ()}
+GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.5, 1], temperature: [1]}"
+SEEDS = 2
+
+
+def job_of(column, seed):
+    few = ("data.subset.n=30", "data.subset.labels=detail", f"data.subset.seed={seed}")
+    return (*LOSSES[column], *few, GRID)
+
+
+def params(subset, seed=0, **more):
+    rows = {"data.path": "reviews", "data.subset.n": subset, "data.subset.seed": seed}
+    return {"evaluation.metric": "knn/val/accuracy", **rows, **more}
+
+
+@pytest.fixture(scope="module")
+def trainings(tiny, tmp_path_factory):
+    """Trained for real: each seed has a subset of its own, equal places have the same."""
+    home = tmp_path_factory.mktemp("home")
+    found = {
+        (column, seed): trained(tiny, home, *job_of(column, seed), name=f"{column}{seed}", seed=seed)
+        for column in LOSSES
+        for seed in range(SEEDS)
+    }
+    assert found["CE", 0][1].train.ids == found["MLCL", 0][1].train.ids != found["CE", 1][1].train.ids
+    return home, found
+
+
+@pytest.fixture(scope="module")
+def ids(store, trainings):
+    """A table of two groups of cells. Those with 30 rows left what plots need, the others nothing."""
+    found = trainings[1]
+    cells = {
+        ("30 rows", column): [
+            {"metrics": found[column, seed][2], "params": params(30, seed)} for seed in range(SEEDS)
+        ]
+        for column in LOSSES
+    }
+    cells["60 rows", "CE"] = [{"metrics": {"test/accuracy": 0.5}, "params": params(60)}]
+    ids = store.table("learnt", cells)
+    for column, seed in found:
+        id = ids["30 rows", column, seed]
+        store.left(id, found[column, seed][0])
+        for step in (1, 2):
+            store.client.log_metric(id, "val/accuracy", step * 0.25 + seed * 0.1, step=step)
+    return ids
+
+
+@pytest.fixture(scope="module")
+def drawn(store, ids, trainings):
+    runs, told = Runs(store.tracker), []
+    with learnt_plots(runs, trainings[0], False, told.append) as learnt:
+        plots, left = group_plots(runs, read_table(runs, runs.the_group("learnt")), learnt)
+    assert len(told) == 1
+    return {plot.name: plot for plot in plots}, dict(left)
+
+
+def test_each_group_has_its_plots_under_names_of_its_own(drawn):
+    plots, left = drawn
+    assert set(plots) == {
+        f"{name}-1"
+        for name in ("learning", "knn_k", "knn_lambda", "neighbour_overlap", "tsne", "tsne_neighbours")
+    }
+    assert plots["tsne-1"].title == "The representation of test rows (t-SNE): 30 rows"
+    assert left["knn_temperature: 30 rows"] == "the grid has one tau alone"
+    assert left["learning: 60 rows"] == "fewer than two steps of it were logged"
+    assert "the run has no such artifact" in left["embeddings: 60 rows"]
+
+
+def test_curves_are_means_over_the_seeds_of_a_cell(drawn):
+    table = drawn[0]["learning-1"].table.set_index(["series", "step"])
+    for column in LOSSES:
+        row = table.loc[column, 2]
+        assert row["val/accuracy"] == pytest.approx(0.55)
+        assert row["high"] - row["val/accuracy"] == pytest.approx(statistics.stdev([0.5, 0.6]))
+
+
+def test_neighbours_are_sought_in_the_rows_that_each_seed_saw(drawn, trainings):
+    table = drawn[0]["knn_lambda-1"].table
+    for column in LOSSES:
+        curve = table[table["series"] == f"{column}, test"]
+        x = next(name for name in table if name.startswith("lambda"))
+        found = dict(zip(curve[x], curve["accuracy"], strict=True))
+        best = {
+            k: statistics.mean(
+                stored_metrics(*trainings[1][column, seed][:2], Setting(k, 1.0, 1.0))["knn/test/accuracy"]
+                for seed in range(SEEDS)
+            )
+            for k in (1, 3)
+        }
+        assert found[1.0] in [pytest.approx(value) for value in best.values()]
+
+
+def test_pictures_are_of_the_first_seed_of_all(drawn, trainings):
+    plot = drawn[0]["tsne_neighbours-1"].table
+    for column in LOSSES:
+        seen = {text.partition(":")[0] for text in plot[plot["panel"] == column]["point"]}
+        train = trainings[1][column, 0][1].train.ids
+        assert len(seen & set(train)) == len(train) == 30
+
+
+def test_posthoc_of_a_cell_whose_seeds_have_subsets_of_their_own(store, ids, trainings):
+    runs = Runs(store.tracker)
+    (contender,) = find_contenders(runs, ["30 rows, CE"])
+    chosen = posthoc(runs, [contender], trainings[0]).chosen.iloc[0]
+    setting = Setting(int(chosen["k"]), chosen["lambda"], chosen["temperature"])
+    each = [stored_metrics(*trainings[1]["CE", seed][:2], setting) for seed in range(SEEDS)]
+    assert chosen["val"] == pytest.approx(statistics.mean(one["knn/val/accuracy"] for one in each))
+
+
+def test_the_report_has_them(store, ids, trainings, tmp_path):
+    made = make_report(Runs(store.tracker), "learnt", trainings[0], folder=tmp_path / "it", quick=True)
+    assert made.plots == ("cells-accuracy", "learning-1")
+    assert dict(made.missing)["embeddings: 30 rows"] == "left out by --quick"
+
+
+def cell(accuracy, *seeds, **what):
+    """What `Store.table` takes of a cell, None for a seed that is missing."""
+    metrics = {"test/accuracy": accuracy}
+    return [seed and {"metrics": metrics, "params": params(9, seed, **what)} for seed in seeds]
+
+
+def test_groups_are_what_cells_share(store):
+    topics = {"objective.classifier.labels": "topic"}
+    cells = {
+        ("BERT", "CE"): cell(0.5, 1, 2, 3),
+        ("BERT", "a"): cell(0.6, 1, 2, 3),
+        ("BERT", "b"): cell(0.9, None, 2, 3),
+        ("BERT", "c"): cell(0.7, 1, 2, 3),
+        ("CNN", "CE"): cell(0.5, 1, 2, 3, **topics),
+        ("BERT", "topics"): cell(0.5, 1, 2, 3, **topics),
+        ("CNN", "none"): [None, None, None],
+    }
+    ids = store.table("groups", cells)
+    runs = Runs(store.tracker)
+    table = read_table(runs, runs.the_group("groups"))
+    found = groups(table)
+    assert [group.title for group in found] == ["BERT", "CNN, CE and others", "CNN"]
+    chosen = found[0].chosen(table.higher)
+    assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
+    assert chosen["CE"][0] == ids["BERT", "CE", 1]
+    worst = found[0].chosen({"accuracy": False})
+    assert list(worst) == ["CE", "a", "b"]
+    assert list(found[1].cells) == ["CNN, CE", "BERT, topics"]
+    assert found[2].chosen(table.higher) == {}
+
+
+def test_more_groups_than_are_drawn(store):
+    cells = {
+        (f"{n} rows", "CE"): [{"metrics": {"test/accuracy": 0.5}, "params": params(n)}] for n in range(5)
+    }
+    store.table("many", cells)
+    runs = Runs(store.tracker)
+    with learnt_plots(runs, None, True, print) as learnt:
+        plots, left = group_plots(runs, read_table(runs, runs.the_group("many")), learnt)
+    assert plots == []
+    assert [name for name, _ in left if name.startswith("embeddings")] == [
+        f"embeddings: {n} rows" for n in range(MOST_GROUPS)
+    ]
+    assert left[-1] == ("what was learnt: 4 rows", "at most 3 groups of cells are drawn")
