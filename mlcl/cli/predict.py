@@ -26,7 +26,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Of a data set.")] = "test",
+    split: Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")] = None,
     way: Annotated[
         str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
     ] = None,
@@ -45,7 +45,7 @@ def predict(
 ) -> None:
     """Label texts or images. A data set with the model's labels is scored as the run was."""
     from mlcl.training.exported import load_model
-    from mlcl.training.exported.label import Labelling
+    from mlcl.training.exported.label import SPLIT, Labelling
     from mlcl.training.exported.outputs import check_form, check_place, csv_sink, sink
 
     if out is not None:
@@ -64,7 +64,8 @@ def predict(
         print_json({"rows": told.rows, "out": out, "way": told.way, "metrics": told.metrics})
         return
     if told.metrics:
-        (errors if out is None else results).print(metrics_table(told.metrics, escape(f"{input}, {split}")))
+        title = escape(f"{input}, {split or SPLIT}")
+        (errors if out is None else results).print(metrics_table(told.metrics, title))
     say(f"{told.rows} rows by {told.way}" + ("" if out is None else f" in {out}"))
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from filelock import FileLock
 from mlflow.entities import Run
 
 from mlcl.config import load_job
+from mlcl.data.files import remove_partial
 from mlcl.errors import UserError
 from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
 from mlcl.tracking import State, Tracker
@@ -18,6 +21,8 @@ from mlcl.training.exported import Index, write_export
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.material import Material
 
+MODELS = "models"
+"""Under the home, where exported models are."""
 ALIAS = "champion"
 """Of a registered version, unless another is asked for."""
 TAGS = {
@@ -54,7 +59,7 @@ def hand_over(
     run = model_run(runs, word)
     run_id = str(run.info.run_id)
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        kept = to if to is not None or register else tracker.home / "models" / run_id
+        kept = to if to is not None or register else tracker.home / MODELS / run_id
         folder = kept or Path(scratch) / "export" / run_id
         if folder.exists():
             raise UserError("is there already", file=folder, key="--to")
@@ -62,11 +67,25 @@ def hand_over(
             runs.artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
         material = Material.of(job, tracker.home)
-        index = write_export(folder, Path(scratch), material, _provenance(runs, run))
+        with _alone(folder, tracker.home):
+            index = write_export(folder, Path(scratch), material, _provenance(runs, run))
         registered = None
         if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
     return Handover(kept, run_id, index, registered)
+
+
+@contextmanager
+def _alone(folder: Path, home: Path) -> Iterator[None]:
+    """Locks a folder of the home's, by which `doctor` tells writers from what killed ones left."""
+    models = home / MODELS
+    if folder.absolute().parent != models:
+        yield
+        return
+    models.mkdir(parents=True, exist_ok=True)
+    with FileLock(models / f".{folder.name}.lock"):
+        remove_partial(folder)
+        yield
 
 
 def model_run(runs: Runs, word: str) -> Run:

@@ -22,6 +22,7 @@ from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
 from mlcl.report.write import PAGE, report_folder, write_report
+from mlcl.tracking.artifacts import replace_artifacts
 
 ARTIFACT = "report"
 
@@ -67,7 +68,7 @@ def make_report(
         document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
         write_report(document, folder, link, made)
     if log:
-        runs.tracker.client.log_artifacts(group.info.run_id, str(folder), ARTIFACT)
+        replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
         write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
     return Written(folder, str(group.info.run_id), log, names, document.missing)

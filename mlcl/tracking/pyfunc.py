@@ -149,10 +149,9 @@ def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str
 
 def _signature(index: Index) -> ModelSignature:
     kind = DataType.string if index.modality == "text" else DataType.binary
-    parameters = [
-        ParamSpec("way", DataType.string, index.best),
-        ParamSpec("threshold", DataType.double, index.threshold),
-    ]
+    parameters = [ParamSpec("way", DataType.string, index.best)]
+    if index.task == "multi_label":
+        parameters.append(ParamSpec("threshold", DataType.double, index.threshold))
     return ModelSignature(
         Schema([ColSpec(kind, index.modality)]), Schema(_outputs(index)), ParamSchema(parameters)
     )

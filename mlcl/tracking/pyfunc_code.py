@@ -22,7 +22,7 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Labels and probabilities; `params` may have `way` and `threshold`."""
+        """Labels and probabilities; `params` may have `way`, and with several labels `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
         found = self._model.predict(inputs, way=params.get("way"), threshold=params.get("threshold"))

@@ -53,6 +53,13 @@ def export(home, *words):
     return answer.stdout
 
 
+def test_what_a_killed_export_left_under_the_home_is_removed(home, report):
+    models = home / "models"
+    (models / ".mine.partial-ab").mkdir(parents=True)
+    export(home, report.mlflow_run_id, "--to", models / "mine")
+    assert sorted(each.name for each in models.iterdir()) == [".mine.lock", "mine"]
+
+
 def made(client, **tags):
     """A run in MLflow with these tags and nothing else."""
     experiment = client.get_experiment_by_name("tiny").experiment_id

@@ -116,6 +116,10 @@ def test_bad_input(home, report, texts, tiny, tmp_path):
         predict(home, home / "model", texts, "--way", "best")
     with pytest.raises(UserError, match="no such split"):
         predict(home, home / "model", tiny, "--split", "dev")
+    with pytest.raises(UserError, match="key split: is of a data set, and this is none; found: test"):
+        predict(home, home / "model", texts, "--split", "test")
+    with pytest.raises(UserError, match="key threshold: is for several labels"):
+        predict(home, home / "model", texts, "--threshold", 0.5)
     with pytest.raises(UserError, match="would replace what is to be labelled"):
         predict(home, home / "model", texts, "--out", texts)
     texts.write_text("id,body\n1,x\n")

@@ -82,6 +82,7 @@ def test_half_written_files_are_removed(home):
         write(home / "logs" / run.path.name / ".cursor.json.ab.partial"),
         write(home / "logs" / "never-started" / "files" / ".abc.ab.partial"),
         write(home / "data" / ".digits-1.partial-ab" / "part.parquet").parent,
+        write(home / "models" / ".run-1.partial-ab" / "weights.safetensors").parent,
     ]
     mended(home, "partial-files", *paths)
     assert run.record.state is State.STOPPED

@@ -23,6 +23,7 @@ from mlcl.training.exported import load_model, write, write_export
 from mlcl.training.exported.inputs import read_items
 from mlcl.training.exported.label import Labelling
 from mlcl.training.exported.outputs import check_place, sink
+from mlcl.training.exported.predictions import check_threshold
 from mlcl.training.material import Material
 
 CPU = Context(torch.device("cpu"))
@@ -148,9 +149,11 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
     run_experiment(material, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
     write_export(tmp_path / "model", tmp_path / "run", material, {})
     labelling = Labelling(
-        load_model(tmp_path / "model", "cpu"), write_texts(tmp_path / "in.csv"), threshold=0.5, batch_size=1,
+        load_model(tmp_path / "model", "cpu"),
+        write_texts(tmp_path / "in.csv"),
+        batch_size=1,
         probabilities=True,
-    )  # fmt: skip
+    )
     for form in ("csv", "jsonl", "parquet"):
         with sink(tmp_path / f"out.{form}") as write:
             labelling.run(write)
@@ -267,9 +270,12 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
     for inputs in ("a text", {"text": "ball"}, pd.DataFrame({"text": ["ball"]}), None):
         with pytest.raises(UserError, match=f"not a list of texts or images; found: {type(inputs).__name__}"):
             model.predict(inputs)
+    with pytest.raises(UserError, match="key threshold: is for several labels; this model predicts"):
+        model.predict(["a"], threshold=0.5)
+    several = model.index.model_copy(update={"task": "multi_label"})
     for threshold in (-0.1, 1.1, float("nan")):
         with pytest.raises(UserError, match="key threshold: no probability"):
-            model.predict(["a"], threshold=threshold)
+            check_threshold(several, threshold)
     with pytest.raises(UserError, match="key batch_size: must be at least 1; found: 0"):
         model.predict(["a"], batch_size=0)
     with pytest.raises(UserError, match="not a text at row 1"):

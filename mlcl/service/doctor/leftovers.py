@@ -11,6 +11,9 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, held, holding, log_locks
 from mlcl.service.halt import STOP_FILE
 
+MADE = ("data", "models")
+"""Folders of the home with data sets and exported models, each with its lock beside it."""
+
 
 def find_partial(scope: Scope) -> Iterator[Finding]:
     """Half-written files: they never got their final name, so nobody reads them."""
@@ -36,7 +39,7 @@ def _partial(home: Path) -> Iterator[tuple[Path, list[Path]]]:
             yield path, _folder_locks(home / kind, path)
     for path in sorted((home / "logs").glob("*/**/.*.partial")):
         yield path, log_locks(home, path.relative_to(home / "logs").parts[0])
-    for path in sorted((home / "data").glob(".*.partial-*")):
+    for path in sorted(path for kind in MADE for path in (home / kind).glob(".*.partial-*")):
         name = path.name.rpartition(".partial-")[0]
         yield path, [path.with_name(f"{name}.lock")]
 

@@ -20,8 +20,10 @@ from mlcl.training.exported.index import Way
 from mlcl.training.exported.inputs import Item, batches, read_items, split_items
 from mlcl.training.exported.model import ExportedModel
 from mlcl.training.exported.outputs import Sink
-from mlcl.training.exported.predictions import decide
+from mlcl.training.exported.predictions import check_threshold, decide
 from mlcl.training.exported.scores import can_score, score
+
+SPLIT = "test"
 
 
 @dataclass(frozen=True)
@@ -34,19 +36,23 @@ class Labelled:
 
 
 class Labelling:
-    """What `mlcl predict` does. Raises UserError for a way or an input that does not fit."""
+    """What `mlcl predict` does; `split` is of a data set alone, and `SPLIT` by default.
+
+    Raises UserError for a split, a way, a threshold or an input that does not fit.
+    """
 
     def __init__(
         self,
         model: ExportedModel,
         path: Path,
-        split: str = "test",
+        split: str | None = None,
         way: str | None = None,
         threshold: float | None = None,
         batch_size: int | None = None,
         probabilities: bool = False,
     ) -> None:
         self._model, self._path = model, path
+        check_threshold(model.index, threshold)
         self._way = model.way(way)
         self._scored: list[Way] = [self._way] if way else list(model.index.ways)
         self._threshold, self._all = threshold, probabilities
@@ -89,11 +95,13 @@ class Labelling:
         write(columns | ({"probabilities": probabilities.tolist()} if self._all else {}))
 
 
-def _split(model: ExportedModel, path: Path, name: str) -> Split | None:
+def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
     """The split to label, where the path is a data set."""
     if not (path / INFO_FILE).is_file():
+        if name is not None:
+            raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
         return None
-    split = Dataset.open(path).split(name)
+    split = Dataset.open(path).split(SPLIT if name is None else name)
     wanted, found = model.index.modality, split.info.modality
     if wanted != found:
         raise UserError(f"this model reads {wanted}s", file=path, found=f"a data set of {found}s")

@@ -37,14 +37,12 @@ class Predictions:
 def decide(index: Index, probabilities: Array, threshold: float | None = None) -> Predictions:
     """Names of the most probable class, or of the labels from `threshold` (default: the job's) on.
 
-    Of equal classes the first one is predicted, as in evaluation. Raises UserError for a threshold that is
-    no probability.
+    Of equal classes the first one is predicted, as in evaluation. Raises UserError for a threshold that does
+    not fit, see `check_threshold`.
     """
-    threshold = index.threshold if threshold is None else threshold
-    if not 0 <= threshold <= 1:
-        raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
+    check_threshold(index, threshold)
     if index.task == "multi_label":
-        return _several(index, probabilities, threshold)
+        return _several(index, probabilities, index.threshold if threshold is None else threshold)
     if index.task == "aspects":
         return _aspects(index, probabilities)
     best_M, probability_M = _best(probabilities)
@@ -55,6 +53,20 @@ def decide(index: Index, probabilities: Array, threshold: float | None = None) -
             None if level.parents[best] < 0 else level.classes[level.parents[best]] for best in best_M
         ]
     return Predictions(labels, probabilities, columns)
+
+
+def check_threshold(index: Index, threshold: float | None) -> None:
+    """Raises UserError for one that is no probability, and for any where a row has one class."""
+    if threshold is None:
+        return
+    if index.task != "multi_label":
+        raise UserError(
+            "is for several labels; this model predicts the most probable class",
+            key="threshold",
+            found=threshold,
+        )
+    if not 0 <= threshold <= 1:
+        raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
 
 
 def _several(index: Index, probability_ML: Array, threshold: float) -> Predictions:

@@ -1,0 +1,35 @@
+"""A folder among a run's artifacts that takes the place of an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from mlcl.tracking.store import Tracker
+
+
+def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
+    """Logs what is in `folder` as the run's artifact of that name; other files there are removed.
+
+    Where the store lets nobody delete, they stay.
+    """
+    client = tracker.client
+    client.log_artifacts(run_id, str(folder), artifact)
+    kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
+    place = client.get_run(run_id).info.artifact_uri
+    with suppress(Exception):  # each kind of store has errors of its own
+        repository = get_artifact_repository(place, tracking_uri=tracker.uri)
+        for path in [path for path in _files(client, run_id, artifact) if path not in kept]:
+            repository.delete_artifacts(path)
+
+
+def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
+    for item in client.list_artifacts(run_id, folder):
+        if item.is_dir:
+            yield from _files(client, run_id, item.path)
+        else:
+            yield item.path
