@@ -1,10 +1,7 @@
-"""The report of a reproduced table: ours beside the printed figures, each seed linked, columns tested."""
+"""The report of a reproduced table: ours beside the printed figures, each seed linked, cells tested."""
 
 from __future__ import annotations
 
-from itertools import combinations
-
-from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm, smallest_p
 from mlcl.report.document import (
     Block,
     Cell,
@@ -17,13 +14,13 @@ from mlcl.report.document import (
     Text,
     figure,
     pictures,
-    words,
 )
 from mlcl.report.plots.gather import Gathered
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
+from mlcl.report.table_tested import tested_blocks
 
 
 def table_document(runs: Runs, data: TableData, gathered: Gathered) -> Document:
@@ -31,7 +28,7 @@ def table_document(runs: Runs, data: TableData, gathered: Gathered) -> Document:
     plots, missing = gathered
     sections = [
         Section("Result", (Text(data.about or data.title), _results(data), *map(Picture, cell_plots(data)))),
-        Section("Tests", _tests(data)),
+        Section("Tests", tested_blocks(data)),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", pictures(plots, missing)),
         Section("Where it comes from", _source(runs, data)),
@@ -85,42 +82,6 @@ def _seed(each: TableFigure, place: int) -> Cell:
     ids = [] if run is None else [str(run.info.run_id)]
     cell = figure(value, each.metric, ids)
     return Cell(f"{value:.{each.digits}f}", cell.run_id, value, each.metric, cell.runs)
-
-
-def _tests(data: TableData) -> tuple[Block, ...]:
-    """Within each row, all columns against each other over the same seeds; Holm over the whole table."""
-    pairs = [
-        (a, b)
-        for a, b in combinations(data.figures, 2)
-        if (a.row, a.name) == (b.row, b.name) and len(a.there.keys() & b.there.keys()) > 1
-    ]
-    if not pairs:
-        return (Text("No two columns of a row share two seeds: there is nothing to test."),)
-    found = [_paired(a, b) for a, b in pairs]
-    adjusted = holm([paired.p for paired in found])
-    rows = [_test(data, a, b, paired, p) for (a, b), paired, p in zip(pairs, found, adjusted, strict=True)]
-    n = min(paired.n for paired in found)
-    least = min(1.0, smallest_p(n) * len(found))
-    heads = ("row", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
-    tests = f"{len(found)} test{'' if len(found) == 1 else 's'}"
-    said = f"{n} pairs can reach p = {least:.3g} over {tests}."
-    if least > 1 - LEVEL:
-        said += " That decides nothing: more seeds, or fewer tests (mlcl compare), are needed."
-    return (Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))
-
-
-def _paired(a: TableFigure, b: TableFigure) -> Paired:
-    places = sorted(a.there.keys() & b.there.keys())
-    return compare_paired([a.there[place] for place in places], [b.there[place] for place in places])
-
-
-def _test(data: TableData, a: TableFigure, b: TableFigure, paired: Paired, p: float) -> tuple[Cell, ...]:
-    digits = a.digits + 1
-    interval = paired.interval
-    between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-    row = a.row + (f", {a.name}" if len(data.names) > 1 else "")
-    difference = f"{paired.difference:+.{digits}f}"
-    return words(row, b.column, a.column, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}")
 
 
 def _source(runs: Runs, data: TableData) -> tuple[Block, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-from mlflow.entities import Run
+from collections.abc import Sequence
+from dataclasses import replace
 
 from mlcl.report.learnt import MOST_SETTINGS, Learnt
 from mlcl.report.plots import Plot
@@ -15,6 +13,7 @@ from mlcl.report.plots.gather import Gathered, gather
 from mlcl.report.plots.learning import learning_plot
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
+from mlcl.report.table_groups import Group, groups_of
 
 MOST_GROUPS = 3
 """Groups of cells at most of which it is drawn what they learnt."""
@@ -28,9 +27,9 @@ def cell_plots(data: TableData) -> list[Plot]:
 def group_plots(runs: Runs, data: TableData, learnt: Learnt) -> Gathered:
     """For each group of cells the curves of all, and what two or three of them have learnt."""
     plots, left = list[Plot](), list[tuple[str, str]]()
-    found = groups(data)
+    found = groups_of(data)
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
-        for made, reasons in (_learning(runs, group), learnt(group.chosen(data.higher))):
+        for made, reasons in (_learning(runs, group), learnt(group.chosen(data.higher, MOST_SETTINGS))):
             several = len(found) > 1
             plots += [_of_group(plot, number, group.title) for plot in made] if several else made
             left += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
@@ -38,59 +37,10 @@ def group_plots(runs: Runs, data: TableData, learnt: Learnt) -> Gathered:
     return plots, left + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Cells whose seeds saw the same rows, and the labels that they predict. `title` is what they share."""
-
-    title: str
-    cells: Mapping[str, TableFigure]
-
-    def chosen(self, higher: Mapping[str, bool]) -> dict[str, list[str]]:
-        """The first cell, others' reference, the best one and more: the runs of their common seeds."""
-        worth = {
-            name: each.mean if higher[each.name] else -each.mean
-            for name, each in self.cells.items()
-            if each.mean is not None
-        }
-        if not worth:
-            return {}
-        best = max(worth, key=lambda name: worth[name])
-        names = list(dict.fromkeys([next(iter(worth)), best, *worth]))[:MOST_SETTINGS]
-        common = sorted(set.intersection(*(set(self.cells[name].there) for name in names)))
-        runs = {name: [self.cells[name].runs[place] for place in common] for name in worth if name in names}
-        return {name: [str(run.info.run_id) for run in its if run] for name, its in runs.items() if its}
-
-
-def groups(data: TableData) -> list[Group]:
-    """All cells, each by its first figure."""
-    found: dict[tuple[object, ...], dict[tuple[str, str], TableFigure]] = {}
-    for each in data.figures:
-        if each.name == data.names[0]:
-            seen = _seen(next((run for run in each.runs if run is not None), None))
-            found.setdefault(seen, {})[each.row, each.column] = each
-    return [_group(cells) for cells in found.values()]
-
-
-def _seen(run: Run | None) -> tuple[object, ...]:
-    """What decides the rows and their labels. Seeds aside: equal places of cells have equal ones."""
-    params = {} if run is None else run.data.params
-    keys = (key for key in params if key.startswith("data.") or key == "objective.classifier.labels")
-    return tuple((key, params[key]) for key in sorted(keys) if not key.endswith(".seed"))
-
-
-def _group(cells: Mapping[tuple[str, str], TableFigure]) -> Group:
-    rows, columns = ({place[side] for place in cells} for side in (0, 1))
-    if len(rows) == 1:
-        return Group(rows.pop(), {column: each for (_, column), each in cells.items()})
-    if len(columns) == 1:
-        return Group(columns.pop(), {row: each for (row, _), each in cells.items()})
-    first = ", ".join(next(iter(cells)))
-    return Group(f"{first} and others", {", ".join(place): each for place, each in cells.items()})
-
-
 def _learning(runs: Runs, group: Group) -> Gathered:
-    settings = {name: each.run_ids for name, each in group.cells.items() if each.run_ids}
-    known = [run for each in group.cells.values() for run in each.runs if run is not None]
+    first = {name: figures[0] for name, figures in group.cells.items()}
+    settings = {name: each.run_ids for name, each in first.items() if each.run_ids}
+    known = [run for each in first.values() for run in each.runs if run is not None]
     metric = known[0].data.params.get("evaluation.metric", "") if known else ""
     return gather({"learning": lambda: learning_plot(metric, settings, runs.history)})
 

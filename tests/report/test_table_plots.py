@@ -12,7 +12,8 @@ from mlcl.report.posthoc import posthoc
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
-from mlcl.report.table_plots import MOST_GROUPS, group_plots, groups
+from mlcl.report.table_groups import groups_of
+from mlcl.report.table_plots import MOST_GROUPS, group_plots
 from mlcl.training.stored import stored_metrics
 
 LOSSES = {"CE": ("objective.heads={}",), "MLCL": ()}
@@ -151,15 +152,14 @@ def test_groups_are_what_cells_share(store):
     ids = store.table("groups", cells)
     runs = Runs(store.tracker)
     table = read_table(runs, runs.the_group("groups"))
-    found = groups(table)
-    assert [group.title for group in found] == ["BERT", "CNN, CE and others", "CNN"]
-    chosen = found[0].chosen(table.higher)
+    found = groups_of(table)
+    assert [group.title for group in found] == ["BERT", "CNN, CE and others"]
+    chosen = found[0].chosen(table.higher, 3)
     assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
     assert chosen["CE"][0] == ids["BERT", "CE", 1]
-    worst = found[0].chosen({"accuracy": False})
+    worst = found[0].chosen({"accuracy": False}, 3)
     assert list(worst) == ["CE", "a", "b"]
     assert list(found[1].cells) == ["CNN, CE", "BERT, topics"]
-    assert found[2].chosen(table.higher) == {}
 
 
 def test_more_groups_than_are_drawn(store):

@@ -13,6 +13,7 @@ from mlcl.report.runs import Runs
 CELLS = {
     ("Hotel", "CE"): [0.71, 0.72, 0.70, 0.73, 0.71, 0.72],
     ("Hotel", "MLCL"): [0.74, 0.76, 0.73, 0.75, 0.75, 0.74],
+    ("Hotel", "lost"): [None] * 6,
     ("Beer", "CE"): [0.61, None, 0.63, 0.60, 0.62, 0.61],
 }
 PRINTED = {("Hotel", "CE"): 71.3}
@@ -22,7 +23,7 @@ PRINTED = {("Hotel", "CE"): 71.3}
 def ids(store):
     """The run of each cell's seeds, of a table in the store."""
     cells = {
-        place: [value and {"metrics": {"test/accuracy": value}} for value in values]
+        place: [value and {"metrics": {"test/accuracy": value}, "data": place[0]} for value in values]
         for place, values in CELLS.items()
     }
     return store.table("small", cells, PRINTED)
@@ -50,12 +51,13 @@ def test_every_seed_leads_to_its_run(text, ids):
         assert f"/runs/{id})" in text
 
 
-def test_columns_of_a_row_are_tested_in_pairs(text):
+def test_cells_of_the_same_rows_are_tested_in_pairs(text):
     paired = compare_paired(*([100 * value for value in CELLS["Hotel", column]] for column in ("CE", "MLCL")))
     low, high = paired.interval
     (p,) = holm([paired.p])
     expected = f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} |"
     assert f"| Hotel | MLCL | CE | 6 {expected}" in text
+    assert "| Beer | " not in text  # other data: nothing of it is tested
     assert "6 pairs can reach p = 0.0312 over 1 test." in text
 
 
