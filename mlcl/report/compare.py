@@ -149,12 +149,21 @@ def _row(
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys; not what follows from them: logarithms, items of a list that is itself a key, shares."""
-    keys = sorted({key for key, _ in set(a.items()) ^ set(b.items())})
-    return tuple(
-        key
-        for key in keys
-        if not key.startswith(DERIVED) and key.rpartition(".")[0] not in keys and key != SHARE
+    """The keys; not what follows from them: logarithms, items of a list that is itself a key, shares.
+
+    A section that one job lacks stands for all that is in it.
+    """
+    keys = {key for key, _ in set(a.items()) ^ set(b.items()) if not key.startswith(DERIVED) and key != SHARE}
+    own = (key for key in keys if key.rpartition(".")[0] not in keys)
+    return tuple(sorted({_section(key, a if key in b else b) for key in own}))
+
+
+def _section(key: str, other: Mapping[str, str]) -> str:
+    """The outermost section around a key of which the other job has nothing; the key where it has that."""
+    parts = key.split(".")
+    sections = (".".join(parts[:count]) for count in range(1, len(parts)))
+    return next(
+        (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other)), key
     )
 
 

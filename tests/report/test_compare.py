@@ -302,3 +302,19 @@ def test_the_command(store, sweep, monkeypatch, tmp_path):
     both = CliRunner().invoke(app, [*words, "--latex", "--json"]).exception
     assert str(both) == "key --markdown, --latex, --json: one form at a time; found: several"
     assert isinstance(CliRunner().invoke(app, ["compare", "nothing", "--metric", "x"]).exception, UserError)
+
+
+def test_a_section_that_one_job_lacks_stands_for_its_keys(store):
+    heads = {"objective.heads.a.weight": 0.1, "objective.heads.a.loss": "supcon"}
+    more = heads | {"objective.heads.ab.weight": 0.2, "objective.heads.ab.loss": "supcon"}
+    jobs = ({"objective.loss": "ce"}, heads | {"objective.loss": "ce"}, more | {"objective.loss": "bce"})
+    ids = [
+        store.setting(f"sections {place}", {1: 0.5, 2: 0.6}, params=job)[0] for place, job in enumerate(jobs)
+    ]
+    found = find_contenders(Runs(store.tracker), ids)
+    assert [row.differs for row in compare(found, "accuracy").rows] == [
+        ("objective.heads",),
+        ("objective.heads", "objective.loss"),
+    ]
+    (row,) = compare(found[1:], "accuracy").rows
+    assert row.differs == ("objective.heads.ab", "objective.loss")
