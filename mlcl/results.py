@@ -17,7 +17,8 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     `confirmation` or `cell`: search trials share one seed and were selected by their score, so that only the
     others tell what a setting is worth. Then come `setting`, `number` (of the trial), `seed`, `state`,
     `reason`, `score`, `run_id`, `started` (UTC), `seconds`, `cpu_seconds`, `gpu_seconds`, the job's dotted
-    keys, and the metrics. Search trials that do not fit the sweep's latest space are left out.
+    keys, and the metrics. Search trials that do not fit the sweep's latest space are left out. A table has a
+    row for each cell and seed, whoever trained the run.
 
     `home` is where local runs are (default: MLCL_HOME, else `outputs`); `uri` the tracking store (default:
     MLFLOW_TRACKING_URI, else the SQLite file under `home`). Raises UserError where there is no such sweep.
@@ -27,4 +28,4 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     from mlcl.tracking import Tracker
 
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
-    return trainings(Runs(Tracker(folder, uri)), name)
+    return trainings(Runs(Tracker.existing(folder, uri)), name)

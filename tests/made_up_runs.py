@@ -129,6 +129,22 @@ class Store:
         self.client.log_text(table, json.dumps(tree), "table.json")
         return ids
 
+    def table_of(self, name: str, metric: str, cells: Mapping[tuple[str, str], Mapping[str, float]]) -> str:
+        """The run of a table that trained nothing: its figures by (row, column) and the run's own id."""
+        table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": f"id-of-{name}"})
+        told = {"name": "figure", "metric": metric, "printed": None, "verdict": "not judged", "digits": 2}
+        trees = [
+            {
+                "row": row,
+                "column": column,
+                "runs": list(its),
+                "figures": [told | {"values": list(its.values())}],
+            }
+            for (row, column), its in cells.items()
+        ]
+        self.client.log_text(table, json.dumps({"unit": "share", "cells": trees}), "table.json")
+        return table
+
     def left(self, id: str, folder: Path) -> None:
         """Logs what a training left in `folder` as the run's artifacts."""
         self.client.log_artifacts(id, str(folder / "model"), "model")

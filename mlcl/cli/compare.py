@@ -36,7 +36,7 @@ def compare(
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
-    tracker = Tracker(home)
+    tracker = Tracker.existing(home)
     found = measure(find_contenders(Runs(tracker), what), metric)
     if json:
         print_json(as_dict(found))

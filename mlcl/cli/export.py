@@ -34,7 +34,8 @@ def export(
     from mlcl.report.handover import ALIAS, hand_over
     from mlcl.tracking import Tracker
 
-    _tell(hand_over(Tracker(home), run, to, register, ALIAS if alias is None else alias), as_json=json)
+    tracker = Tracker.existing(home)
+    _tell(hand_over(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
 
 
 def _tell(found: Handover, *, as_json: bool) -> None:

@@ -33,7 +33,7 @@ def posthoc(
 
     if csv is not None:
         _check_file(csv)
-    runs = Runs(Tracker(home))
+    runs = Runs(Tracker.existing(home))
     found = score(runs, find_contenders(runs, what), home)
     if csv is not None:
         replace_text(csv, found.points.to_csv(index=False))

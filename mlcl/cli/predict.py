@@ -50,7 +50,8 @@ def predict(
 
     if out is not None:
         check_form(out)
-        check_place(out, input)
+        for read in (input, Path(model)):
+            check_place(out, read)
     with _folder(model, home) as folder:
         labelling = Labelling(
             load_model(folder, device), input, split, way, threshold, batch_size, probabilities
@@ -82,4 +83,4 @@ def _folder(model: str, home: Path) -> Iterator[Path]:
     from mlcl.tracking.pyfunc import fetch_registered
 
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        yield fetch_registered(Tracker(home), model, Path(scratch))
+        yield fetch_registered(Tracker.existing(home), model, Path(scratch))

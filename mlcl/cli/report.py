@@ -29,7 +29,7 @@ def report(
     from mlcl.service.local import pages
     from mlcl.tracking import Tracker
 
-    tracker = Tracker(home)
+    tracker = Tracker.existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
         links = pages(home)
     made = make_report(Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say)
@@ -40,7 +40,7 @@ def report(
                 "run_id": made.run_id,
                 "logged": made.logged,
                 "plots": made.plots,
-                "missing": dict(made.missing),
+                "missing": [{"plot": plot, "why": why} for plot, why in made.missing],
             }
         )
         return

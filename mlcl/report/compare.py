@@ -20,7 +20,8 @@ PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 class Row:
     """A setting beside the reference. `p` is Holm's; `further` seeds would decide (None: not to be told).
 
-    `differs` are the job's keys in which it is not the reference.
+    `differs` are the job's keys in which it is not the reference. `better` is None where nothing is decided;
+    where the metric has no better side (no `mode`), it is whether the figure is higher.
     """
 
     contender: Contender
@@ -31,21 +32,23 @@ class Row:
     further: int | None
     differs: tuple[str, ...]
     better: bool | None
+    mode: str | None
 
     @property
     def verdict(self) -> str:
         """What may be said."""
         if self.better is None:
             return "undecided"
-        return "better" if self.better else "worse"
+        yes, no = ("better", "worse") if self.mode else ("higher", "lower")
+        return yes if self.better else no
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings against the first one, by one metric."""
+    """Settings against the first one, by one metric; `mode` is max, min, or None where neither is better."""
 
     metric: str
-    mode: str
+    mode: str | None
     reference: Contender
     rows: tuple[Row, ...]
 
@@ -61,7 +64,7 @@ def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
         found = contenders[0].label if contenders else "none"
         raise UserError("needs two settings or more", key="WHAT", found=found)
     name = _metric(contenders, metric)
-    mode = default_mode(name)
+    mode = _mode(name)
     reference, *others = contenders
     pairs = [_pair(reference, other, name) for other in others]
     adjusted = holm([paired.p for _, paired in pairs])
@@ -70,6 +73,14 @@ def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
         for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
     ]
     return Comparison(name, mode, reference, tuple(rows))
+
+
+def _mode(metric: str) -> str | None:
+    """Only figures of an evaluation, losses and seconds have a better side: a temperature or k has none."""
+    if metric.endswith("seconds"):
+        return "min"
+    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
+    return default_mode(metric) if evaluated or metric.endswith("loss") else None
 
 
 def _metric(contenders: Sequence[Contender], metric: str) -> str:
@@ -138,14 +149,14 @@ def _row(
     paired: Paired,
     p: float,
     tests: int,
-    mode: str,
+    mode: str | None,
 ) -> Row:
     unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs)))
     better = None
     if p <= 1 - LEVEL:
-        better = (paired.difference > 0) == (mode == "max")
+        better = (paired.difference > 0) == (mode != "min")
     differs = _differing(reference.job, other.job)
-    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), differs, better)
+    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), differs, better, mode)
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:

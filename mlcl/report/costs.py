@@ -8,21 +8,25 @@ import pandas as pd
 
 from mlcl.report.document import Cell, Table, words
 from mlcl.report.frame import COSTS
+from mlcl.report.sweep_data import SweepData
 
 HOURS = 3600
 
 
-def budget_table(search: pd.DataFrame, confirmation: pd.DataFrame) -> Table:
+def budget_table(data: SweepData) -> Table:
     """A row a state of the search trials and a row a confirmed setting, and the sum."""
-    rows = [_row(part, runs) for part, runs in _parts(search, confirmation)]
-    everything = pd.concat([search, confirmation]) if len(confirmation) else search
+    rows = [_row(part, runs) for part, runs in _parts(data)]
+    known = [runs for runs in (data.search, data.dropped, data.confirmation) if len(runs)]
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
-    return Table(heads, (*rows, _row("all", everything)))
+    return Table(heads, (*rows, _row("all", pd.concat(known) if known else data.search)))
 
 
-def _parts(search: pd.DataFrame, confirmation: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
+    search, confirmation = data.search, data.confirmation
     for state in dict.fromkeys(search["state"]):
         yield f"search, {state}", search[search["state"] == state]
+    if len(data.dropped):
+        yield "search, of an earlier space", data.dropped
     for setting in dict.fromkeys(confirmation["setting"]):
         yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
 

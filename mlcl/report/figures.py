@@ -68,14 +68,15 @@ def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
     return Table(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
 
 
-def trials_table(search: pd.DataFrame, score: str, varied: Sequence[str]) -> Table:
-    """A row a search trial, in the order of the frame, with the settings that the space draws."""
+def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]) -> Table:
+    """A row a search trial, in the order of the frame, with its other goals and its settings."""
     rows = []
     for _, run in search.iterrows():
         cells = [Cell(str(run["setting"]), run["run_id"]), Cell(run["state"]), own(run, "score", score)]
-        rows.append((*cells, *(Cell(plain(run[key])) for key in varied)))
-    names = [key.removeprefix("objective.heads.") for key in varied]
-    return Table(("trial", "state", score, *names), tuple(rows), left=(0, 1))
+        cells += [own(run, goal) for goal in goals]
+        rows.append((*cells, *(Cell(plain(run[key])) for key in settings)))
+    names = [key.removeprefix("objective.heads.").removeprefix("evaluation.") for key in settings]
+    return Table(("trial", "state", score, *goals, *names), tuple(rows), left=(0, 1))
 
 
 def metrics_table(confirmation: pd.DataFrame) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,9 @@ COSTS = ("seconds", "cpu_seconds", "gpu_seconds")
 COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
 """What every frame begins with."""
 DERIVED = "log10."
+WHOLE = re.compile(r"-?[0-9]+")
+NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|inf)|nan")
+"""As Python writes them: it would also read 2020_01, a word, as a number."""
 SHARE = "objective.classifier.weight_value"
 """The classifier's weight as a number: what the heads leave of 1, or what the job says."""
 Named = tuple[str, str, Run]
@@ -67,9 +71,6 @@ def _value(text: str) -> Any:
     """A parameter's value: MLflow keeps text."""
     if text in ("True", "False"):
         return text == "True"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if NUMBER.fullmatch(text) else text

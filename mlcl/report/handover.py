@@ -14,6 +14,7 @@ from mlflow.entities import Run
 from mlcl.config import load_job
 from mlcl.data.files import remove_partial
 from mlcl.errors import UserError
+from mlcl.report.contenders import holds_seeds
 from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.pyfunc import check_name, register_export
@@ -133,7 +134,7 @@ def _single(found: Sequence[Run], word: str) -> Run:
 
 
 def _hint(run: Run) -> str:
-    if kind(run) in GROUPS or kind(run) == "confirmation":
+    if kind(run) in GROUPS or holds_seeds(run):
         return "one of the runs that it holds"
     return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
 

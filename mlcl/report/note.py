@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mlflow.entities import Run
 
@@ -24,7 +24,12 @@ def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str],
     if before and not before.endswith(END):
         return
     page = f"[The report]({link(str(group.info.run_id))}/artifacts/report/{PAGE})"
-    parts = blocks_as_markdown(document.sections[0].blocks, link)
-    while sum(map(len, parts)) > MOST:
-        parts.pop()
-    runs.tracker.client.set_tag(group.info.run_id, NOTE, "\n\n".join([page, *parts, END]))
+    said = blocks_as_markdown(document.sections[0].blocks, link)
+    # A paragraph that announces a table goes where the table goes.
+    while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
+        said.pop()
+    runs.tracker.client.set_tag(group.info.run_id, NOTE, _note(page, said))
+
+
+def _note(page: str, said: Sequence[str]) -> str:
+    return "\n\n".join([page, *said, END])

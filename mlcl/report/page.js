@@ -2,7 +2,10 @@
 document.querySelectorAll("a[href^='#']").forEach((link) => {
   link.addEventListener("click", (event) => {
     event.preventDefault();
-    document.querySelector(link.getAttribute("href")).scrollIntoView();
+    const to = document.querySelector(link.getAttribute("href"));
+    to.tabIndex = -1;  // the next Tab goes on from here
+    to.focus({ preventScroll: true });
+    to.scrollIntoView();
   });
 });
 document.querySelectorAll("details.explore").forEach((details) => {

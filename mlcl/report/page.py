@@ -16,6 +16,8 @@ from mlcl.report.plain import frame_rows
 from mlcl.report.plots import Plot
 
 FOLDER = Path(__file__).parent
+GENERATOR = "mlcl report"
+"""The page's own mark, by which it is known again."""
 
 
 def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
@@ -33,6 +35,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         link=link,
         made=made,
         version=mlcl.__version__,
+        generator=GENERATOR,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
         plotly=_plotly() if document.plots else "",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl import markup
-from mlcl.evaluation.paired import LEVEL, smallest_p
+from mlcl.evaluation.paired import LEVEL, holm, smallest_p
 from mlcl.report.compare import Comparison, Row
 from mlcl.report.contenders import Contender
 
@@ -67,7 +69,7 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 def notes(found: Comparison) -> list[str]:
     """What the seeds could tell, and what would decide."""
-    lines = [_smallest(found)]
+    lines = [reachable([row.paired.n for row in found.rows])]
     methods = {row.paired.method for row in found.rows}
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
@@ -76,7 +78,7 @@ def notes(found: Comparison) -> list[str]:
             lines.append(f"{row.contender.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
-            lines.append(f"{row.contender.label}: seeds without a partner are left out: {seeds}.")
+            lines.append(f"{row.contender.label}: seeds without a partner, not in the difference: {seeds}.")
         if row.better is None:
             lines.append(f"{row.contender.label}: {_advice(row)}")
     return lines
@@ -89,29 +91,26 @@ def _listed(keys: tuple[str, ...]) -> str:
 
 def title(found: Comparison) -> str:
     """The metric, and what it is compared with."""
-    better = "higher" if found.mode == "max" else "lower"
-    return f"{found.metric} against {found.reference.label} ({better} is better)"
+    better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[found.mode]
+    return f"{found.metric} against {found.reference.label}{better}"
 
 
 def grid(found: Comparison) -> list[list[str]]:
     """The rows of the table as text, under `HEADS`; the reference first."""
-    runs = list(found.reference.runs.values())
-    values = [run.metrics[found.metric] for run in runs]
-    mean = sum(values) / len(values)
-    spread = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else None
-    first = [found.reference.label, str(len(runs)), _mean(mean, spread), *[""] * 5, "reference"]
-    return [first, *map(_cells, found.rows)]
+    reference, metric = found.reference, found.metric
+    first = [reference.label, str(len(reference.runs)), _mean(reference, metric), *[""] * 5, "reference"]
+    return [first, *(_cells(row, metric) for row in found.rows)]
 
 
-def _cells(row: Row) -> list[str]:
-    its = row.paired
+def _cells(row: Row, metric: str) -> list[str]:
+    its, all_seeds = row.paired, len(row.contender.runs)
     interval = (
         "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
     )
     return [
         row.contender.label,
-        str(its.n),
-        _mean(its.means[1], its.deviations[1]),
+        str(its.n) if its.n == all_seeds else f"{its.n} of {all_seeds}",
+        _mean(row.contender, metric),
         f"{its.difference:+.{DIGITS}f}",
         interval,
         "" if its.effect is None else f"{its.effect:+.2f}",
@@ -121,18 +120,26 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _mean(mean: float, spread: float | None) -> str:
-    return f"{mean:.{DIGITS}f}" + ("" if spread is None else f" ± {spread:.{DIGITS}f}")
+def _mean(contender: Contender, metric: str) -> str:
+    """Over all seeds of a setting, with or without a partner; empty where one is no number."""
+    values = [run.metrics[metric] for run in contender.runs.values()]
+    if not all(map(math.isfinite, values)):
+        return ""
+    spread = f" ± {statistics.stdev(values):.{DIGITS}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{DIGITS}f}{spread}"
 
 
-def _smallest(found: Comparison) -> str:
-    tests, risk = len(found.rows), 1 - LEVEL
-    least = min(row.paired.n for row in found.rows)
-    p = min(1.0, smallest_p(least) * tests)
-    line = f"{least} pair{'' if least == 1 else 's'} can reach p = {p:.3g}" + (
-        f" over {tests} tests" if tests > 1 else ""
-    )
-    return line + (f", never {risk:.2g}: more seeds are needed to decide anything." if p > risk else ".")
+def reachable(pairs: Sequence[int]) -> str:
+    """What tests over so many pairs could decide at best, after Holm's correction."""
+    risk, count = 1 - LEVEL, f" over {len(pairs)} tests" if len(pairs) > 1 else ""
+    p = holm([smallest_p(n) for n in pairs])
+    few, many = (f"{n} pair{'' if n == 1 else 's'}" for n in (min(pairs), max(pairs)))
+    low, high = f"{min(p):.3g}", f"{max(p):.3g}"
+    said = few if few == many else f"{min(pairs)} to {many}"
+    said += f" can reach p = {low if low == high else f'{low} to {high}'}{count}"
+    if min(p) > risk:
+        return f"{said}, never {risk:.2g}: more seeds are needed to decide anything."
+    return f"{said}; some tests can never reach {risk:.2g}." if max(p) > risk else f"{said}."
 
 
 def _advice(row: Row) -> str:

@@ -32,19 +32,29 @@ class Posthoc:
 def posthoc(runs: Runs, contenders: Sequence[Contender], home: Path) -> Posthoc:
     """Scores the grid of each setting's job over its seeds; the best mean on validation is chosen.
 
-    The test split is told for what was chosen, and chooses nothing. Raises UserError where a run left no
-    embeddings, where its data set cannot be had, and where the metric has no value.
+    The test split is told for what was chosen, and chooses nothing. Raises UserError where the jobs are
+    selected by different metrics, where a run left no embeddings, where its data set cannot be had, and where
+    the metric has no value.
     """
-    chosen, points, metric = [], [], ""
+    metric = _metric(contenders)
+    chosen, points = [], []
     for contender in contenders:
-        scores, metric = _scores(runs, contender, home)
+        scores = _scores(runs, contender, home)
         chosen += _rows(contender, scores)
         points.append(scores.points.assign(setting=contender.label))
     best = pd.DataFrame(chosen, columns=pd.Index(COLUMNS)).astype({"k": int})
     return Posthoc(metric, best, pd.concat(points))
 
 
-def _scores(runs: Runs, contender: Contender, home: Path) -> tuple[KnnScores, str]:
+def _metric(contenders: Sequence[Contender]) -> str:
+    """The last part of the jobs' own metric: whether it is kNN's is what is varied."""
+    found = {each.job.get("evaluation.metric", "").rpartition("/")[2] for each in contenders}
+    if len(found) > 1:
+        raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(found))
+    return found.pop()
+
+
+def _scores(runs: Runs, contender: Contender, home: Path) -> KnnScores:
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {contender.label: [run.run_id for run in contender.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()
@@ -53,8 +63,7 @@ def _scores(runs: Runs, contender: Contender, home: Path) -> tuple[KnnScores, st
             tables = [knn_table(StoredRun.read(folder, materials(folder), test=False)) for folder in folders]
         except LeftOut as reason:
             raise UserError(str(reason), key="WHAT", found=contender.word) from None
-        job = materials(folders[0]).job
-    return knn_scores(tables, job), job.evaluation.metric.rpartition("/")[2]
+        return knn_scores(tables, materials(folders[0]).job)
 
 
 def _rows(contender: Contender, scores: KnnScores) -> list[tuple[object, ...]]:

@@ -29,20 +29,22 @@ INSIDE = (
     "mlcl.python",
     "mlcl.machine",
 )
-"""Tags in which the trainings may differ from what holds them: a later command may run other code."""
+"""Tags in which the trainings may differ from what holds them: a later command may run other code.
+
+So they may in the versions of libraries."""
 
 
 def provenance_table(run: Run, inside: Iterable[Run], store: str) -> Table:
     """The tags of a sweep's or table's run, and all that its trainings say."""
     tags = dict(run.data.tags)
-    trainings = [each.data.tags for each in inside]
+    everywhere = [tags, *(each.data.tags for each in inside)]
     rows = [words("tracking store", store), words("MLflow run", run.info.run_id)]
     for tag, name in NAMES.items():
-        values = _all(tag, [tags, *trainings] if tag in INSIDE else [tags])
+        values = _all(tag, everywhere if tag in INSIDE else [tags])
         if values:
             rows.append(words(name, ", ".join(values)))
-    versions = sorted(tag for tag in tags if tag.startswith(VERSION))
-    rows += [words(tag.removeprefix(VERSION), tags[tag]) for tag in versions]
+    versions = sorted({tag for each in everywhere for tag in each if tag.startswith(VERSION)})
+    rows += [words(tag.removeprefix(VERSION), ", ".join(_all(tag, everywhere))) for tag in versions]
     return Table(("what", "value"), tuple(rows), left=(0, 1))
 
 

@@ -40,6 +40,7 @@ class Runs:
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """Runs by a tag, the latest first."""
         quote = '"' if "'" in value else "'"
+        exact = how == "="
         asked = value
         if quote in value:  # MLflow's filters have no escape, but a sign for any other
             asked, how = value.replace(quote, "_"), "LIKE"
@@ -49,7 +50,7 @@ class Runs:
             f"tags.`{tag}` {how} {quote}{asked}{quote}",
             order_by=["attributes.start_time DESC"],
         )
-        return [run for run in _all(search) if asked == value or run.data.tags[tag] == value]
+        return [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
 
     def children(self, run: Run) -> list[Run]:
         """The runs nested in one, the latest first."""

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from mlflow.entities import Run
 
-from mlcl.config import Goal, JobConfig, Space, load_job, load_space
+from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
 from mlcl.report.contenders import groups_of, label_of
 from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
@@ -20,9 +20,9 @@ from mlcl.tracking import State
 
 @dataclass(frozen=True)
 class SweepData:
-    """One sweep. `search` and `confirmation` are frames of its trainings, see `frame_of`.
+    """One sweep. `search`, `dropped` and `confirmation` are frames of its trainings, see `frame_of`.
 
-    `score` is the figure that trials were pruned and ranked by, `goals` all of them. `varied` are the job's
+    `score` is the figure that trials were ranked by, `goals` all of them. `varied` are the job's
     keys in which search trials differ. `confirmed` says under which name a search trial, by its run, was
     trained on fresh seeds, `groups` which run holds the seeds of a setting. `dropped` search trials do not
     fit the latest space, and are in no frame.
@@ -43,11 +43,21 @@ class SweepData:
     search: pd.DataFrame
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
-    dropped: int
+    dropped: pd.DataFrame
     confirmed: Mapping[str, str]
     groups: Mapping[str, str]
     run: Run
     history: Callable[[str, str], list[tuple[int, float]]]
+
+    @property
+    def pruned_by(self) -> str:
+        """The figure by which trials are stopped early: during training no free key is answered yet."""
+        return self.space.metric
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """The keys that each training answers for itself: all of them where the space names one."""
+        return tuple(key for key in POSTHOC if self.space.posthoc and key in self.search)
 
     @property
     def complete(self) -> pd.DataFrame:
@@ -92,7 +102,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         search=search,
         confirmation=frame_of(confirmation_runs(runs, sweep)),
         varied=_varied(space, search),
-        dropped=dropped,
+        dropped=frame_of(dropped),
         confirmed=_confirmed(groups, [run for _, _, run in trials]),
         groups={label_of(group): str(group.info.run_id) for group in groups},
         run=sweep,
@@ -100,12 +110,14 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     )
 
 
-def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], int]:
-    """The search trials by number, and how many others do not fit the latest space."""
+def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], list[Named]]:
+    """The search trials by number: those that fit the latest space, and the others."""
+    kept, dropped = list[Named](), list[Named]()
     trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
-    kept = [run for run in trials if not run.data.tags.get("mlcl.dropped")]
-    kept.sort(key=lambda run: int(run.data.tags["mlcl.trial"]))
-    return [("search", str(run.info.run_name), run) for run in kept], len(trials) - len(kept)
+    for run in sorted(trials, key=lambda run: int(run.data.tags["mlcl.trial"])):
+        its = dropped if run.data.tags.get("mlcl.dropped") else kept
+        its.append(("search", str(run.info.run_name), run))
+    return kept, dropped
 
 
 def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:

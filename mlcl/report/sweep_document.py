@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
@@ -24,6 +25,7 @@ from mlcl.report.document import (
 )
 from mlcl.report.figures import headline, metrics_table, own, plain, seeds_table, settings_table, trials_table
 from mlcl.report.plots.gather import Gathered
+from mlcl.report.plots.pareto import front_of
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
@@ -61,15 +63,37 @@ def _result(data: SweepData) -> tuple[Block, ...]:
             f"{best['setting']} has the {better} {data.score} of {of}. "
             "It was selected by that figure, which therefore flatters it; "
             "what fresh seeds say is not selected by anything."
-        )
+        ),
+        *_front(data),
     ]
     metrics = headline(data.confirmation, data.score)[:1]
     if len(data.confirmation) and metrics:
-        blocks += [settings_table(data.confirmation, [data.score, *metrics], data.groups), *_shrinkage(data)]
+        table = settings_table(data.confirmation, [data.score, *metrics], data.groups)
+        blocks += [table, *_called(data, best), *_shrinkage(data)]
     else:
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
-    settings = tuple(words(key, plain(best[key])) for key in data.varied)
+    keys = [key for key in (*data.varied, *data.answered) if not pd.isna(best[key])]
+    settings = tuple(words(key, plain(best[key])) for key in keys)
     return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
+
+
+def _front(data: SweepData) -> list[Block]:
+    """Of several goals, the trials that no other one beats."""
+    if len(data.goals) < 2:
+        return []
+    front = data.search[data.search["number"].isin(front_of(data))]
+    goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals)
+    return [Text(f"On the Pareto front of {goals}: {', '.join(front['setting'])}.")]
+
+
+def _called(data: SweepData, best: pd.Series) -> list[Block]:
+    """Where the best trial stands among the settings on fresh seeds, if not under its own name."""
+    name = data.confirmed.get(best["run_id"])
+    if name is None:
+        return [Text(f"{best['setting']} was not trained on fresh seeds.")]
+    if name != best["setting"]:
+        return [Text(f"{best['setting']} and {name} are the same job: on fresh seeds it is called {name}.")]
+    return []
 
 
 def _shrinkage(data: SweepData) -> list[Block]:
@@ -124,6 +148,7 @@ def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
         *blocks,
         Fold("Every seed", (seeds_table(data.confirmation, metrics),)),
         Fold("All figures on test", (metrics_table(data.confirmation),)),
+        *_failures(data.confirmation),
     )
 
 
@@ -133,13 +158,33 @@ def _found(data: SweepData) -> tuple[Block, ...]:
     )
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
     said = f"{_counted(len(data.search), 'search trial')}: {counts}."
-    if data.dropped:
-        said += f" {data.dropped} more do not fit the latest space, and are left out."
+    if len(data.dropped):
+        said += f" {len(data.dropped)} more do not fit the latest space, and are left out."
+    how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
+    goals = [goal.metric for goal in data.goals if goal.metric != data.score]
+    columns = (data.score, goals, (*data.varied, *data.answered))
     return (
         Text(said),
-        Text("Each was trained on one and the same seed. A pruned one's score is of its last validation."),
-        trials_table(best_first.head(TOP), data.score, data.varied),
-        Fold("All trials", (trials_table(data.search, data.score, data.varied),)),
+        Text(
+            f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
+        ),
+        trials_table(best_first.head(TOP), *columns),
+        Fold("All trials", (trials_table(data.search, *columns),)),
+        *_failures(data.search),
+    )
+
+
+def _failures(runs: pd.DataFrame) -> list[Block]:
+    """Why trainings failed."""
+    failed = runs[runs["state"] == State.FAILED]
+    rows = [
+        (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))
+        for _, run in failed.iterrows()
+    ]
+    return (
+        [Fold("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
+        if rows
+        else []
     )
 
 
@@ -148,7 +193,7 @@ def _costs(data: SweepData) -> tuple[Block, ...]:
     asked, spent = tags.get("mlcl.sweep.asked_budget", ""), tags.get("mlcl.sweep.spent", "")
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
-    return (Text(said), Text(hours), budget_table(data.search, data.confirmation))
+    return (Text(said), Text(hours), budget_table(data))
 
 
 def _source(runs: Runs, data: SweepData) -> tuple[Block, ...]:

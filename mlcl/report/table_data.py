@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlflow.entities import Run
+from mlflow.entities import Metric, Param, Run, RunData, RunTag
 
+from mlcl.config import POSTHOC
 from mlcl.report.runs import ID, Runs
+
+DOCUMENT = "table.json"
+"""The artifact of a table's run that has its figures."""
+NEIGHBOURS = "knn/"
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,8 @@ class TableData:
 
 def read_table(runs: Runs, table: Run) -> TableData:
     """A table's run with the runs of its figures. Raises UserError where it has not been written yet."""
-    tree = json.loads(runs.text(table, "table.json"))
-    names = {name for cell in tree["cells"] for name in cell["runs"] if name is not None}
-    by_name = {name: next(iter(runs.tagged(ID, name)), None) for name in sorted(names)}
-    figures = [_figure(cell, figure, by_name) for cell in tree["cells"] for figure in cell["figures"]]
+    tree = json.loads(runs.text(table, DOCUMENT))
+    figures = _figures(runs, tree["cells"])
     return TableData(
         name=tree["name"],
         id=tree["id"],
@@ -98,6 +102,57 @@ def read_table(runs: Runs, table: Run) -> TableData:
         figures=tuple(figures),
         run=table,
     )
+
+
+def read_cells(runs: Runs, table: Run, only: str | None = None) -> dict[str, list[Run]]:
+    """The runs of each cell, by `ROW, COLUMN`: also those that an earlier table trained, or another cell.
+
+    Their figures are the cell's: where its neighbours have settings of their own, they are not the run's.
+    Empty before the table is written. `only` leaves out all cells but one.
+    """
+    if not runs.has(table, DOCUMENT):
+        return {}
+    tree = json.loads(runs.text(table, DOCUMENT))
+    cells = {f"{cell['row']}, {cell['column']}": cell for cell in tree["cells"]}
+    return {
+        label: _as_told(_figures(runs, [cell]), tree["unit"])
+        for label, cell in cells.items()
+        if only in (None, label)
+    }
+
+
+def _as_told(figures: Sequence[TableFigure], unit: str) -> list[Run]:
+    """A cell's runs; where its figures are not theirs, they say of neighbours only what the cell does."""
+    share = 100.0 if unit == "percent" else 1.0
+    told = [
+        (run, {each.metric: value / share for each in figures if (value := each.values[place]) is not None})
+        for place, run in enumerate(figures[0].runs)
+        if run is not None
+    ]
+    own = all(
+        math.isclose(run.data.metrics.get(name, math.nan), value, rel_tol=1e-9)
+        for run, its in told
+        for name, value in its.items()
+    )
+    return [run if own else _like(run, its) for run, its in told]
+
+
+def _like(run: Run, told: Mapping[str, float]) -> Run:
+    its = {name: value for name, value in run.data.metrics.items() if not name.startswith(NEIGHBOURS)}
+    return Run(
+        run.info,
+        RunData(
+            [Metric(name, value, 0, 0) for name, value in {**its, **told}.items()],
+            [Param(key, text) for key, text in run.data.params.items() if key not in POSTHOC],
+            [RunTag(key, text) for key, text in run.data.tags.items()],
+        ),
+    )
+
+
+def _figures(runs: Runs, cells: Sequence[Mapping[str, Any]]) -> list[TableFigure]:
+    names = {name for cell in cells for name in cell["runs"] if name is not None}
+    by_name = {name: next(iter(runs.tagged(ID, name)), None) for name in sorted(names)}
+    return [_figure(cell, figure, by_name) for cell in cells for figure in cell["figures"]]
 
 
 def _figure(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm, smallest_p
+from mlcl.evaluation.paired import LEVEL, Paired, compare_paired, holm
 from mlcl.report.document import Block, Cell, Table, Text, words
+from mlcl.report.paper import reachable
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_groups import Group, groups_of
 
@@ -20,16 +21,11 @@ def tested_blocks(data: TableData) -> tuple[Block, ...]:
     adjusted = holm([paired.p for paired in found])
     several = len(data.names) > 1
     rows = [_test(*each, several=several) for each in zip(pairs, found, adjusted, strict=True)]
-    n = min(paired.n for paired in found)
-    least = min(1.0, smallest_p(n) * len(found))
     heads = ("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
-    tests = f"{len(found)} test{'' if len(found) == 1 else 's'}"
-    said = f"{n} pairs can reach p = {least:.3g} over {tests}."
-    if least > 1 - LEVEL:
-        said += " That decides nothing: more seeds, or fewer tests (mlcl compare), are needed."
     about = (
         "Cells whose seeds saw the same rows, each against the first of them, over the seeds that both have."
     )
+    said = reachable([paired.n for paired in found])
     return (Text(about), Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))
 
 

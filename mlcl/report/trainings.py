@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
+from mlflow.entities import Run
 
 from mlcl.report.contenders import cell_of
-from mlcl.report.frame import frame_of
+from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import trainings_of
+from mlcl.report.table_data import read_cells
 
 
 def trainings(runs: Runs, name: str) -> pd.DataFrame:
@@ -15,5 +17,13 @@ def trainings(runs: Runs, name: str) -> pd.DataFrame:
     group = runs.the_group(name)
     if kind(group) == "sweep":
         return frame_of(trainings_of(runs, group))
-    cells = sorted(runs.children(group), key=lambda run: int(run.info.start_time))
-    return frame_of(("cell", cell_of(run), run) for run in cells)
+    return frame_of(_cells(runs, group))
+
+
+def _cells(runs: Runs, table: Run) -> list[Named]:
+    """What its figures are of, whoever trained it, and its own trainings without one, by their beginning."""
+    found = [(label, run) for label, its in read_cells(runs, table).items() for run in its]
+    known = {run.info.run_id for _, run in found}
+    found += [(cell_of(run), run) for run in runs.children(table) if run.info.run_id not in known]
+    found.sort(key=lambda each: int(each[1].info.start_time))
+    return [("cell", label, run) for label, run in found]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from mlcl.data.files import scratch_beside
 from mlcl.errors import UserError
 from mlcl.report.document import Document
-from mlcl.report.page import as_html
+from mlcl.report.page import GENERATOR, as_html
 from mlcl.report.plain import PICTURES, as_markdown
 from mlcl.report.plots.drawing import to_svg
 
@@ -27,7 +28,8 @@ def report_folder(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UserError("is no folder", file=folder, key="--to")
     there = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
-    others = sorted(name for path in there if not _ours(name := str(path.relative_to(folder))))
+    ours = _earlier(folder / PAGE)
+    others = sorted(name for path in there if (name := str(path.relative_to(folder))) not in ours)
     if others:
         raise UserError(
             "holds files that the report would take the place of",
@@ -44,10 +46,18 @@ def report_folder(folder: Path) -> Path:
     return folder
 
 
-def _ours(name: str) -> bool:
-    return (
-        name in (PAGE, MARKDOWN, PICTURES) or re.fullmatch(rf"{PICTURES}/[^/]+\.(svg|csv)", name) is not None
-    )
+def _earlier(page: Path) -> set[str]:
+    """What belongs to the report that the page is of; nothing, where it is not one of ours."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return set()
+    if f'<meta name="generator" content="{GENERATOR}">' not in text:
+        return set()
+    plots = re.findall(r'<figure id="([^"]+)">', text)
+    return {
+        PAGE, MARKDOWN, PICTURES, *(f"{PICTURES}/{name}.{form}" for name in plots for form in ("svg", "csv")),
+    }  # fmt: skip
 
 
 def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
@@ -55,14 +65,17 @@ def write_report(document: Document, folder: Path, link: Callable[[str], str], m
 
     `folder` is what `report_folder` found.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        _write(document, partial, link, made)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with scratch_beside(folder) as work:
+        new, old = work / "new", work / "old"
+        _write(document, new, link, made)
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            raise
 
 
 def _write(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:

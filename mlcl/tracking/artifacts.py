@@ -7,18 +7,26 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+from mlcl.errors import UserError
 from mlcl.tracking.store import Tracker
 
 
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
     """Logs what is in `folder` as the run's artifact of that name; other files there are removed.
 
-    Where the store lets nobody delete, they stay.
+    Where the store lets nobody delete, they stay. Raises UserError where it does not take the new ones.
     """
     client = tracker.client
-    client.log_artifacts(run_id, str(folder), artifact)
+    try:
+        client.log_artifacts(run_id, str(folder), artifact)
+    except (MlflowException, OSError) as error:
+        reason = tracker.safe(str(error)).splitlines()[0]
+        raise UserError(
+            "MLflow does not take these files", file=folder, key=artifact, found=f"run {run_id} ({reason})"
+        ) from None
     kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     place = client.get_run(run_id).info.artifact_uri
     with suppress(Exception):  # each kind of store has errors of its own

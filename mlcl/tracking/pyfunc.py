@@ -26,6 +26,7 @@ from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec
 from PIL import Image
 
 from mlcl.errors import UserError
+from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.store import Tracker
 from mlcl.training.exported import Index
 from mlcl.training.exported.index import INDEX
@@ -68,10 +69,10 @@ def register_export(
     client = tracker.client
     source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
     try:
-        versions = _versions(tracker, run_id, source)
+        versions = tracker.versions(run_id, source)
         version = versions.get(name)
         if version is None:
-            _make(tracker, name)
+            tracker.make_model(name)
             if not versions:
                 _log(tracker, run_id, folder, index, encoder)
             tags = {"way": index.best, "metric": index.metric}
@@ -119,19 +120,6 @@ def _named(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
     return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
-def _versions(tracker: Tracker, run_id: str, source: str) -> dict[str, str]:
-    """The versions that were made from this run before, by their registered names."""
-    found = tracker.client.search_model_versions(f"run_id = '{run_id}'")
-    return {str(v.name): str(v.version) for v in found if v.source == source}
-
-
-def _make(tracker: Tracker, name: str) -> None:
-    try:
-        tracker.client.create_registered_model(name)
-    except MlflowException:
-        tracker.client.get_registered_model(name)  # it exists already, or this raises what is wrong
-
-
 def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
     """Not by MLflow's `log_model`: it sets the run running again, and logs its metrics a second time."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
@@ -144,7 +132,7 @@ def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str
             input_example=_example(index),
             pip_requirements=_requirements(encoder),
         )
-        tracker.client.log_artifacts(run_id, str(target), ARTIFACT)
+        replace_artifacts(tracker, run_id, target, ARTIFACT)  # an upload that broke off may have left some
 
 
 def _signature(index: Index) -> ModelSignature:

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from mlcl.errors import UserError
-from mlcl.tracking.uri import KEY, shown
+from mlcl.tracking.uri import KEY, shown, sqlite_file
 
 TIMEOUT = 10.0
 """Seconds that a server may take to answer."""
@@ -34,16 +34,15 @@ def reach(uri: str, home: Path) -> None:
         (home / ".tracking.lock").touch()
     except OSError as error:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
-    if uri.startswith("sqlite:///"):
-        _reach_sqlite(uri)
+    if (file := sqlite_file(uri)) is not None:
+        _reach_sqlite(file)
     elif uri.startswith(("http://", "https://")):
         _reach_server(uri)
     elif uri.startswith("postgresql"):
         _reach_database(uri)
 
 
-def _reach_sqlite(uri: str) -> None:
-    path = uri.removeprefix("sqlite:///").partition("?")[0]
+def _reach_sqlite(path: Path) -> None:
     try:
         connection = sqlite3.connect(path, timeout=TIMEOUT)
         try:

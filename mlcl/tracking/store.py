@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Self
 
 # Before MLflow reads them. A request is tried once: whoever sends knows better when to try again, and a
 # repeated request to make a run would make two.
@@ -22,7 +23,7 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.tracking.reach import reach
-from mlcl.tracking.uri import KEY, dashboard, shown, tracking_uri
+from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
 
 # Making the tables of a new store is no news to anybody.
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
@@ -55,6 +56,19 @@ class Tracker:
             raise UserError(
                 "tracking store cannot be used", key=KEY, found=f"{self.shown} ({reason})"
             ) from None
+
+    @classmethod
+    def existing(cls, home: Path, uri: str | None = None) -> Self:
+        """For who only reads. Raises UserError where nothing was tracked before, and makes no store there."""
+        file = sqlite_file(uri or tracking_uri(home))
+        if file is not None and not file.is_file():
+            raise UserError(
+                "no runs were tracked here",
+                key="--home",
+                found=f"{home} (no {file})",
+                allowed=f"the home of earlier runs, or their server in {KEY}",
+            )
+        return cls(home, uri)
 
     @staticmethod
     def uri_for(home: Path) -> str:
@@ -89,13 +103,10 @@ class Tracker:
 
         The alias `best` moves to it unless the version that has it is as good by the same metric.
         """
-        try:
-            self.client.create_registered_model(name)
-        except MlflowException:
-            self.client.get_registered_model(name)  # it exists already, or this raises what is wrong
-        version = self._version(name, run_id)
+        self.make_model(name)
+        source = f"{self.client.get_run(run_id).info.artifact_uri}/{artifact}"
+        version = self.versions(run_id, source).get(name)
         if version is None:
-            source = f"{self.client.get_run(run_id).info.artifact_uri}/{artifact}"
             tags = {"metric": metric, "score": repr(score)}
             version = str(self.client.create_model_version(name, source, run_id, tags=tags).version)
         best = self._best(name)
@@ -104,10 +115,17 @@ class Tracker:
         self.client.set_registered_model_alias(name, BEST, version)
         return f"models:/{name}@{BEST} (version {version})"
 
-    def _version(self, name: str, run_id: str) -> str | None:
-        """The version that was made from a run before."""
+    def make_model(self, name: str) -> None:
+        """A registered model, where there is none of that name."""
+        try:
+            self.client.create_registered_model(name)
+        except MlflowException:
+            self.client.get_registered_model(name)  # it exists already, or this raises what is wrong
+
+    def versions(self, run_id: str, source: str) -> dict[str, str]:
+        """The versions that were made from these artifacts of a run before, by their registered names."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
-        return next((str(version.version) for version in found if version.name == name), None)
+        return {str(v.name): str(v.version) for v in found if v.source == source}
 
     def _best(self, name: str) -> ModelVersion | None:
         try:

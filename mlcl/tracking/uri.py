@@ -18,6 +18,12 @@ def tracking_uri(home: Path) -> str:
     return os.environ.get(KEY) or f"sqlite:///{home.resolve()}/mlflow.db"
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The file of an SQLite store; None for any other store."""
+    path = uri.removeprefix("sqlite:///").partition("?")[0]
+    return Path(path) if uri.startswith("sqlite:///") else None
+
+
 def shown(uri: str) -> str:
     """The URI as it may be printed and written down: a password in it is hidden."""
     try:

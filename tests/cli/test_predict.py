@@ -120,7 +120,9 @@ def test_bad_input(home, report, texts, tiny, tmp_path):
         predict(home, home / "model", texts, "--split", "test")
     with pytest.raises(UserError, match="key threshold: is for several labels"):
         predict(home, home / "model", texts, "--threshold", 0.5)
-    with pytest.raises(UserError, match="would replace what is to be labelled"):
+    with pytest.raises(UserError, match="would replace what is read"):
+        predict(home, home / "model", texts, "--out", home / "model" / "datastore.parquet")
+    with pytest.raises(UserError, match="would replace what is read"):
         predict(home, home / "model", texts, "--out", texts)
     texts.write_text("id,body\n1,x\n")
     with pytest.raises(UserError, match="no such column"):

@@ -80,7 +80,19 @@ def test_swapping_turns_the_sign():
     assert other.interval == pytest.approx((-one.interval[1], -one.interval[0]), abs=0.003)
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (10, 2 / 1024)])
+@pytest.mark.parametrize(
+    ("n", "p"),
+    [
+        (1, 1.0),
+        (2, 0.5),
+        (5, 0.0625),
+        (6, 0.03125),
+        (10, 2 / 1024),
+        (13, 2 / 8192),
+        (14, 2 / 10_001),
+        (20, 2 / 10_001),
+    ],
+)
 def test_the_smallest_p_is_reached_where_all_differences_point_one_way(n, p):
     d = np.arange(1, n + 1, dtype=float)
     assert smallest_p(n) == p

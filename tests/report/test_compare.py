@@ -11,7 +11,7 @@ from mlcl.errors import UserError
 from mlcl.evaluation.paired import compare_paired, holm
 from mlcl.report.compare import compare
 from mlcl.report.contenders import find_contenders
-from mlcl.report.paper import as_dict, as_latex, as_markdown, notes
+from mlcl.report.paper import as_dict, as_latex, as_markdown, grid, notes, reachable, title
 from mlcl.report.runs import Runs
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
@@ -65,6 +65,26 @@ def test_less_is_better_of_a_loss(found):
     assert less.rows[0].paired.difference < 0
 
 
+def test_a_better_side_is_said_only_where_there_is_one(store):
+    metrics = {
+        "time/train_seconds": "worse",
+        "train/lr": "higher",
+        "train/loss": "worse",
+        "knn/val/map": "better",
+    }
+    ids = [
+        [
+            store.add("sides", seed=seed, params={"slow": slow}, metrics=dict.fromkeys(metrics, seed + slow))
+            for seed in range(6)
+        ]
+        for slow in (0, 1)
+    ]
+    contenders = find_contenders(Runs(store.tracker), [",".join(each) for each in ids])
+    found = [compare(contenders, metric) for metric in metrics]
+    assert [each.rows[0].verdict for each in found] == list(metrics.values())
+    assert ["better" in title(each) for each in found] == [True, False, True, True]
+
+
 def test_a_full_name_is_taken_as_it_is(found):
     contenders = [found.reference, found.rows[0].contender]
     assert compare(contenders, "val/accuracy").metric == "val/accuracy"
@@ -89,6 +109,24 @@ def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
     assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again[0]}
     (listed,) = find_contenders(Runs(store.tracker), [",".join(first)])
     assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
+
+
+def test_a_list_is_of_complete_runs_one_a_seed_and_of_no_search_trial(store):
+    first, second, again = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
+    (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")
+    (trial,) = store.setting("listed", {3: 0.5}, kind="trial")
+    runs = Runs(store.tracker)
+    (found,) = find_contenders(runs, [f"{first},{second}"])
+    assert list(found.runs) == [0, 1]
+    for other, said in ((again, "a seed twice"), (failed, "not complete"), (trial, "is not pooled")):
+        with pytest.raises(UserError, match=said):
+            find_contenders(runs, [f"{first},{other}"])
+
+
+def test_a_baseline_that_came_later_is_still_the_reference(store):
+    store.sweep("grown", {"trial 3": SUPCON, "as written": CE, "cross_entropy": MLCL})
+    found = find_contenders(Runs(store.tracker), ["grown"])
+    assert [each.label for each in found] == ["cross_entropy", "as written", "trial 3"]
 
 
 def test_what_each_seed_answers_for_itself_is_no_difference(store):
@@ -123,6 +161,29 @@ def test_cells_of_a_table(store):
     assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [0.5, 0.5]
     with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE, Hotel, CE, wide"):
         find_contenders(Runs(store.tracker), ["t4"])
+
+
+def test_a_cell_whose_runs_were_trained_elsewhere(store):
+    for seed, kind, tags in ((0, "", {}), (1, "cell", {"mlcl.cell": "Other, Inn, seed 1"}), (2, "cell", {})):
+        store.add(
+            "inns",
+            kind,
+            seed=seed,
+            metrics={"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4},
+            params={"data.subset.seed": seed, "evaluation.knn.k": 5},
+            tags={"mlcl.cell": "k = 1, Inn, seed 2", **tags, "mlcl.id": f"inn-{seed}"},
+        )
+    figures = {"inn-0": 0.7, "inn-1": 0.6, "inn-2": 0.9}  # the second is the run's own, by chance
+    others = dict.fromkeys(figures, 0.5)
+    cells = {("k = 1", "Inn"): figures, ("k = 9", "Inn"): others}
+    store.table_of("inns", "knn/test/accuracy", cells)
+    found, other = find_contenders(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
+    assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == list(others.values())
+    measured = {seed: dict(run.metrics) for seed, run in found.runs.items()}
+    assert measured == {
+        seed: {"test/accuracy": 0.5, "knn/test/accuracy": value}
+        for seed, value in enumerate(figures.values())
+    }
 
 
 def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):
@@ -269,8 +330,29 @@ def test_on_paper(found):
         said[0]
         == "6 pairs can reach p = 0.0625 over 2 tests, never 0.05: more seeds are needed to decide anything."
     )
-    assert "trial_9: seeds without a partner are left out: 6." in said
+    assert "trial_9: seeds without a partner, not in the difference: 6." in said
     assert "trial 3 differs in lr." in said
+
+
+def test_a_mean_is_over_all_seeds_of_its_setting_and_the_difference_over_pairs(store):
+    values = {0: 0.5, 1: 0.5, 2: 0.9, 3: 0.9}
+    ids = [store.setting(f"means {n}", its)[0] for n, its in enumerate((values, {0: 0.6, 1: 0.6, 9: 0.3}))]
+    rows = grid(compare(find_contenders(Runs(store.tracker), ids), "accuracy"))
+    assert [row[1] for row in rows] == ["4", "2 of 3"]
+    assert [row[2][:6] for row in rows] == ["0.7000", "0.5000"]
+    assert rows[1][3] == "+0.1000"
+    lost = store.setting("means lost", values | {7: float("nan")})[0]
+    rows = grid(compare(find_contenders(Runs(store.tracker), [lost, ids[1]]), "accuracy"))
+    assert (rows[0][1], rows[0][2]) == ("5", "")
+
+
+def test_what_pairs_can_reach_is_told_by_holms_correction():
+    never = "never 0.05: more seeds are needed to decide anything."
+    assert reachable([1]) == f"1 pair can reach p = 1, {never}"
+    assert reachable([5, 5]) == f"5 pairs can reach p = 0.125 over 2 tests, {never}"
+    assert reachable([7, 7]) == "7 pairs can reach p = 0.0312 over 2 tests."
+    mixed = "3 to 12 pairs can reach p = 0.000977 to 0.25 over 2 tests; some tests can never reach 0.05."
+    assert reachable([3, 12]) == mixed
 
 
 def test_for_programs(found):
@@ -318,3 +400,44 @@ def test_a_section_that_one_job_lacks_stands_for_its_keys(store):
     ]
     (row,) = compare(found[1:], "accuracy").rows
     assert row.differs == ("objective.heads.ab", "objective.loss")
+
+
+def test_a_run_that_is_named_is_the_one_of_its_seed(store):
+    old, shared = store.setting("renewed", {1: 0.5, 2: 0.6})
+    (new,) = store.setting("renewed", {1: 0.9})
+    runs = Runs(store.tracker)
+    for named, first in ((old, 0.5), (new, 0.9)):
+        (found,) = find_contenders(runs, [named])
+        assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [first, 0.6]
+    with pytest.raises(UserError, match=r"names runs that are named already; .*allowed: ID,ID,"):
+        find_contenders(runs, [old, new])
+    exact = find_contenders(runs, [f"{old},{shared}"])
+    assert [sorted(each.runs) for each in exact] == [[1, 2]]
+
+
+def test_a_fresh_seed_of_a_sweep_stands_for_its_setting(store):
+    for name, value in (("early", 0.5), ("late", 0.9)):
+        store.sweep(name, {"as written": {1: value, 2: value}})
+    runs = Runs(store.tracker)
+    (whole,) = find_contenders(runs, ["early:as written"])
+    (found,) = find_contenders(runs, [whole.runs[1].run_id])
+    assert (found.label, found.runs) == ("as written", whole.runs)
+
+
+def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_splits_the_data(store):
+    ids = [
+        store.add(
+            "splits",
+            "cell",
+            seed=seed,
+            metrics={"test/accuracy": 0.5},
+            params={"data.split_seed": seed},
+            tags={"mlcl.cell": f'It\'s, "so", seed {seed}'},
+            data=f"split{seed}",
+        )
+        for seed in (0, 1, 2)
+    ]
+    runs = Runs(store.tracker)
+    for word in (ids[0], 'It\'s, "so"'):
+        (found,) = find_contenders(runs, [word])
+        assert sorted(found.runs) == [0, 1, 2]

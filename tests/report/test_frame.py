@@ -9,7 +9,8 @@ from sweeps import World
 
 import mlcl.results
 from mlcl.errors import UserError
-from mlcl.report.frame import COLUMNS
+from mlcl.report.costs import budget_table
+from mlcl.report.frame import COLUMNS, frame_of
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import read_sweep
 from mlcl.service.ledger import Ledger
@@ -54,6 +55,21 @@ def test_what_types_columns_have(frame):
     assert list(frame["kind"].drop_duplicates()) == ["search", "confirmation"]
 
 
+def test_words_that_python_would_read_as_numbers_stay_words(store):
+    texts = {
+        "2020_01": "2020_01",
+        "٣": "٣",
+        "Infinity": "Infinity",
+        "-3": -3,
+        "1e-05": 1e-5,
+        "0.5": 0.5,
+        "inf": math.inf,
+    }
+    id = store.add("words", params={f"key{place}": text for place, text in enumerate(texts)})
+    frame = frame_of([("run", "it", store.client.get_run(id))])
+    assert [frame.loc[0, f"key{place}"] for place in range(len(texts))] == list(texts.values())
+
+
 def test_any_name_of_a_sweep(store, searched, frame):
     for word in (searched[1].id, searched[1].run_id):
         again = mlcl.results.load(word, home=searched[0], uri=store.tracker.uri)
@@ -75,6 +91,24 @@ def test_cells_of_a_table(store, searched):
     assert found[["kind", "setting", "seed", "test/accuracy"]].values.tolist() == [
         ["cell", "Hotel, CE", 0, 0.5],
         ["cell", "Hotel, CE", 1, 1.5],
+    ]
+
+
+def test_cells_whose_runs_were_trained_elsewhere(store, searched):
+    metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4}
+    params = {"evaluation.knn.k": 5, "train.lr": 1}
+    store.add("alone", seed=0, metrics=metrics, params=params, tags={"mlcl.id": "alone-0"})
+    cells = {("k = 1", "Inn"): {"alone-0": 0.7}, ("k = 5", "Inn"): {"alone-0": 0.6}}
+    table = store.table_of("t10", "knn/test/accuracy", cells)
+    tags = {"mlcl.cell": "k = 9, Inn, seed 1"}
+    store.add("alone", "cell", seed=1, state="FAILED", tags=tags, parent=table)
+    found = mlcl.results.load("t10", home=searched[0], uri=store.tracker.uri)
+    columns = ["kind", "setting", "seed", "state", "train.lr", *metrics, "evaluation.knn.k"]
+    # A cell with neighbours of its own says no more of them than its figures.
+    assert found[columns].astype(object).where(found[columns].notna(), None).values.tolist() == [
+        ["cell", "k = 1, Inn", 0, "COMPLETE", 1, 0.5, 0.7, None, None],
+        ["cell", "k = 5, Inn", 0, "COMPLETE", 1, 0.5, 0.6, 0.4, 5],
+        ["cell", "k = 9, Inn", 1, "FAILED", None, None, None, None, None],
     ]
 
 
@@ -102,5 +136,8 @@ def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path
     runs = Runs(store.tracker)
     data = read_sweep(runs, runs.the_group("narrowed"))
     assert list(data.search["setting"]) == [entry.label for entry in counted]
-    assert 0 < data.dropped == len(ledger.trials()) - len(counted)
+    assert 0 < len(data.dropped) == len(ledger.trials()) - len(counted)
+    parts = {row[0].text: int(row[1].text) for row in budget_table(data).rows}
+    assert parts["search, of an earlier space"] == len(data.dropped)
+    assert parts["all"] == len(ledger.trials())
     assert data.space_text == space.replace("LOW", "0.1")

@@ -19,6 +19,8 @@ from mlcl.training.stored import stored_metrics
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
 JOB = ("evaluation.knn.k=3", *(f"evaluation.knn.grid.{key}={values}" for key, values in GRID.items()))
 
+SELECTED = {"evaluation.metric": "knn/val/accuracy"}
+
 
 @pytest.fixture(scope="module")
 def finished(store, tiny, tmp_path_factory):
@@ -27,7 +29,7 @@ def finished(store, tiny, tmp_path_factory):
     for seed in (0, 1):
         name = f"seed{seed}"
         folder, material, metrics = trained(tiny, home, *JOB, name=name, seed=seed)
-        id = store.add("posthoc", name=name, seed=seed, metrics=metrics)
+        id = store.add("posthoc", name=name, seed=seed, metrics=metrics, params=SELECTED)
         store.left(id, folder)
         found[id] = (folder, material)
     return home, found
@@ -95,6 +97,13 @@ def test_a_run_that_left_nothing(store, tmp_path):
     runs = Runs(store.tracker)
     with pytest.raises(UserError, match=r"embeddings\.parquet: the run has no such artifact"):
         posthoc(runs, find_contenders(runs, [id]), tmp_path)
+
+
+def test_settings_of_different_metrics_have_no_common_table(store, finished):
+    other = store.setting("f1", {0: 0.5}, params={"evaluation.metric": "val/macro_f1"})[0]
+    runs = Runs(store.tracker)
+    with pytest.raises(UserError, match="selected by different metrics; found: accuracy, macro_f1"):
+        posthoc(runs, find_contenders(runs, [next(iter(finished[1])), other]), finished[0])
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):

@@ -1,15 +1,23 @@
 """A sweep's report: every figure in it is computed again from the store, by SQL and not by our code."""
 
+import json
 import re
 import sqlite3
 import statistics
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from builders import tiny_job
+from sweeps import World
+from typer.testing import CliRunner
 
+from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.report.document import Code, Document, Section
+from mlcl.report.document import Cell, Code, Document, Fold, Section, Table
+from mlcl.report.page import as_html
 from mlcl.report.plain import as_markdown
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
@@ -124,6 +132,50 @@ def test_the_budget_and_where_it_comes_from(page, searched):
         assert told in flat
 
 
+SPACE = """
+space:
+  train.lr: {choice: [0.001, 0.002, 5.0]}
+FREE
+search: {sampler: brute_force, scheduler: none, METRIC}
+"""
+
+
+@pytest.fixture(scope="module")
+def told(store, tiny, tmp_path_factory):
+    """Gives the Markdown of a sweep: one of its three trials fails, the first is the job as written."""
+
+    def tell(name, metric, free=""):
+        with pytest.MonkeyPatch.context() as patch:
+            world = World(tmp_path_factory.mktemp(name), patch, store.tracker.uri)
+            world.formula.fails = lambda job, epoch: job.train.lr > 1
+            job = tiny_job(tiny, "train.epochs=2", f"experiment={name}", "train.lr=0.001")
+            space = SPACE.replace("METRIC", metric).replace("FREE", free)
+            world.run(world.plan(job, space, trials=3, seeds=1, name=name))
+            made = make_report(Runs(store.tracker), name, world.home, folder=world.home / "it", quick=True)
+            return (made.folder / "report.md").read_text()
+
+    return tell
+
+
+def test_the_best_is_told_with_free_keys_and_its_name_on_fresh_seeds(told):
+    text = told("free", "metric: val/accuracy", "  evaluation.knn.k: {choice: [1, 3]}")
+    result, _, rest = text.partition("## What was asked")
+    assert "trial 0 and as written are the same job: on fresh seeds it is called as written." in result
+    assert re.search(r"\| train.lr \| 0.001 \|\n\| evaluation.knn.k \| [13] \|", result)
+    assert "A pruned one's score is of its last validation by val/accuracy." in rest
+
+
+def test_trials_are_told_with_all_goals_the_front_and_why_they_failed(told):
+    text = told("goals", "metric: [val/accuracy, val/macro_f1], prune_by: val/accuracy")
+    result, _, rest = text.partition("## What was asked")
+    assert "On the Pareto front of val/accuracy (max) and val/macro_f1 (max): trial 0." in result
+    assert "| trial | state | val/accuracy | val/macro_f1 | train.lr |" in rest
+    assert "| 0.9800 | 0.002 |" in re.sub(r"\[([\d.]+)\]\([^)]*\)", r"\1", rest)
+    assert re.search(
+        r"### Why trainings failed.*\| \[trial \d, seed 0\]\(.*\) \| .*not finite", rest, re.DOTALL
+    )
+
+
 def test_states_are_counted(page, searched):
     _, report = searched
     flat = " ".join(page.text.split())
@@ -190,14 +242,22 @@ def test_links_lead_where_they_are_told_to(store, searched, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("thesis.tex", "thesis.tex"), ("plots/mine.py", "plots/mine.py"), ("data/a.csv", "data")],
+    [
+        ("thesis.tex", "thesis.tex"),
+        ("plots/mine.py", "plots/mine.py"),
+        ("data/a.csv", "data"),
+        ("report.md", "report.md"),
+        ("report.html", "report.html"),
+        ("plots/mine.svg", "plots/mine.svg"),
+        ("plots/mine.csv", "plots/mine.csv"),
+    ],
 )
 def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name, found):
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("years of work")
     with pytest.raises(
-        UserError, match=f"holds files that the report would take the place of; found: {found};"
+        UserError, match=f"holds files that the report would take the place of; found: .*{found}.*;"
     ):
         make_report(Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, quick=True, log=False)
     assert mine.read_text() == "years of work"
@@ -215,6 +275,23 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkey
         write_report(document, folder, str, "tomorrow")
     assert [each.name for each in tmp_path.iterdir()] == ["it"]
     assert (folder / "report.md").read_text() == before
+
+
+def test_what_somebody_put_beside_an_earlier_report_is_left_alone(tmp_path):
+    write_report(Document("it", "", ()), tmp_path / "it", str, "today")
+    mine = tmp_path / "it" / "plots" / "mine.svg"
+    mine.write_text("drawn by hand")
+    with pytest.raises(UserError, match=r"found: plots/mine\.svg;"):
+        report_folder(tmp_path / "it")
+
+
+def test_two_reports_at_once_leave_one_of_them(tmp_path):
+    documents = [Document(name, "", ()) for name in ("one", "other")] * 8
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(write_report, each, tmp_path / "it", str, "today") for each in documents]
+    assert {type(each.exception()) for each in done} <= {type(None), OSError}
+    assert (tmp_path / "it" / "report.md").read_text().startswith(("# one", "# other"))
+    assert [each.name for each in tmp_path.iterdir()] == ["it"]
 
 
 def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):
@@ -247,3 +324,95 @@ def test_a_persons_note_stays(store, searched, tmp_path):
     store.client.set_tag(run_id, "mlflow.note.content", "Mine.")
     make_report(Runs(store.tracker), run_id, searched[0], folder=tmp_path / "it", quick=True)
     assert store.client.get_run(run_id).data.tags["mlflow.note.content"] == "Mine."
+
+
+VARIED = """
+space:
+  train.lr: {choice: [0.001, 0.002, 5.0]}
+search: {sampler: brute_force, scheduler: none}
+"""
+LATER = {"mlflow.source.git.commit": "later", "mlcl.version.torch": "9.1", "mlcl.version.peft": "0.5"}
+
+
+@pytest.fixture(scope="module")
+def resumed(store, tiny, tmp_path_factory):
+    """The Markdown of a sweep whose trainings took hours, the last of them after its code had changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(tmp_path_factory.mktemp("resumed"), patch, store.tracker.uri)
+        world.formula.fails = lambda job, epoch: job.train.lr > 1
+        job = tiny_job(tiny, "train.epochs=2", "experiment=resumed", "train.lr=0.001")
+        report = world.run(world.plan(job, VARIED, trials=3, seeds=2, name="resumed"))
+    runs = Runs(store.tracker)
+    groups = runs.children(runs.get(report.run_id))
+    trainings = [run for group in groups for run in (runs.children(group) or [group])]
+    for number, run in enumerate(trainings):
+        tags = {"mlflow.source.git.commit": "first", "mlcl.version.torch": "9.0"} if number else LATER
+        tags |= {"mlcl.seconds": 5000 + 700 * number, "mlcl.cpu_seconds": 20000 + 3000 * number}
+        for tag, value in (tags | {"mlcl.gpu_seconds": 9000 - 1000 * number}).items():
+            store.client.set_tag(run.info.run_id, tag, str(value))
+    store.client.set_tag(report.run_id, "mlcl.version.torch", "9.0")
+    made = make_report(runs, report.run_id, world.home, folder=world.home / "it", quick=True, log=False)
+    return (made.folder / "report.md").read_text()
+
+
+def table_below(text, heading):
+    """The table of a section, by the first cells of its rows."""
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def test_the_hours_are_those_of_the_trainings(resumed, database):
+    tags = {}
+    for run, key, value in database.execute(
+        "SELECT run_uuid, key, tags.value FROM tags JOIN runs USING (run_uuid) "
+        "JOIN experiments USING (experiment_id) WHERE experiments.name = 'resumed'"
+    ):
+        tags.setdefault(run, {})[key] = value
+    took = {}
+    for its in (each for each in tags.values() if "mlcl.seconds" in each):
+        label = its["mlcl.id"].rpartition(", seed")[0]
+        search = its["mlcl.kind"] == "trial"
+        part = f"search, {its['mlcl.state']}" if search else f"confirmation, {label}"
+        for each in (part, "all"):
+            took.setdefault(each, []).append(its)
+    told = table_below(resumed, "What it took")
+    assert told.keys() == took.keys() > {"search, COMPLETE", "search, FAILED", "all"}
+    heads = {"hours": "mlcl.seconds", "cpu-h": "mlcl.cpu_seconds", "gpu-h": "mlcl.gpu_seconds"}
+    for part, its in took.items():
+        sums = {head: sum(float(each[tag]) for each in its) / 3600 for head, tag in heads.items()}
+        expected = sums | {"hours each": sums["hours"] / len(its)}
+        assert told[part] == {"part": part, "trainings": str(len(its))} | {
+            head: f"{hours:.4f}" for head, hours in expected.items()
+        }
+
+
+def test_where_it_comes_from_names_the_code_and_libraries_of_all_trainings(resumed):
+    told = {name: row["value"] for name, row in table_below(resumed, "Where it comes from").items()}
+    assert told["commit"] == "first, later"
+    assert (told["torch"], told["peft"]) == ("9.0, 9.1", "0.5")
+    assert told["Python"] == "3"
+
+
+def test_tables_tell_what_they_are_and_what_their_rows_are():
+    score = Cell("0.5", value=0.5)
+    best = Table(("setting", "score"), ((Cell("<trial> 7"), score),))
+    change = Table(("before", "change"), ((score, Cell("+0.1")),), left=())
+    document = Document("it", "", (Section("Result", (best, Fold('On "fresh" seeds', (change,)))),))
+    source = as_html(document, {}, str, "today")
+    stops = re.findall(r"<\w+ [^>]*tabindex=[^>]*>", source)
+    names = [re.search(r'role="region" aria-label="([^"]*)"', stop)[1] for stop in stops]
+    assert names == ["Result", "On &#34;fresh&#34; seeds"]
+    assert re.search(r'<tr><th scope="row" class="left">&lt;trial&gt; 7</th><td><data.*</td></tr>', source)
+    assert re.search(r"<tr><td><data.*</td><td>\+0.1</td></tr>", source)
+
+
+def test_json_has_each_reason_why_a_plot_is_missing(store, made, tmp_path, monkeypatch):
+    why = (("tsne", "no rows"), ("tsne", "no labels"))
+    monkeypatch.setattr("mlcl.report.report.make_report", lambda *_, **__: replace(made, missing=why))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
+    answer = CliRunner().invoke(app, ["report", "searched <b>", "--json", "--home", str(tmp_path)])
+    told = json.loads(answer.stdout)
+    assert told["missing"] == [{"plot": "tsne", "why": "no rows"}, {"plot": "tsne", "why": "no labels"}]
+    assert (told["run_id"], told["logged"], told["plots"]) == (made.run_id, True, list(made.plots))

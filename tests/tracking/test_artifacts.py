@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow_servers import mlflow_server
 
+from mlcl.errors import UserError
 from mlcl.service.local.folder import read_secret
 from mlcl.tracking import Tracker
 from mlcl.tracking.artifacts import replace_artifacts
@@ -61,3 +62,14 @@ def test_where_nothing_may_be_deleted_it_stays(tracker, run_id, tmp_path, monkey
     replace_artifacts(tracker, run_id, write(tmp_path / "first", "a"), "report")
     replace_artifacts(tracker, run_id, write(tmp_path / "second", "b"), "report")
     assert listed(tracker, run_id, "report") == {"report/a", "report/b"}
+
+
+def test_a_store_that_takes_nothing(tracker, run_id, tmp_path):
+    folder = write(tmp_path / "it", "page")
+    place = tracker.client.get_run(run_id).info.artifact_uri
+    if not place.startswith("file:"):
+        pytest.skip("needs a folder to be in the way of")
+    Path(place.removeprefix("file://")).parent.mkdir(parents=True, exist_ok=True)
+    Path(place.removeprefix("file://")).write_text("in the way")
+    with pytest.raises(UserError, match="key report: MLflow does not take these files; found: run"):
+        replace_artifacts(tracker, run_id, folder, "report")

@@ -84,3 +84,25 @@ def test_a_registered_model_points_at_the_runs_files_one_version_a_run(shared):
     best = logs.tracker.client.get_model_version_by_alias("model", "best")
     assert best.run_id == logs.run("d").info.run_id
     assert Path(best.source.removeprefix("file://"), "weights").read_text() == "w"
+
+
+def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"key --home: no runs were tracked here; found: .*typo"):
+        Tracker.existing(tmp_path / "typo")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
+    with pytest.raises(UserError, match=r"no runs were tracked here; found: .*none\.db"):
+        Tracker.existing(tmp_path / "home")
+    assert not list(tmp_path.iterdir())
+    Tracker(tmp_path / "home").experiment("exp")
+    assert Tracker.existing(tmp_path / "home").client.get_experiment_by_name("exp") is not None
+
+
+def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(tmp_path):
+    tracker = Tracker(tmp_path)
+    run = tracker.client.create_run(tracker.experiment("exp")).info
+    tracker.make_model("exp")
+    tracker.client.create_model_version("exp", f"{run.artifact_uri}/pyfunc", run.run_id)
+    for _ in range(2):
+        told = tracker.register("exp", run.run_id, "model", "accuracy", 0.5, "max")
+        assert told == "models:/exp@best (version 2)"
+    assert tracker.versions(run.run_id, f"{run.artifact_uri}/pyfunc") == {"exp": "1"}

@@ -234,13 +234,16 @@ def test_a_place_where_no_file_can_be_made(tmp_path):
     source = write_texts(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
     for place, problem in {
-        source: "would replace what is to be labelled",
-        tmp_path / "folder.csv" / ".." / "in.csv": "would replace what is to be labelled",
+        source: "would replace what is read",
+        tmp_path / "folder.csv" / ".." / "in.csv": "would replace what is read",
         tmp_path / "folder.csv": "is a folder",
         source / "out.csv": "cannot be written",
     }.items():
         with pytest.raises(UserError, match=f"key --out: {problem}"):
             check_place(place, source)
+    with pytest.raises(UserError, match="key --out: would replace what is read"):
+        check_place(source, tmp_path)
+    check_place(tmp_path / "out.csv", tmp_path)
     check_place(tmp_path / "new" / "out.csv", source)
     check_place(tmp_path / "folder.csv" / "out.csv", tmp_path / "nowhere.csv")
     assert list((tmp_path / "new").iterdir()) == []

@@ -17,14 +17,16 @@ from mlcl.tracking import State
 History = Sequence[tuple[int, float]]
 Histories = Callable[[str, str], History]
 """The points of a run's metric by its id and name, as (step, value)."""
-_BAND = "Mean over the seeds of each setting; the band is their standard deviation."
+_BAND = (
+    "Mean over the seeds of each setting, as far as all of them came; the band is their standard deviation."
+)
 
 
 def confirmation_plots(data: SweepData) -> Gathered:
     """The curves of the confirmed settings, or of the best trial where none was confirmed."""
     return gather(
         {
-            "learning": lambda: learning_plot(data.job.evaluation.metric, followed(data), data.history),
+            "learning": lambda: learning_plot(data.pruned_by, followed(data), data.history),
             "temperatures": partial(temperature_plot, data),
             "positives": partial(positives_plot, data),
         }
@@ -92,8 +94,11 @@ def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -
 
 
 def _plot(name: str, title: str, axis: Axis, series: Iterable[Series]) -> Plot:
+    series = list(series)
     shown = tuple(one for one in series if len(one.x) > 1)
     if not shown:
         raise LeftOut("fewer than two steps of it were logged")
-    seeds = _BAND if any(one.low is not None for one in shown) else "One training of each setting."
-    return chart_plot(name, title, seeds, Chart(Axis("step"), axis, shown))
+    caption = _BAND if any(one.low is not None for one in shown) else "One training of each setting."
+    if short := ", ".join(one.name for one in series if len(one.x) == 1):
+        caption += f" Not drawn, for its seeds share one step alone: {short}."
+    return chart_plot(name, title, caption, Chart(Axis("step"), axis, shown))

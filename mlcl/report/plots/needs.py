@@ -12,8 +12,10 @@ from mlcl.tracking import State
 def need_complete(data: SweepData, count: int = 1) -> None:
     """Raise LeftOut where fewer trials are complete."""
     found = len(data.complete)
+    if not found and count:
+        raise LeftOut("no trial is complete")
     if found < count:
-        raise LeftOut("no trial is complete" if not found else f"only {found} of {count} trials are complete")
+        raise LeftOut(f"needs {count} complete trials, and there {'is' if found == 1 else 'are'} {found}")
 
 
 def differing(data: SweepData) -> list[str]:
@@ -38,4 +40,7 @@ def told_early(data: SweepData) -> str:
     """The sentence on such trials for a caption; empty where there are none."""
     if stopped_early(data).empty:
         return ""
-    return " Trials that were stopped early are shown with their last score, that of a shorter training."
+    how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
+    return (
+        f" Trials that were stopped early are shown with their last score{how}, that of a shorter training."
+    )

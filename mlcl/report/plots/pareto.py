@@ -22,20 +22,28 @@ def pareto_plot(data: SweepData) -> Plot:
     if len(data.goals) not in (2, 3):
         raise LeftOut("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
     need_complete(data)
-    goals = {goal.metric: goal.mode for goal in data.goals}
-    front = {trial.number for trial in study_of(data, goals).best_trials}
+    goals, front = _goals(data), front_of(data)
     table = data.complete[["number", *goals]].rename(columns={"number": "trial"})
     table["on the front"] = [int(number) in front for number in table["trial"]]
     return Plot(
         "pareto",
         "Pareto front",
-        "No trial is better in every goal than one on the front. "
+        "No other trial beats one on the front in a goal without losing in another. "
         + ", ".join(f"{metric}: {mode}" for metric, mode in goals.items())
         + ".",
         table,
         lambda: drawn(_still, study_of(data, goals), [style.as_text(metric) for metric in goals]),
         lambda: explored(_live, study_of(data, goals), [style.as_html(metric) for metric in goals]),
     )
+
+
+def front_of(data: SweepData) -> set[int]:
+    """The numbers of the complete trials that no other one beats in a goal without losing in another."""
+    return {trial.number for trial in study_of(data, _goals(data)).best_trials}
+
+
+def _goals(data: SweepData) -> dict[str, str]:
+    return {goal.metric: goal.mode for goal in data.goals}
 
 
 def _still(study: optuna.Study, names: list[str]) -> Axes:

@@ -29,11 +29,12 @@ def check_form(path: Path) -> None:
 
 
 def check_place(path: Path, source: Path) -> None:
-    """Raises UserError where `path` is `source` or a folder, and where no file can be made beside it."""
+    """Raises UserError where `path` is a folder, `source` or a file in it, and where no file can be made."""
     if path.is_dir():
         raise UserError("is a folder", key="--out", found=path)
-    if path.exists() and source.exists() and path.samefile(source):
-        raise UserError("would replace what is to be labelled", key="--out", found=path)
+    inside = path.resolve().is_relative_to(source.resolve())
+    if path.exists() and source.exists() and (inside or path.samefile(source)):
+        raise UserError("would replace what is read", key="--out", found=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path.parent):

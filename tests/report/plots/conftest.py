@@ -78,7 +78,7 @@ def search_of():
             "search": frame,
             "confirmation": frame.iloc[:0],
             "varied": tuple(key for key in frame if key.startswith(prefixes)),
-            "dropped": 0,
+            "dropped": pd.DataFrame(),
             "confirmed": {},
             "groups": {},
             "run": None,

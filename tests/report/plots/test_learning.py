@@ -1,10 +1,13 @@
 """Curves over the steps of confirmed settings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from mlcl.report.plots.learning import confirmation_plots, followed, mean_curve
+from mlcl.config import Goal
+from mlcl.report.plots.learning import confirmation_plots, followed, learning_plot, mean_curve
 
 SEEDS = pd.DataFrame(
     {
@@ -101,3 +104,17 @@ def test_no_training_complete(search_of):
 def test_mean_curve_of_seeds_without_a_common_step():
     series = mean_curve("s", [[(1, 0.5)], [(2, 0.5)]])
     assert (list(series.x), list(series.y)) == ([], [])
+
+
+def test_a_setting_whose_seeds_share_one_step_is_named():
+    histories = {"a1": [(1, 0.1), (2, 0.2)], "b1": [(1, 0.3)], "b2": [(1, 0.4), (2, 0.5)], "c1": []}
+    settings = {"a": ["a1"], "b": ["b1", "b2"], "c": ["c1"]}
+    plot = learning_plot("val/accuracy", settings, lambda run, _: histories[run])
+    assert set(plot.table["series"]) == {"a"}
+    assert plot.caption.endswith("Not drawn, for its seeds share one step alone: b.")
+
+
+def test_the_metric_that_prunes_is_followed(search_of):
+    data = search_of(confirmation=SEEDS, history=lambda run, metric: [(1, 0.1), (2, len(metric))])
+    other = replace(data, space=replace(data.space, prune_by=Goal("knn/val/macro_f1", "max")))
+    assert plots_of(other)[0]["learning"].title == "val/macro_f1 during training"

@@ -148,7 +148,7 @@ def test_one_trial(search_of):
     assert "history" in plots
     assert left_out["importance"] == "there are no two complete trials with different scores"
     assert left_out["slice"] == "no key differs between complete trials"
-    assert left_out["contour"] == "only 1 of 4 trials are complete"
+    assert left_out["contour"] == "needs 4 complete trials, and there is 1"
     assert left_out["pareto"] == "there is one goal"
 
 

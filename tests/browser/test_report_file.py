@@ -1,0 +1,93 @@
+"""A report's page as it is opened from a disk: in Chromium, without a server."""
+
+import pytest
+from browser.conftest import visit
+from playwright.sync_api import expect
+
+from mlcl.report.document import Document, Fold, Picture, Section, Table, Text, words
+from mlcl.report.page import as_html
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.charted import chart_plot
+from mlcl.report.plots.drawing import to_svg
+
+LONG = "objective.heads.section.temperature_of_a_long_name"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page with a wide table, folds, and one plot."""
+    line = Series("ours", "line", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
+    plot = chart_plot(
+        "curve", "Accuracy by step", "One line.", Chart(Axis("step"), Axis("accuracy"), (line,))
+    )
+    wide = Table(tuple(f"{LONG}_{n}" for n in range(9)), (words(*[LONG] * 9),))
+    seeds = Table(("setting", "seed"), (words("as written", "1"),))
+    sections = (
+        Section("Result", (Text("A paragraph. " * 200), wide, Fold("Every seed", (seeds,)))),
+        Section("Plots", (Picture(plot), Fold("Not drawn", (seeds,)))),
+        Section("The end", (Text("A paragraph. " * 200),)),
+    )
+    document = Document(f"Sweep {LONG}", "About it", sections)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    images = {plot.name: to_svg(plot.figure(), outlines=True)}
+    path.write_text(as_html(document, images, "http://nowhere.example/{}".format, "today"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def told():
+    """What the browser asked for and complained of."""
+    return []
+
+
+@pytest.fixture
+def page(chromium, report, told):
+    """The page in a browser that has not been here before."""
+    with visit(chromium, None) as page:
+        page.on("request", lambda request: told.append(request.url))
+        page.on("console", lambda message: told.append(message.text))
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.goto(report.as_uri())
+        yield page
+
+
+def test_explore_draws_and_nothing_is_fetched(page, told, report):
+    expect(page.locator(".plotly svg")).to_have_count(0)
+    page.get_by_text("Explore").click()
+    expect(page.locator(".plotly .scatterlayer .js-line").first).to_be_visible()
+    assert [each for each in told if not each.startswith("data:")] == [report.as_uri()]
+
+
+def test_the_keyboard_goes_on_from_where_a_link_led(page):
+    page.get_by_role("link", name="Plots").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("section", has_text="Accuracy by step")).to_be_focused()
+    expect(page.get_by_role("heading", name="Plots")).to_be_in_viewport()
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("The figures of this plot")).to_be_focused()
+
+
+def test_tables_have_names_for_who_hears_the_page(page):
+    page.get_by_text("Every seed").click()
+    table = page.get_by_role("region", name="Every seed")
+    expect(table.get_by_role("rowheader", name="as written")).to_be_visible()
+    expect(table.get_by_role("columnheader")).to_have_text(["setting", "seed"])
+
+
+def test_in_print_an_open_fold_has_its_title(page):
+    for title in ("Every seed", "Explore"):
+        page.get_by_text(title).click()
+    page.emulate_media(media="print")
+    expect(page.get_by_text("Every seed")).to_be_visible()
+    expect(page.get_by_text("Every seed")).to_have_css("font-weight", "700")
+    for hidden in ("Explore", "Not drawn", "The figures of this plot"):
+        expect(page.get_by_text(hidden)).to_be_hidden()
+
+
+def test_a_telephone_scrolls_tables_and_not_the_page(page):
+    page.set_viewport_size({"width": 360, "height": 640})
+    for fold in page.locator("summary").all():
+        fold.click()
+    expect(page.locator(".plotly .js-line").first).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.querySelector('.scroll').scrollWidth") > 360
