@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, say
+from mlcl.errors import UserError
 
 
 def report(
@@ -19,6 +20,13 @@ def report(
         str | None, typer.Option("--links", metavar="URL", help="Where the links find MLflow's pages.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Without the plots that need the data set.")] = False,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="NAME", help="Of the t-SNE, once for each; default: a handful."),
+    ] = None,
+    row: Annotated[
+        str | None, typer.Option("--row", metavar="ID", help="Shown with its neighbours; default: drawn.")
+    ] = None,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Log the report to its run in MLflow.")] = True,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -29,10 +37,18 @@ def report(
     from mlcl.service.local import pages
     from mlcl.tracking import Tracker
 
+    if quick and (classes or row):
+        key = "--class" if classes else "--row"
+        raise UserError(
+            "is for plots that --quick leaves out", key=key, found=", ".join(classes or [str(row)])
+        )
     tracker = Tracker.existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
         links = pages(home)
-    made = make_report(Runs(tracker), name, home, folder=to, server=links, quick=quick, log=log, announce=say)
+    made = make_report(
+        Runs(tracker), name, home, folder=to, server=links, quick=quick, classes=classes or (), instance=row,
+        log=log, announce=say,
+    )  # fmt: skip
     if json:
         print_json(
             {

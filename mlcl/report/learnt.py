@@ -25,6 +25,8 @@ class Learnt:
     """Draws settings by the ids of their runs, one a seed; those of one place saw the same rows.
 
     `quick` leaves it all out: it needs the data set, which is prepared where it is not there, and minutes.
+    Pictures are of `classes` instead of a handful that is chosen, and of the row of id `instance` instead of
+    a drawn one.
     """
 
     runs: Runs
@@ -32,10 +34,15 @@ class Learnt:
     scratch: Path
     quick: bool
     announce: Callable[[str], None]
+    classes: Sequence[str] = ()
+    instance: str | None = None
     _announced: bool = field(default=False, init=False)
 
     def __call__(self, ids: Mapping[str, Sequence[str]]) -> Gathered:
-        """The neighbours' curves over all seeds, pictures of the first; what was left out, and why."""
+        """The neighbours' curves over all seeds, pictures of the first; what was left out, and why.
+
+        Raises UserError for a class or an id that there is not.
+        """
         if self.quick:
             return [], [(_NAME, "left out by --quick")]
         if not ids:
@@ -46,7 +53,8 @@ class Learnt:
             material = self.materials(next(iter(folders.values()))[0])
         except UserError as error:
             return [], [(_NAME, error.line())]
-        pictures, left = representation_plots({each: seeds[0] for each, seeds in folders.items()}, material)
+        first = {setting: seeds[0] for setting, seeds in folders.items()}
+        pictures, left = representation_plots(first, material, classes=self.classes, instance=self.instance)
         curves, more = neighbour_plots(folders, self.materials)
         return [*curves, *pictures], [*more, *left]
 
@@ -57,7 +65,15 @@ class Learnt:
 
 
 @contextmanager
-def learnt_plots(runs: Runs, home: Path, quick: bool, announce: Callable[[str], None]) -> Iterator[Learnt]:
+def learnt_plots(
+    runs: Runs,
+    home: Path,
+    announce: Callable[[str], None],
+    *,
+    quick: bool = False,
+    classes: Sequence[str] = (),
+    instance: str | None = None,
+) -> Iterator[Learnt]:
     """What draws them, while inside: for as long it keeps the files of runs."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        yield Learnt(runs, Materials(home), Path(scratch), quick, announce)
+        yield Learnt(runs, Materials(home), Path(scratch), quick, announce, classes, instance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -51,20 +51,23 @@ def make_report(
     folder: Path | None = None,
     server: str | None = None,
     quick: bool = False,
+    classes: Sequence[str] = (),
+    instance: str | None = None,
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Written:
     """Makes the report of the sweep or table that `word` names.
 
     `folder` is where it goes (default: `HOME/reports/ID`), `server` where its links find MLflow's pages.
-    `quick` leaves out the plots of embeddings, which need the data set and minutes. Raises UserError where
-    there is no such sweep, where its own artifacts are gone, and where `folder` holds other files.
+    `quick` leaves out the plots of embeddings, which need the data set and minutes; `classes` and the row of
+    id `instance` are what they show. Raises UserError where there is no such sweep, class or row, where the
+    sweep's own artifacts are gone, and where `folder` holds other files.
     """
     group = runs.the_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / "reports" / group.data.tags["mlcl.id"])
-    with learnt_plots(runs, home, quick, announce) as learnt:
+    with learnt_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
         document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
         write_report(document, folder, link, made)
     if log:

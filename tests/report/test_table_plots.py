@@ -2,9 +2,12 @@
 
 import statistics
 
+import pandas as pd
 import pytest
 from stored_runs import trained
+from typer.testing import CliRunner
 
+from mlcl.cli.main import app
 from mlcl.evaluation import Setting
 from mlcl.report.contenders import find_contenders
 from mlcl.report.learnt import learnt_plots
@@ -67,7 +70,7 @@ def ids(store, trainings):
 @pytest.fixture(scope="module")
 def drawn(store, ids, trainings):
     runs, told = Runs(store.tracker), []
-    with learnt_plots(runs, trainings[0], False, told.append) as learnt:
+    with learnt_plots(runs, trainings[0], told.append) as learnt:
         plots, left = group_plots(runs, read_table(runs, runs.the_group("learnt")), learnt)
     assert len(told) == 1
     return {plot.name: plot for plot in plots}, dict(left)
@@ -126,6 +129,25 @@ def test_posthoc_of_a_cell_whose_seeds_have_subsets_of_their_own(store, ids, tra
     assert chosen["val"] == pytest.approx(statistics.mean(one["knn/val/accuracy"] for one in each))
 
 
+def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
+
+    def report(*words):
+        home = ["--home", str(trainings[0]), "--to", str(tmp_path / "it"), "--no-log"]
+        return CliRunner().invoke(app, ["report", "learnt", *words, *home])
+
+    assert report("--class", "law", "--class", "run", "--row", "test5").exit_code == 0
+    drawn = pd.read_csv(tmp_path / "it" / "plots" / "tsne-1.csv")
+    assert {kind.partition(" ")[0] for kind in drawn["kind"]} == {"law", "run"}
+    star = pd.read_csv(tmp_path / "it" / "plots" / "tsne_neighbours-1.csv")
+    assert star["point"].str.startswith("test5:").sum() == 2
+    assert "key --class: no such class; did you mean law?" in str(report("--class", "laws").exception)
+    assert "key --row: no test row has this id" in str(report("--row", "nobody").exception)
+    assert "key --row: is for plots that --quick leaves out" in str(
+        report("--row", "test5", "--quick").exception
+    )
+
+
 def test_the_report_has_them(store, ids, trainings, tmp_path):
     made = make_report(Runs(store.tracker), "learnt", trainings[0], folder=tmp_path / "it", quick=True)
     assert made.plots == ("cells-accuracy", "learning-1")
@@ -168,7 +190,7 @@ def test_more_groups_than_are_drawn(store):
     }
     store.table("many", cells)
     runs = Runs(store.tracker)
-    with learnt_plots(runs, None, True, print) as learnt:
+    with learnt_plots(runs, None, print, quick=True) as learnt:
         plots, left = group_plots(runs, read_table(runs, runs.the_group("many")), learnt)
     assert plots == []
     assert [name for name, _ in left if name.startswith("embeddings")] == [

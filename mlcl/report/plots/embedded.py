@@ -34,7 +34,7 @@ WORDS: dict[Task, tuple[str, str]] = {
 def embedded_plot(
     runs: Mapping[str, StoredRun],
     split: str,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
     *,
     cap: int = ROWS,
     seed: int = 0,

@@ -33,7 +33,7 @@ class Group:
     rows: Array
 
 
-def groups_of(material: Material, split: Split, classes: Sequence[str] | None = None) -> tuple[Group, ...]:
+def groups_of(material: Material, split: Split, classes: Sequence[str] = ()) -> tuple[Group, ...]:
     """The rows of `classes`, or of a handful that is chosen where none is named.
 
     Classes: the most frequent; with a hierarchy those of the largest superclass and one from another, and a
@@ -43,7 +43,7 @@ def groups_of(material: Material, split: Split, classes: Sequence[str] | None = 
     """
     name = picture_labels(material)
     space = material.dataset.info.space(name)
-    wanted = [_index(each, space.classes) for each in classes or ()]
+    wanted = [_index(each, space.classes) for each in classes]
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
         return _by_label(labels, space.classes, wanted)
@@ -87,7 +87,7 @@ def _index(name: str, classes: Sequence[str]) -> int:
     near = nearest(name, classes)
     raise UserError(
         f"no such class{f'; did you mean {near}?' if near else ''}",
-        key="classes",
+        key="--class",
         found=name,
         allowed=classes,
     )

@@ -81,7 +81,7 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
         if instance not in ids:
             near = nearest(instance, ids)
             hint = f"; did you mean {near}?" if near else ""
-            raise UserError(f"no {split} row has this id{hint}", key="instance", found=instance)
+            raise UserError(f"no {split} row has this id{hint}", key="--row", found=instance)
         return ids.index(instance)
     count_M = array(label_rows(run, split).counts())
     if not count_M.any():

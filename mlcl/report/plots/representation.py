@@ -11,16 +11,13 @@ from mlcl.report.plots.gather import Gathered, gather
 from mlcl.training.material import Material
 from mlcl.training.stored_run import StoredRun
 
-PANELS = 4
-"""Settings beside each other at most."""
-
 
 def representation_plots(
     folders: Mapping[str, Path],
     material: Material,
     *,
     seed: int = 0,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
     instance: str | None = None,
 ) -> Gathered:
     """t-SNE of test rows, and of one of them with its neighbours; with what was left out and why.
@@ -31,9 +28,6 @@ def representation_plots(
     rows. Raises UserError for a class or an id that there is not.
     """
     runs, left = read_runs(folders, material)
-    for setting in list(runs)[PANELS:]:
-        del runs[setting]
-        left.append((f"t-SNE of {setting}", f"at most {PANELS} settings are drawn beside each other"))
     if not runs:
         return [], left
     split = "test" if all(run.tested for run in runs.values()) else "validation"
