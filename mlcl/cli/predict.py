@@ -67,6 +67,8 @@ def predict(
     if told.metrics:
         title = escape(f"{input}, {split or SPLIT}")
         (errors if out is None else results).print(metrics_table(told.metrics, title))
+    if told.unknown:
+        say("not scored: the data set does not have the labels that the model predicts")
     say(f"{told.rows} rows by {told.way}" + ("" if out is None else f" in {out}"))
 
 

@@ -191,7 +191,8 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
             label_spaces={"detail": LabelSpace(kind="single", classes=classes)}, allow_untrained=True,
         )  # fmt: skip
         told = Labelling(model, tmp_path / name).run(lambda _: None)
-        assert (told.rows, told.metrics) == (1, {})
+        assert (told.rows, told.metrics, told.unknown) == (1, {}, True)
+    assert not Labelling(model, write_texts(tmp_path / "in.txt")).run(lambda _: None).unknown
 
 
 BAD_INPUT = {

@@ -28,11 +28,15 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """How many rows were labelled, in which way, and their metrics where the labels are known."""
+    """How many rows were labelled, in which way, and their metrics where the labels are known.
+
+    `unknown`: it was a data set without labels that the model predicts.
+    """
 
     rows: int
     way: Way
     metrics: dict[str, float] = field(default_factory=dict)
+    unknown: bool = False
 
 
 class Labelling:
@@ -71,7 +75,7 @@ class Labelling:
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
-        return Labelled(rows, self._way)
+        return Labelled(rows, self._way, unknown=its is not None)
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
         """The encoder in batches, the rest at once, both as in the run: so the last bit is the same."""
