@@ -31,7 +31,7 @@ def compare(
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
     from mlcl.report.compare import compare as measure
-    from mlcl.report.contenders import find_contenders
+    from mlcl.report.named import find_contenders
     from mlcl.report.paper import as_dict, as_latex, as_markdown, as_table, notes
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker

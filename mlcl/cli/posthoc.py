@@ -26,7 +26,7 @@ def posthoc(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
-    from mlcl.report.contenders import find_contenders
+    from mlcl.report.named import find_contenders
     from mlcl.report.posthoc import posthoc as score
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker

@@ -10,7 +10,7 @@ from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation.paired import compare_paired, holm
 from mlcl.report.compare import compare
-from mlcl.report.contenders import find_contenders
+from mlcl.report.named import find_contenders
 from mlcl.report.paper import as_dict, as_latex, as_markdown, grid, notes, reachable, title
 from mlcl.report.runs import Runs
 

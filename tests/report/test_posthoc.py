@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.report.contenders import find_contenders
+from mlcl.report.named import find_contenders
 from mlcl.report.posthoc import posthoc
 from mlcl.report.runs import Runs
 from mlcl.training.stored import stored_metrics

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
-from mlcl.report.contenders import find_contenders
 from mlcl.report.learnt import learnt_plots
+from mlcl.report.named import find_contenders
 from mlcl.report.posthoc import posthoc
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
