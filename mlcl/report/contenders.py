@@ -64,7 +64,7 @@ def groups_of(runs: Runs, sweep: Run) -> list[Run]:
 
 
 def _place(label: str) -> int:
-    return 2 if FOUND.fullmatch(label) else int(label == AS_WRITTEN)
+    return 2 if FOUND.match(label) else int(label == AS_WRITTEN)
 
 
 def label_of(group: Run) -> str:

@@ -22,7 +22,7 @@ MLCL = {0: 0.53, 1: 0.51, 2: 0.52, 3: 0.50, 4: 0.54, 5: 0.51, 6: 0.9}
 @pytest.fixture(scope="module")
 def sweep(store):
     """A sweep's name: three settings on six seeds, one of them on a seventh."""
-    store.sweep("three", {"as written": CE, "trial 3": SUPCON, "trial_9": MLCL})
+    store.sweep("three", {"as written": CE, "trial 3": SUPCON, "trial 9_b": MLCL})
     return "three"
 
 
@@ -34,7 +34,7 @@ def found(store, sweep):
 def test_a_sweep_stands_for_its_confirmed_settings_the_first_is_the_reference(found):
     assert found.metric == "test/accuracy"
     assert found.reference.label == "as written"
-    assert [row.contender.label for row in found.rows] == ["trial 3", "trial_9"]
+    assert [row.contender.label for row in found.rows] == ["trial 3", "trial 9_b"]
 
 
 def test_figures_are_those_of_the_pairs(found):
@@ -322,7 +322,7 @@ def test_on_paper(found):
     text, tex = as_markdown(found), as_latex(found)
     mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
     assert f"| as written | 6 | {mean:.4f} ± {spread:.4f} |" in text
-    assert r"trial\_9 & 6" in tex
+    assert r"trial 9\_b & 6" in tex
     assert tex.count(r" \\") == 4
     assert r"test/accuracy against as written (higher is better)" in tex
     said = notes(found)
@@ -330,7 +330,7 @@ def test_on_paper(found):
         said[0]
         == "6 pairs can reach p = 0.0625 over 2 tests, never 0.05: more seeds are needed to decide anything."
     )
-    assert "trial_9: seeds without a partner, not in the difference: 6." in said
+    assert "trial 9_b: seeds without a partner, not in the difference: 6." in said
     assert "trial 3 differs in lr." in said
 
 
