@@ -19,7 +19,7 @@ demo: setup
 	$(BIN)/mlcl report icd10cm_mlcl-mlcl_joint
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
