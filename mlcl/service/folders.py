@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.tracking import State
-from mlcl.tracking.files import locked, replace_text
+from mlcl.tracking.files import locked, remove_left, replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
 RECORD = "run.json"
@@ -87,6 +87,8 @@ class RunFolder:
         the next one.
         """
         with locked(self.path / ".lock", patience) as mine:
+            if mine:
+                remove_left(self.path / RECORD)
             yield mine
 
 

@@ -27,6 +27,12 @@ def replace_text(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def remove_left(path: Path) -> None:
+    """Removes what killed writers of the file left beside it. Only for who holds the lock to write it."""
+    for left in path.parent.glob(f".{path.name}.*.partial"):
+        left.unlink(missing_ok=True)
+
+
 @contextmanager
 def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
     """Holds the lock file for this process while inside, after waiting up to `patience` seconds.

@@ -15,7 +15,8 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.cursor import CURSOR, Cursor
+from mlcl.tracking.files import remove_left
 from mlcl.tracking.left import run_id_of
 from mlcl.tracking.lines import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
@@ -58,6 +59,7 @@ class Sender:
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
         self.folder = log_folder(tracker.home, id)
+        remove_left(self.folder / CURSOR)
         self.cursor = Cursor.read(self.folder)
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
 

@@ -14,11 +14,16 @@ from mlcl.errors import UserError
 VERSION = 1
 
 
+def remove_left(path: Path) -> None:
+    """Removes what processes that were killed while they wrote a file left beside it."""
+    for stale in path.parent.glob(f".{path.name}.*.partial"):
+        stale.unlink(missing_ok=True)
+
+
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for stale in path.parent.glob(f".{path.name}.*.partial"):
-        stale.unlink(missing_ok=True)  # of a process that was killed while it wrote
+    remove_left(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

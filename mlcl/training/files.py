@@ -20,6 +20,7 @@ from torch import Tensor
 from mlcl.config import dump_job
 from mlcl.evaluation import ProbeResult
 from mlcl.training.assess import Assessment
+from mlcl.training.checkpoint import remove_left
 from mlcl.training.material import Material
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.weights import trained_weights
@@ -90,6 +91,7 @@ def _lists(values: Tensor | None, rows: int) -> pa.ListArray:
 
 
 def _atomic(path: Path, write: Callable[[Path], object]) -> None:
+    remove_left(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)

@@ -89,3 +89,17 @@ def test_a_held_folder_can_be_waited_for(tmp_path):
     with folder.owned(patience=60) as mine:
         assert mine
     holder.join()
+
+
+def test_who_owns_a_folder_removes_what_a_killed_writer_of_its_record_left(tmp_path):
+    folder = RunFolders(tmp_path).new()
+    folder.path.mkdir(parents=True)
+    half = folder.path / ".run.json.ab12.partial"
+    half.write_text("{")
+    with folder.owned() as mine:
+        assert mine
+        assert not half.exists()
+        half.write_text("{")
+        with folder.owned() as again:
+            assert not again
+            assert half.exists()

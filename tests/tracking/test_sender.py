@@ -9,7 +9,7 @@ from mlcl.errors import UserError
 from mlcl.tracking import Provenance, RunLog, State
 from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.log import log_folder
-from mlcl.tracking.sender import POINTS, Refused, refusal
+from mlcl.tracking.sender import POINTS, Refused, Sender, refusal
 
 
 class Killed(BaseException):
@@ -180,3 +180,12 @@ def test_what_mlflow_refuses_for_good_and_what_it_may_take_later(shared):
     assert refusal(UserError("x")) == "x"
     assert refusal(MlflowException("away")) is None
     assert refusal(OSError("away")) is None
+
+
+def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):
+    folder = log_folder(logs.home, "run")
+    folder.mkdir(parents=True, exist_ok=True)
+    half = folder / f".{CURSOR}.ab12.partial"
+    half.write_text('{"offs')
+    Sender(logs.tracker, "run", print)
+    assert not half.exists()
