@@ -120,6 +120,7 @@ def test_two_workers_are_one_run(mlcl):
     assert runs["2"].data.tags["mlcl.state"] == "COMPLETE"
 
 
+@pytest.mark.slow
 def test_two_workers_stop_together_and_go_on(mlcl):
     settings = ("train.epochs=40", "train.workers=2", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
