@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from filelock import FileLock
 from mlflow.entities import Run
 
 from mlcl.config import load_job
-from mlcl.data.files import remove_partial
 from mlcl.errors import UserError
+from mlcl.report.alone import alone
 from mlcl.report.contenders import holds_seeds
 from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
 from mlcl.tracking import State, Tracker
@@ -68,25 +66,12 @@ def hand_over(
             runs.artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
         material = Material.of(job, tracker.home)
-        with _alone(folder, tracker.home):
+        with alone(folder, tracker.home / MODELS):
             index = write_export(folder, Path(scratch), material, _provenance(runs, run))
         registered = None
         if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
     return Handover(kept, run_id, index, registered)
-
-
-@contextmanager
-def _alone(folder: Path, home: Path) -> Iterator[None]:
-    """Locks a folder of the home's, by which `doctor` tells writers from what killed ones left."""
-    models = home / MODELS
-    if folder.absolute().parent != models:
-        yield
-        return
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / f".{folder.name}.lock"):
-        remove_partial(folder)
-        yield
 
 
 def model_run(runs: Runs, word: str) -> Run:

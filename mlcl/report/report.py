@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlflow.entities import Run
 
+from mlcl.report.alone import alone
 from mlcl.report.document import Document
 from mlcl.report.learnt import Learnt, learnt_plots
 from mlcl.report.links import run_link, server_of
@@ -24,7 +25,8 @@ from mlcl.report.table_plots import group_plots
 from mlcl.report.write import PAGE, report_folder, write_report
 from mlcl.tracking.artifacts import replace_artifacts
 
-ARTIFACT = "report"
+ARTIFACT, REPORTS = "report", "reports"
+"""A report's name among its run's artifacts, and where all of them are under the home."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,11 @@ def make_report(
     group = runs.the_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    folder = report_folder(folder or home / "reports" / group.data.tags["mlcl.id"])
+    folder = report_folder(folder or home / REPORTS / group.data.tags["mlcl.id"])
     with learnt_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
         document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
-        write_report(document, folder, link, made)
+        with alone(folder, home / REPORTS):
+            write_report(document, folder, link, made)
     if log:
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
         write_note(runs, group, document, link)

@@ -294,6 +294,14 @@ def test_two_reports_at_once_leave_one_of_them(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["it"]
 
 
+def test_what_a_killed_report_left_under_the_home_is_removed(store, searched):
+    home, sweep = searched
+    left = home / "reports" / f".{sweep.id}.partial-ab"
+    left.mkdir(parents=True)
+    make_report(Runs(store.tracker), sweep.id, home, quick=True, log=False)
+    assert sorted(each.name for each in left.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]
+
+
 def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert report_folder(Path()) == tmp_path.resolve()

@@ -83,6 +83,7 @@ def test_half_written_files_are_removed(home):
         write(home / "logs" / "never-started" / "files" / ".abc.ab.partial"),
         write(home / "data" / ".digits-1.partial-ab" / "part.parquet").parent,
         write(home / "models" / ".run-1.partial-ab" / "weights.safetensors").parent,
+        write(home / "reports" / ".sweep-1.partial-ab" / "new" / "report.md").parent.parent,
     ]
     mended(home, "partial-files", *paths)
     assert run.record.state is State.STOPPED

@@ -11,8 +11,8 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, held, holding, log_locks
 from mlcl.service.halt import STOP_FILE
 
-MADE = ("data", "models")
-"""Folders of the home with data sets and exported models, each with its lock beside it."""
+MADE = ("data", "models", "reports")
+"""Folders of the home with data sets, exported models and reports, each with its lock beside it."""
 
 
 def find_partial(scope: Scope) -> Iterator[Finding]:
