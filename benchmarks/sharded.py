@@ -30,7 +30,7 @@ from losses_clock import in_turns, typical
 
 from mlcl.evaluation import Neighbours
 from mlcl.evaluation.merge import merge, retrieve_in_blocks
-from mlcl.service.session import ray_session
+from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.shard import BLOCK
 from mlcl.service.sharded import ShardedIndex
 from mlcl.service.stored_rows import StoredRows

@@ -142,11 +142,11 @@ def home_of(root: Path, name: str) -> Path:
 
 def prepare(job: JobConfig, home: Path) -> None:
     """The data set and its token ids."""
-    from mlcl.training.material import Material
+    from mlcl.training.job_data import JobData
 
-    material = Material.of(job, home)
-    for split in (material.train, material.dataset.split("validation")):
-        material.rows(split)
+    job_data = JobData.of(job, home)
+    for split in (job_data.train, job_data.dataset.split("validation")):
+        job_data.rows(split)
 
 
 def in_a_process(work: Callable[..., Result], *arguments: Any) -> Result:

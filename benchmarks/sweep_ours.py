@@ -18,7 +18,7 @@ from sweep_clock import Case, Sweep, Training
 from mlcl.config import JobConfig, Space, dump_job
 
 if TYPE_CHECKING:
-    from mlcl.service.outcome import SweepReport
+    from mlcl.service.search.summary import SweepReport
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Drawn:
 def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) -> tuple[Sweep, Drawn]:
     """One sweep. Raises RuntimeError where it or one of its trainings is not complete."""
     began = time.time()
-    from mlcl.service.sweep import run_sweep
-    from mlcl.service.sweep_plan import SweepPlan
+    from mlcl.service.search.sweep import run_sweep
+    from mlcl.service.search.sweep_plan import SweepPlan
 
     plan = SweepPlan(job, space, str(space), case.name, trials, cpus=case.cpus)
     report = run_sweep(plan, home=home, watch=lambda _event: None)
@@ -56,7 +56,7 @@ def _trainings(report: SweepReport, home: Path) -> tuple[Training, ...]:
     """When, by the ledger; how long they trained, by MLflow."""
     from mlflow import MlflowClient
 
-    from mlcl.service.ledger import LEDGER
+    from mlcl.service.engine.ledger import LEDGER
 
     events = [json.loads(line) for line in (report.folder / LEDGER).read_text().splitlines()]
     began = {event["key"]: event["at"] for event in events if event["event"] == "begin"}

@@ -145,12 +145,12 @@ def _experiment(
     """The training itself, as ours runs it. Empty but on rank 0."""
     from mlcl.training.context import Context
     from mlcl.training.experiment import run_experiment
-    from mlcl.training.material import Material
+    from mlcl.training.job_data import JobData
 
     job, folder = load_job(drawn.job, config), home / "trials" / trial
     folder.mkdir(parents=True, exist_ok=True)
     outcome = run_experiment(
-        Material.of(job, home, verify=False),
+        JobData.of(job, home, verify=False),
         folder=folder,
         context=Context.current(job.train.device),
         listener=listen,

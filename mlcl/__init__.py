@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlcl.training.exported import ExportedModel
+    from mlcl.training.export import ExportedModel
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,6 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     package that the encoder needs and that is not installed.
     """
     # Later than the package: a loss on its own needs torch alone.
-    from mlcl.training.exported import load_model
+    from mlcl.training.export import load_model
 
     return load_model(folder, device)

@@ -23,8 +23,8 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     `home` is where local runs are (default: MLCL_HOME, else `outputs`); `uri` the tracking store (default:
     MLFLOW_TRACKING_URI, else the SQLite file under `home`). Raises UserError where there is no such sweep.
     """
+    from mlcl.report.results_frame import trainings
     from mlcl.report.runs import Runs
-    from mlcl.report.trainings import trainings
     from mlcl.tracking import Tracker
 
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))

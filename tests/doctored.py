@@ -7,10 +7,10 @@ from dataclasses import replace
 import optuna
 
 from mlcl.service.doctor import CHECKS, Scope, examine
-from mlcl.service.folders import RunFolders, RunRecord
-from mlcl.service.ledger import Ledger
-from mlcl.service.retell import tell_study
-from mlcl.service.study import open_storage
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.state_sync import sync_study
+from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.service.search.study import open_storage
 from mlcl.tracking import RunLog, State, tracking_uri
 
 
@@ -74,7 +74,7 @@ class Swept:
             "open", key=key, label=key, job={}, settings={"a": 1.0}, generation=0, number=trial.number,
             study_number=trial.number, group=None,
         )  # fmt: skip
-        tell_study(self.study, self.ledger.entries[key])
+        sync_study(self.study, self.ledger.entries[key])
         self.ledger.append("begin", key=key, cpus=1, gpus=0)
         self.ledger.append("rung", key=key, epoch=1, score=score)
         if state is not State.RUNNING:
@@ -83,7 +83,7 @@ class Swept:
                 "close", key=key, state=state, score=score, values=values, metrics={}, chosen={}, reason=""
             )
         if told:
-            tell_study(self.study, self.ledger.entries[key])
+            sync_study(self.study, self.ledger.entries[key])
         return self.ledger.entries[key]
 
     def trials(self):

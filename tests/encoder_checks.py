@@ -11,9 +11,9 @@ from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
 from mlcl.training.batches import Batch
 from mlcl.training.context import Context
-from mlcl.training.micro import Passes
+from mlcl.training.grad_cache import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
-from mlcl.training.seeding import seed_all
+from mlcl.training.random_state import seed_all
 
 LABELS = 5
 LENGTHS = [9, 4, 6, 2, 7, 3]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 
 from mlcl.config import JobConfig
-from mlcl.service.trial import ENDED, EPOCH, SCORE, TrialTask, train
-from mlcl.tracking.files import replace_text
+from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, train
+from mlcl.tracking.atomic_files import replace_text
 from mlcl.training.events import Diverged, Event, Stopped
 from mlcl.training.experiment import Outcome
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
@@ -32,8 +32,8 @@ class Formula:
         self.trained: list[tuple[str, int]] = []
         self.write = replace_text
 
-    def __call__(self, material, *, folder, context, listener, should_stop, test=True) -> Outcome:
-        job, checkpoint = material.job, folder / "checkpoint.json"
+    def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> Outcome:
+        job, checkpoint = job_data.job, folder / "checkpoint.json"
         done = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
         epochs = job.train.epochs
         for epoch in range(done + 1, epochs + 1):
@@ -85,28 +85,28 @@ class _Pruned(BaseException):
     """Tune ends a training inside of its report."""
 
 
-def in_process(desk, *, most: int, at_once: int = 1, **_: object) -> None:
+def in_process(callbacks, *, most: int, at_once: int = 1, **_: object) -> None:
     """Tune's part: takes up to `at_once` trainings, begins them, and plays one after the other."""
     left = most
     while left > 0:
-        tasks = [task for _ in range(min(at_once, left)) if (task := desk.next()) is not None]
+        tasks = [task for _ in range(min(at_once, left)) if (task := callbacks.next()) is not None]
         if not tasks:
             return
         left -= len(tasks)
         for task in tasks:
-            desk.begin(task.key)
+            callbacks.begin(task.key)
         for task in tasks:
-            desk.end(task.key, _play(task, desk))
+            callbacks.end(task.key, _play(task, callbacks))
 
 
-def _play(task: TrialTask, desk) -> dict:
+def _play(task: TrialTask, callbacks) -> dict:
     """The last report of a training; empty where the desk stopped it early."""
     last: dict = {}
 
     def report(result: dict) -> None:
         if result[ENDED]:
             last.update(result)
-        elif desk.abort() or desk.rung(task.key, result[EPOCH], result[SCORE]):
+        elif callbacks.abort() or callbacks.rung(task.key, result[EPOCH], result[SCORE]):
             raise _Pruned
 
     try:

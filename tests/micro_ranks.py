@@ -9,27 +9,27 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from training_ranks import start
 
-from mlcl.training.build import build_loop, build_model
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
-from mlcl.training.material import Material
-from mlcl.training.micro import Passes
-from mlcl.training.seeding import seed_all
+from mlcl.training.grad_cache import Passes
+from mlcl.training.job_data import JobData
+from mlcl.training.random_state import seed_all
 
 
 def made(job, folder, rank, wrap=lambda encoder: encoder):
-    material = Material.of(job, Path(folder) / "home")
+    job_data = JobData.of(job, Path(folder) / "home")
     seed_all(job.train.seed)
-    model = build_model(job, material.dataset.info, material.vocabulary_size)
+    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
     model.encoder = wrap(model.encoder)
     seed_all(job.train.seed, rank)
-    return material, model
+    return job_data, model
 
 
 def rounds_rank(rank, world, folder, data):
     """Counts rounds of DDP's averaging over two steps; ranks have 4 and 2 micro-batches."""
     start(rank, world, folder, "rounds")
     context = Context.current("cpu")
-    material, model = made(tiny_job(Path(data)), folder, rank)
+    job_data, model = made(tiny_job(Path(data)), folder, rank)
     wrapped = DistributedDataParallel(model)
     rounds = []
 
@@ -46,7 +46,7 @@ def rounds_rank(rank, world, folder, data):
     counts = []
     for _ in range(2):
         model.zero_grad()
-        passes(material.rows(material.train).batch(samples, 2, context.device), 2)
+        passes(job_data.rows(job_data.train).batch(samples, 2, context.device), 2)
         counts.append(sum(rounds))
         rounds.clear()
     gradients = {name: p.grad for name, p in model.named_parameters()}
@@ -74,12 +74,12 @@ def memory_rank(rank, world, folder, data):
     for size, with_graph in ((2, None), (4, False), (4, True)):
         job = tiny_job(Path(data), micro_batch_size=size, epochs=2)
         limit = 4 if rank == 1 else 100
-        material, model = made(job, folder, rank, lambda e, n=limit, g=with_graph: Limited(e, n, g))
+        job_data, model = made(job, folder, rank, lambda e, n=limit, g=with_graph: Limited(e, n, g))
         events = []
         loop = build_loop(
             job,
             model,
-            material.rows(material.train),
+            job_data.rows(job_data.train),
             Context.current("cpu"),
             checkpoint=None,
             identity={},

@@ -10,12 +10,12 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages.journal import JournalFileBackend
 
-from mlcl.service import folders
-from mlcl.service.ledger import Ledger
-from mlcl.service.scores import Scores
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.trial_scores import Scores
+from mlcl.service.runs import run_store
 from mlcl.tracking import cursor, log
-from mlcl.tracking.files import replace_text
-from mlcl.tracking.lines import Appender
+from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.jsonl import Appender
 
 CLIENT_WRITES = (
     "create_experiment",
@@ -75,7 +75,7 @@ class Mortal:
         patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
         journal = JournalFileBackend
         patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
-        for module in (folders, log, cursor):
+        for module in (run_store, log, cursor):
             patch.setattr(module, "replace_text", self.write(replace_text))
         for name in CLIENT_WRITES:
             patch.setattr(MlflowClient, name, self.write(getattr(MlflowClient, name)))

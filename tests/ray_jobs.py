@@ -53,7 +53,7 @@ class Cluster:
         job.status, job.driver_exit_code, job.end_time = SimpleNamespace(value=status), code, 61_000
 
 
-def stand_in(monkeypatch):
+def enter_workdir(monkeypatch):
     """A cluster that Ray's client talks to during a test."""
     cluster = Cluster()
     monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", cluster)

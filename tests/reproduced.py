@@ -19,11 +19,11 @@ from mortal import Killed, Mortal
 from sweeps import World
 
 from mlcl.config.table import load_table
-from mlcl.service import sweep
-from mlcl.service.folders import RunFolders
-from mlcl.service.reproduce import TablePlan, command, desk, record
-from mlcl.tracking.files import replace_text
-from mlcl.tracking.lines import decode, read_lines
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.search import sweep
+from mlcl.service.tables import TablePlan, table, table_callbacks, table_run
+from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 
 TABLE = {
@@ -52,12 +52,14 @@ class Tables(World):
         super().__init__(home, patch, uri)
         # The sweep's stand-ins do for tables, too.
         for name in ("ray_session", "nodes", "stop_on_signal", "provenance", "Delivery", "Tracker"):
-            patch.setattr(command, name, getattr(sweep, name))
+            patch.setattr(table, name, getattr(sweep, name))
         self.write("job", job_tree(data))
 
     def execute(self, **how: int) -> None:
         """How trainings are run from now on."""
-        self._patch.setattr(desk, "run_work", lambda its, **usual: in_process(its, **usual, **how))
+        self._patch.setattr(
+            table_callbacks, "run_trainings", lambda its, **usual: in_process(its, **usual, **how)
+        )
 
     def write(self, name: str, tree: dict) -> Path:
         """A file of the home."""
@@ -72,7 +74,7 @@ class Tables(World):
 
     def run(self, plan: TablePlan):
         """One command."""
-        return command.run_table(plan, home=self.home, watch=self.events.append)
+        return table.run_table(plan, home=self.home, watch=self.events.append)
 
     def killed(self, plan: TablePlan, at: int = -1) -> bool:
         """One command that is killed at a point; whether it got there."""
@@ -80,7 +82,7 @@ class Tables(World):
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(record, "replace_text", mortal.write(replace_text))
+            patch.setattr(table_run, "replace_text", mortal.write(replace_text))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)

@@ -9,7 +9,7 @@ from builders import tiny_job
 
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 TAGS = (
     "objective.heads={}",
@@ -29,11 +29,11 @@ TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
 
 def trained(
     data: Path, home: Path, *settings: str, name: str = "run", test: bool = True, **train: object
-) -> tuple[Path, Material, dict[str, float]]:
+) -> tuple[Path, JobData, dict[str, float]]:
     """A run's folder in `home`, its material and its figures."""
-    material = Material.of(tiny_job(data, *settings, **{"epochs": 2, **train}), home)
+    job_data = JobData.of(tiny_job(data, *settings, **{"epochs": 2, **train}), home)
     context = Context(torch.device("cpu"))
     outcome = run_experiment(
-        material, folder=home / name, context=context, listener=lambda _: None, test=test
+        job_data, folder=home / name, context=context, listener=lambda _: None, test=test
     )
-    return home / name, material, outcome.metrics
+    return home / name, job_data, outcome.metrics

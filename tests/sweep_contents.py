@@ -8,9 +8,9 @@ from pathlib import Path
 import optuna
 from mlflow import MlflowClient
 
-from mlcl.service.folders import RunFolder
-from mlcl.service.ledger import Ledger
-from mlcl.tracking.lines import decode, read_lines
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.runs.run_store import RunFolder
+from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 
 TIMES = ("began", "seen", "seconds", "cpu_seconds", "gpu_seconds")

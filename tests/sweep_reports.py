@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mlcl.config import Goal
-from mlcl.service.outcome import Confirmed, SweepReport, Trained
+from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.tracking import State
 
 TEMPERATURE = "objective.heads.topic.temperature"

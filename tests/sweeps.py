@@ -20,14 +20,16 @@ from mortal import Killed, Mortal
 from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
-from mlcl.service import folders, sweep, sweep_session, trial
-from mlcl.service.interrupt import StopRequest
-from mlcl.service.ledger import Ledger
-from mlcl.service.storage import open_storage
-from mlcl.service.sweep_plan import SweepPlan
+from mlcl.service.engine import trial
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.runs import run_store
+from mlcl.service.runs.signals import StopRequest
+from mlcl.service.search import sweep, sweep_session
+from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance
+from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.delivery import Delivery
-from mlcl.tracking.files import replace_text
 
 _ids = itertools.count()
 
@@ -90,7 +92,7 @@ class World:
         if mlflow is not None:
             patch.setenv("MLFLOW_TRACKING_URI", mlflow)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
-        patch.setattr(folders, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
+        patch.setattr(run_store, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(sweep, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(sweep, "nodes", lambda: [{"CPU": 2.0}])
         patch.setattr(sweep_session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
@@ -100,7 +102,7 @@ class World:
         if mlflow is None:
             nowhere = SimpleNamespace(uri="nowhere", experiment=str, safe=str)
             patch.setattr(sweep, "Tracker", lambda _home: nowhere)
-        patch.setattr(trial, "Material", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
+        patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)
         patch.setattr(trial, "LOOK_EVERY", 0.0)  # at every epoch: they take no time
         self.execute()
@@ -108,10 +110,10 @@ class World:
     def execute(self, **how: int) -> None:
         """How trainings are run from now on."""
 
-        def run_work(desk, **usual):
-            in_process(desk, **usual, **how)
+        def run_trainings(callbacks, **usual):
+            in_process(callbacks, **usual, **how)
 
-        self._patch.setattr(sweep_session, "run_work", run_work)
+        self._patch.setattr(sweep_session, "run_trainings", run_trainings)
 
     def plan(self, job: JobConfig, text: str, **how: object) -> SweepPlan:
         """A sweep of a space given as text."""
@@ -171,7 +173,7 @@ class World:
     @property
     def folder(self) -> Path:
         """The sweep's."""
-        found = folders.RunFolders(self.home, "sweeps").named("sweep")
+        found = run_store.RunFolders(self.home, "sweeps").named("sweep")
         assert found is not None
         return found.path
 

@@ -11,12 +11,12 @@ from patience import PATIENCE
 from ranks import finish
 
 from mlcl.config import job_hash
-from mlcl.training.build import build_loop, build_model
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
-from mlcl.training.seeding import seed_all
+from mlcl.training.job_data import JobData
+from mlcl.training.random_state import seed_all
 
 
 def start(rank, world, folder, name):
@@ -32,17 +32,17 @@ def start(rank, world, folder, name):
 
 def float64_weights(job, home):
     """The weights after training in float64, from whatever process group is up."""
-    context, material = Context.current("cpu"), Material.of(job, home)
+    context, job_data = Context.current("cpu"), JobData.of(job, home)
     seed_all(job.train.seed)
-    model = build_model(job, material.dataset.info, material.vocabulary_size).double()
+    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size).double()
     curve = []
     loop = build_loop(
         job,
         model,
-        material.rows(material.train),
+        job_data.rows(job_data.train),
         context,
         checkpoint=None,
-        identity={"job_hash": job_hash(job), "fingerprint": material.fingerprint},
+        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
         listener=lambda event: curve.append(event.metrics.get("train/loss")),
         validate=dict,
         should_stop=lambda: False,
@@ -70,7 +70,7 @@ def resume_rank(rank, world, folder, data):
 
     def run(name, **how):
         return run_experiment(
-            Material.of(job, home),
+            JobData.of(job, home),
             folder=Path(folder) / name,
             context=context,
             listener=lambda _: None,

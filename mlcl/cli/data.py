@@ -75,7 +75,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Check every row: hashes, ids, splits, labels, texts, images. Names the first bad row."""
-    from mlcl.data.check import check as check_data
+    from mlcl.data.validation import check as check_data
 
     report = check_data(path, allow_untrained)
     if json:
@@ -90,7 +90,7 @@ def check(
 @app.command()
 def describe(path: Place, json: Json = False) -> None:
     """Rows, labels, imbalance and lengths of a data set."""
-    from mlcl.data.describe import describe as describe_data
+    from mlcl.data.description import describe as describe_data
 
     description = describe_data(path)
     if json:

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, results, say
-from mlcl.cli.untyped import untyped
+from mlcl.cli.secret_options import reject_typed_secrets
 
 if TYPE_CHECKING:
     from mlcl.service.doctor import Result
@@ -23,7 +23,7 @@ Study = Annotated[
     typer.Option(
         "--study",
         envvar="MLCL_STUDY",
-        callback=untyped,
+        callback=reject_typed_secrets,
         help="Optuna storage URL of sweeps that have one.",
     ),
 ]

@@ -11,7 +11,7 @@ from mlcl.cli.output import DEFAULT_HOME, Home, Json, metrics_table, print_json,
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.report.handover import Handover
+    from mlcl.report.export import ExportRequest
 
 
 def export(
@@ -31,14 +31,14 @@ def export(
     """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
     if alias is not None and register is None:
         raise UserError("goes with --register", key="--alias", found=alias)
-    from mlcl.report.handover import ALIAS, hand_over
+    from mlcl.report.export import ALIAS, export_run
     from mlcl.tracking import Tracker
 
     tracker = Tracker.existing(home)
-    _tell(hand_over(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
+    _tell(export_run(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
 
 
-def _tell(found: Handover, *, as_json: bool) -> None:
+def _tell(found: ExportRequest, *, as_json: bool) -> None:
     index = found.index
     if as_json:
         ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}

@@ -39,7 +39,7 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit [OPTIONS] run|sweep|reproduce ARGUMENTS."""
-    from mlcl.cli.submitted import SUBMITTABLE, check_words, submission_plan, with_share
+    from mlcl.cli.submit_checks import SUBMITTABLE, check_words, submission_plan, with_share
     from mlcl.service.jobs import submit as hand_in
 
     config, file = cluster_of(cluster, home)
@@ -135,7 +135,7 @@ def resume(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Go on with a job that was stopped, failed or killed; further options are added: --trials 64."""
-    from mlcl.cli.submitted import check_words
+    from mlcl.cli.submit_checks import check_words
     from mlcl.service.jobs import resume as hand_in_again
 
     config, file = cluster_of(cluster, home)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.errors import UserError, printable
-from mlcl.service.folders import submitted_id
+from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
 """Columns of a table where the output is no terminal."""

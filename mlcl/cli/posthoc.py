@@ -13,7 +13,7 @@ from rich.text import Text
 from mlcl.cli.compare import What
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
 from mlcl.errors import UserError
-from mlcl.tracking.files import replace_text
+from mlcl.tracking.atomic_files import replace_text
 
 if TYPE_CHECKING:
     from mlcl.report.posthoc import Posthoc
@@ -26,8 +26,8 @@ def posthoc(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
-    from mlcl.report.named import find_contenders
     from mlcl.report.posthoc import posthoc as score
+    from mlcl.report.run_lookup import find_contenders
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 

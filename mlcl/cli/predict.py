@@ -15,7 +15,7 @@ from rich.markup import escape
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, errors, metrics_table, print_json, results, say
 
 if TYPE_CHECKING:
-    from mlcl.training.exported.outputs import Columns
+    from mlcl.training.export.outputs import Columns
 
 
 def predict(
@@ -44,9 +44,9 @@ def predict(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Label texts or images. A data set with the model's labels is scored as the run was."""
-    from mlcl.training.exported import load_model
-    from mlcl.training.exported.label import SPLIT, Labelling
-    from mlcl.training.exported.outputs import check_form, check_place, csv_sink, sink
+    from mlcl.training.export import load_model
+    from mlcl.training.export.outputs import check_form, check_place, csv_sink, sink
+    from mlcl.training.export.predictor import SPLIT, Labelling
 
     if out is not None:
         check_form(out)

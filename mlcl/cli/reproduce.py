@@ -26,13 +26,13 @@ from mlcl.cli.output import (
     say,
     undelivered_text,
 )
-from mlcl.cli.watching import watching
+from mlcl.cli.progress_view import progress_view
 from mlcl.config import parse_override
 from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.reproduce import TableReport
+    from mlcl.service.tables import TableReport
 
 
 def reproduce(
@@ -65,7 +65,7 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
-    from mlcl.service.reproduce import TablePlan, plan_table, run_table
+    from mlcl.service.tables import TablePlan, plan_table, run_table
 
     plan = TablePlan(
         load_table(file),
@@ -82,7 +82,7 @@ def reproduce(
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
         return
-    with watching(as_json=json) as watch:
+    with progress_view(as_json=json) as watch:
         report = run_table(plan, home=home, watch=watch)
     _tell(report, home, as_json=json)
     failed = report.state == "COMPLETE" and report.outside
@@ -133,7 +133,7 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
 
 def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
     """The table to standard output, what to do about it to standard error."""
-    from mlcl.service.reproduce.render import as_dict, markdown
+    from mlcl.service.tables.rendering import as_dict, markdown
     from mlcl.tracking import dashboard, tracking_uri
 
     way = dashboard(tracking_uri(home))

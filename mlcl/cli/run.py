@@ -27,7 +27,7 @@ from mlcl.cli.output import (
 from mlcl.config import JobConfig, dump_job, job_hash, load_job
 
 if TYPE_CHECKING:
-    from mlcl.service.single import RunReport
+    from mlcl.service.runs.run_job import RunReport
 
 
 TOLD = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
@@ -51,14 +51,14 @@ def run(
         print_tree(dump_job(checked), as_json=json)
         return
     if dry_run:
-        from mlcl.service.plan import plan_run
+        from mlcl.service.dry_run import plan_run
 
         print_tree(plan_run(checked, home), as_json=json)
         return
 
     from mlcl.cli.progress import RunProgress
-    from mlcl.service.retell import close_killed_sweep
-    from mlcl.service.single import run_job
+    from mlcl.service.engine.state_sync import close_killed_sweep
+    from mlcl.service.runs.run_job import run_job
 
     with RunProgress() as progress:
         report = run_job(

@@ -40,13 +40,13 @@ def up(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
-    from mlcl.service.local import ServiceError, Wish
+    from mlcl.service.local import ServiceError, UpOptions
     from mlcl.service.local import up as start
     from mlcl.service.local.store import check_public
 
     if store is not None and _typed(context, "store"):
         check_public(store)
-    wish = Wish(ray_port, dashboard_port, mlflow_port, store, artifacts)
+    wish = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
     try:
         started = start(wish, home, announce=say)
     except ServiceError as error:

@@ -33,7 +33,7 @@ def describe(
     checked = load_job(job, overrides or [])
     checked_space = load_space(space, checked)
 
-    from mlcl.service.draw import describe as describe_space
+    from mlcl.service.search.sampling import describe as describe_space
 
     described = describe_space(checked_space, checked)
     if json:

@@ -26,14 +26,14 @@ from mlcl.cli.output import (
     say,
     undelivered_text,
 )
-from mlcl.cli.untyped import untyped
-from mlcl.cli.watching import watching
+from mlcl.cli.progress_view import progress_view
+from mlcl.cli.secret_options import reject_typed_secrets
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.outcome import SweepReport
-    from mlcl.service.sweep_plan import SweepPlan
+    from mlcl.service.search.summary import SweepReport
+    from mlcl.service.search.sweep_plan import SweepPlan
 
 SHARED = ("train.", "data.", "encoder.", "evaluation.")
 """Overrides of these hold for baselines too: all share epochs, batch size and data."""
@@ -60,7 +60,10 @@ Gpus = Annotated[
 Study = Annotated[
     str | None,
     typer.Option(
-        "--study", envvar="MLCL_STUDY", callback=untyped, help="Optuna storage URL; default: a file."
+        "--study",
+        envvar="MLCL_STUDY",
+        callback=reject_typed_secrets,
+        help="Optuna storage URL; default: a file.",
     ),
 ]
 
@@ -92,8 +95,8 @@ def sweep(
         print_tree(dump_job(checked), as_json=json)
         return
 
-    from mlcl.service.budget import parse_budget
-    from mlcl.service.sweep_plan import SweepPlan
+    from mlcl.service.engine.budget import parse_budget
+    from mlcl.service.search.sweep_plan import SweepPlan
 
     plan = SweepPlan(
         job=checked,
@@ -113,7 +116,7 @@ def sweep(
         fresh=fresh,
     )
     if dry_run:
-        from mlcl.service.plan import plan_sweep
+        from mlcl.service.dry_run import plan_sweep
 
         print_tree(plan_sweep(plan, home), as_json=json)
     else:
@@ -137,10 +140,10 @@ def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[st
 
 def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
     from mlcl.cli.sweep_document import document
-    from mlcl.service.sweep import run_sweep
+    from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
 
-    with watching(as_json=as_json) as watch:
+    with progress_view(as_json=as_json) as watch:
         report = run_sweep(plan, home=home, watch=watch)
     pages = dashboard(tracking_uri(home))
     if as_json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlcl.service.outcome import SweepReport, Trained
+    from mlcl.service.search.summary import SweepReport, Trained
 
 
 def document(report: SweepReport, dashboard: str) -> dict[str, Any]:

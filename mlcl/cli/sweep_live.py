@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mlcl.cli.output import errors
 from mlcl.cli.sweep_progress import duration, event_text, outlook
-from mlcl.service.watch import Progress, Row, SweepEvent
+from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 
 REDRAWS_A_SECOND = 2.0
@@ -51,7 +51,7 @@ class SweepTable:
     ) -> None:
         self._live.stop()
 
-    def __call__(self, event: SweepEvent) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         """Takes the event in; the next redraw shows it."""
         row = event.row
         if event.kind == "stage":

@@ -11,13 +11,13 @@ import typer
 
 from mlcl.cli.output import say
 from mlcl.cli.sweep_document import finite
-from mlcl.service.watch import Progress, Row, SweepEvent
+from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
 
 PLAIN_EVERY = 10.0
 """Seconds between plain lines while no training ends."""
 
 
-def print_event(event: SweepEvent) -> None:
+def print_event(event: ProgressEvent) -> None:
     """A watcher that prints every event as one JSON object on a line of standard error."""
     typer.echo(json.dumps(finite(asdict(event)), allow_nan=False), err=True)
 
@@ -29,7 +29,7 @@ class PlainLines:
         self._clock = clock
         self._last = clock()
 
-    def __call__(self, event: SweepEvent) -> None:
+    def __call__(self, event: ProgressEvent) -> None:
         """Prints the event, unless it is one of many."""
         now = self._clock()
         if event.kind in ("begin", "rung") and now - self._last < PLAIN_EVERY:
@@ -40,7 +40,7 @@ class PlainLines:
             say(text)
 
 
-def event_text(event: SweepEvent) -> str:
+def event_text(event: ProgressEvent) -> str:
     """The event in one line; empty where there is nothing to say."""
     progress = event.progress
     if event.row is not None and progress is not None:

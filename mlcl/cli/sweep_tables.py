@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from mlcl.service.outcome import Confirmed, SweepReport, Trained
+from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.tracking import State
 
 BEST_SHOWN = 5

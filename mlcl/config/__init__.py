@@ -16,7 +16,7 @@ from mlcl.config.job import (
     flatten,
     job_hash,
 )
-from mlcl.config.load import apply_overrides, load_job, parse_override, read_yaml
+from mlcl.config.loader import apply_overrides, load_job, parse_override, read_yaml
 from mlcl.config.space import (
     POSTHOC,
     Choice,

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mlcl.config.load import read_yaml, validate
+from mlcl.config.loader import read_yaml, validate
 from mlcl.config.section import Positive, Section
 from mlcl.errors import UserError
 

@@ -5,7 +5,7 @@ from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.images import ImageRows, decode_all
 from mlcl.data.noise import add_label_noise, reached_by
-from mlcl.data.prepare import prepare
+from mlcl.data.preparation import prepare
 from mlcl.data.registry import SOURCES, Source
 from mlcl.data.sampler import EpochSampler
 from mlcl.data.split import Split

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlcl.config.load import validate
+from mlcl.config.loader import validate
 from mlcl.data.files import locate
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, Shard
 from mlcl.data.split import Part, Split, SplitRows

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mlcl.evaluation.knn import Ballot
-from mlcl.evaluation.slots import Slots, make_slots
 from mlcl.evaluation.tasks import Array
+from mlcl.evaluation.vote_cells import VoteCells, make_vote_cells
 
 FLAT = 1e-6
 """Lines whose slopes differ by less are compared at every lambda, as rounding decides between them."""
@@ -36,7 +36,7 @@ def argmax_sweep(
     `target_R` is the true class, -1 to leave the row out; `group_R` the row's group, such as its aspect.
     Exact for lambdas up to 1 - 1e-8, and 1.
     """
-    slots = make_slots(votes, ks, _kept(votes, target_R, model_RC))
+    slots = make_vote_cells(votes, ks, _kept(votes, target_R, model_RC))
     sweep = _Sweep(slots, np.maximum(target_R, 0), model_RC, lambda_G)
     n_groups = int(group_R.max()) + 1
     for temperature in temperatures:
@@ -62,7 +62,7 @@ def _kept(votes: Ballot, target_R: Array, model_RC: Array) -> Array:
 class _Sweep:
     """What stays the same from one setting to the next, and the comparison of lines."""
 
-    def __init__(self, slots: Slots, target_R: Array, model_RC: Array, lambda_G: Array) -> None:
+    def __init__(self, slots: VoteCells, target_R: Array, model_RC: Array, lambda_G: Array) -> None:
         self.row = slots.row
         self.lambda_G = lambda_G
         self.start_R = np.searchsorted(slots.row, np.arange(len(model_RC)))

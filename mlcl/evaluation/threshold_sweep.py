@@ -13,8 +13,8 @@ import numpy as np
 
 from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.knn import Ballot
-from mlcl.evaluation.slots import make_slots
 from mlcl.evaluation.tasks import Array, array
+from mlcl.evaluation.vote_cells import make_vote_cells
 from mlcl.labels import LabelRows
 
 
@@ -33,7 +33,7 @@ def threshold_sweep(
     With `pooled` the labels are added up to one, (G, 1), for metrics that need no more.
     """
     limit = float(np.float32(threshold))
-    slots = make_slots(votes, ks, model_ML >= limit)
+    slots = make_vote_cells(votes, ks, model_ML >= limit)
     m_E = model_ML[slots.row, slots.column].astype(np.float64)
     true_E = np.zeros(len(m_E), dtype=bool)
     cell = slots.at[array(targets.row_index()) * targets.width + array(targets.columns)]

@@ -1,8 +1,8 @@
 """Contrastive losses: a rule turns labels into weights, one engine turns weights into the loss."""
 
-from mlcl.losses.build import LOSSES, build_loss, check_options, positive_weights
-from mlcl.losses.joint import joint_loss, sharing_key
+from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights
 from mlcl.losses.loss import ContrastiveLoss
+from mlcl.losses.multi_loss import joint_loss, sharing_key
 from mlcl.losses.relations import (
     LabelCounts,
     dissimilarity_factor,

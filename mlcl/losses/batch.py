@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.gather import Group, gather_embeddings, gather_labels, gather_tensor, own_rows, row_counts
+from mlcl.losses.collectives import (
+    Group,
+    gather_embeddings,
+    gather_labels,
+    gather_tensor,
+    own_rows,
+    row_counts,
+)
 from mlcl.losses.labels import Labels
 
 

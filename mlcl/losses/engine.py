@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.pulls import DistancePulls, DotPulls, Part, Pulls
+from mlcl.losses.gradients import DistanceGradients, DotGradients, PairGradients, Part
 from mlcl.losses.similarities import Similarities
 from mlcl.losses.softmax import Softmax
 from mlcl.losses.spec import Similarity
@@ -78,8 +78,8 @@ def solve(
         replace(part, weights=part.weights.given(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
         for part in parts
     ]
-    made = DistancePulls if similarities.euclidean else DotPulls
-    pulls: Pulls = made(similarities, parts, [ratios[part.softmax] for part in parts])
+    made = DistanceGradients if similarities.euclidean else DotGradients
+    pulls: PairGradients = made(similarities, parts, [ratios[part.softmax] for part in parts])
     if gradient or tau_gradient or similarities.euclidean:
         softmax.tell(_told(parts, lse_TN, ratios, candidates))
         for rows, cols, mirrored in similarities.tiles():

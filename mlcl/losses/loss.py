@@ -14,18 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch, own_batch, whole_batch
+from mlcl.losses.collectives import Group, sum_over_ranks, world
+from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
-from mlcl.losses.gather import Group, sum_over_ranks, world
+from mlcl.losses.gradients import Part
 from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, known_classes, to_rule
-from mlcl.losses.pulls import Part
 from mlcl.losses.sets import LabelSets
-from mlcl.losses.small import small_sum
+from mlcl.losses.small_batch import small_sum
 from mlcl.losses.spec import LossSpec, unknown
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled import tiled_sum
-from mlcl.losses.uncompiled import uncompiled
+from mlcl.losses.tiled_sum import tiled_sum
 from mlcl.losses.weighting import Weighting
 from mlcl.losses.weights.base import PairWeights
 
@@ -224,8 +224,8 @@ class ContrastiveLoss(nn.Module):
         return self._reduced(term_N.sum(), weighting, batch)
 
     def _is_small(self, batch: Batch) -> bool:
-        alone = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
-        return alone and batch.own <= SMALL
+        locked_folder = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
+        return locked_folder and batch.own <= SMALL
 
     def _reduced(self, total: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
         total = batch.ranks.size * total

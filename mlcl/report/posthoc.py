@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from mlcl.errors import UserError
-from mlcl.report.contenders import Contender
-from mlcl.report.fetched import Materials, fetch_all
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.compared_settings import Contender
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
+from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
 from mlcl.training.stored_run import StoredRun
 
@@ -58,19 +58,21 @@ def _scores(runs: Runs, contender: Contender, home: Path) -> KnnScores:
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {contender.label: [run.run_id for run in contender.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()
-        materials = Materials(home)
+        job_data_cache = JobDataCache(home)
         try:
-            tables = [knn_table(StoredRun.read(folder, materials(folder), test=False)) for folder in folders]
-        except LeftOut as reason:
+            tables = [
+                knn_table(StoredRun.read(folder, job_data_cache(folder), test=False)) for folder in folders
+            ]
+        except PlotSkipped as reason:
             raise UserError(str(reason), key="WHAT", found=contender.word) from None
-        return knn_scores(tables, materials(folders[0]).job)
+        return knn_scores(tables, job_data_cache(folders[0]).job)
 
 
 def _rows(contender: Contender, scores: KnnScores) -> list[tuple[object, ...]]:
-    alone = scores.points.index[scores.points["lambda"] == 0]
+    locked_folder = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
-    if len(alone):
-        places["the model alone"] = int(alone[0])
+    if len(locked_folder):
+        places["the model alone"] = int(locked_folder[0])
     return [
         (contender.label, len(contender.runs), which, *scores.points.loc[place, list(COLUMNS[3:])])
         for which, place in places.items()

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from mlflow.entities import Run
 
-from mlcl.report.alone import alone
 from mlcl.report.document import Document
-from mlcl.report.learnt import Learnt, learnt_plots
+from mlcl.report.embedding_plots import EmbeddingPlots, embedding_plots
+from mlcl.report.folder_lock import locked_folder
 from mlcl.report.links import run_link, server_of
-from mlcl.report.note import write_note
+from mlcl.report.mlflow_note import write_note
+from mlcl.report.report_files import PAGE, report_folder, write_report
 from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
@@ -22,7 +23,6 @@ from mlcl.report.sweep_plots import sweep_plots
 from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
-from mlcl.report.write import PAGE, report_folder, write_report
 from mlcl.tracking.artifacts import replace_artifacts
 
 ARTIFACT, REPORTS = "report", "reports"
@@ -69,9 +69,9 @@ def make_report(
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags["mlcl.id"])
-    with learnt_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
+    with embedding_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
         document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
-        with alone(folder, home / REPORTS):
+        with locked_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
     if log:
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
@@ -80,11 +80,11 @@ def make_report(
     return Written(folder, str(group.info.run_id), log, names, document.missing)
 
 
-def _sweep(runs: Runs, group: Run, learnt: Learnt) -> Document:
+def _sweep(runs: Runs, group: Run, learnt: EmbeddingPlots) -> Document:
     sweep = read_sweep(runs, group)
     return sweep_document(runs, sweep, sweep_plots(sweep, learnt))
 
 
-def _table(runs: Runs, group: Run, learnt: Learnt) -> Document:
+def _table(runs: Runs, group: Run, learnt: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
     return table_document(runs, table, group_plots(runs, table, learnt))

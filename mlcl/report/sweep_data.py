@@ -12,7 +12,7 @@ import pandas as pd
 from mlflow.entities import Run
 
 from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
-from mlcl.report.contenders import groups_of, label_of
+from mlcl.report.compared_settings import groups_of, label_of
 from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State

@@ -8,7 +8,8 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.report.contenders import settings_of
+from mlcl.report.compared_settings import settings_of
+from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.costs import budget_table
 from mlcl.report.document import (
     Block,
@@ -23,13 +24,20 @@ from mlcl.report.document import (
     pictures,
     words,
 )
-from mlcl.report.figures import headline, metrics_table, own, plain, seeds_table, settings_table, trials_table
-from mlcl.report.plots.gather import Gathered
+from mlcl.report.metric_tables import (
+    headline,
+    metrics_table,
+    own,
+    plain,
+    seeds_table,
+    settings_table,
+    trials_table,
+)
+from mlcl.report.plots.collection import Gathered
 from mlcl.report.plots.pareto import front_of
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
-from mlcl.report.tested import comparison_blocks
 from mlcl.tracking import State
 
 TOP = 10

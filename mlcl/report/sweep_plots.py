@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from mlcl.report.learnt import MOST_SETTINGS, Learnt
-from mlcl.report.plots.gather import Gathered
-from mlcl.report.plots.learning import confirmation_plots
-from mlcl.report.plots.searched import search_plots
+from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
+from mlcl.report.plots.collection import Gathered
+from mlcl.report.plots.learning_curves import confirmation_plots
+from mlcl.report.plots.search_plots import search_plots
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 
-def sweep_plots(data: SweepData, learnt: Learnt) -> Gathered:
+def sweep_plots(data: SweepData, learnt: EmbeddingPlots) -> Gathered:
     """The plots, those of the search first, and what could not be drawn."""
     gathered = (search_plots(data), confirmation_plots(data), learnt(chosen_runs(data)))
     return [plot for plots, _ in gathered for plot in plots], [each for _, left in gathered for each in left]

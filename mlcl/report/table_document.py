@@ -15,12 +15,12 @@ from mlcl.report.document import (
     figure,
     pictures,
 )
-from mlcl.report.plots.gather import Gathered
+from mlcl.report.plots.collection import Gathered
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
-from mlcl.report.table_tested import tested_blocks
+from mlcl.report.table_tests import tested_blocks
 
 
 def table_document(runs: Runs, data: TableData, gathered: Gathered) -> Document:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mlcl.report.learnt import MOST_SETTINGS, Learnt
+from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
 from mlcl.report.plots import Plot
 from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
-from mlcl.report.plots.gather import Gathered, gather
-from mlcl.report.plots.learning import learning_plot
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.collection import Gathered, gather
+from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_groups import Group, groups_of
@@ -24,7 +24,7 @@ def cell_plots(data: TableData) -> list[Plot]:
     return [_cells_plot(data, name) for name in data.names]
 
 
-def group_plots(runs: Runs, data: TableData, learnt: Learnt) -> Gathered:
+def group_plots(runs: Runs, data: TableData, learnt: EmbeddingPlots) -> Gathered:
     """For each group of cells the curves of all, and what two or three of them have learnt."""
     plots, left = list[Plot](), list[tuple[str, str]]()
     found = groups_of(data)

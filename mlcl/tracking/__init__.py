@@ -6,16 +6,16 @@ two need MLflow: they are imported when they are asked for, so that a trial's pr
 
 from typing import TYPE_CHECKING, Any
 
-from mlcl.tracking.left import Left, deliver_left, undelivered
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
 from mlcl.tracking.names import MLFLOW_STATUS, State, log_parameters, params_of
 from mlcl.tracking.provenance import Provenance, provenance
+from mlcl.tracking.undelivered import Left, deliver_left, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 
 if TYPE_CHECKING:
     from mlcl.tracking.delivery import Delivery
-    from mlcl.tracking.store import Tracker
+    from mlcl.tracking.tracker import Tracker
 
 __all__ = [
     "MLFLOW_STATUS",
@@ -39,7 +39,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Tracker":
-        from mlcl.tracking.store import Tracker
+        from mlcl.tracking.tracker import Tracker
 
         return Tracker
     if name == "Delivery":

@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from mlcl.errors import UserError
-from mlcl.tracking.store import Tracker
+from mlcl.tracking.tracker import Tracker
 
 
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:

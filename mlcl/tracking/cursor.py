@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from mlcl.tracking.files import replace_text
+from mlcl.tracking.atomic_files import replace_text
 
 CURSOR = "cursor.json"
 LOCK = "delivery.lock"

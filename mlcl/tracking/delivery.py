@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from mlcl.tracking.atomic_files import LOOK_EVERY, locked
 from mlcl.tracking.cursor import LOCK, Cursor
-from mlcl.tracking.files import LOOK_EVERY, locked
-from mlcl.tracking.left import run_id_of, undelivered, waiting
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.sender import Refused, Sender, refusal
-from mlcl.tracking.store import Tracker
+from mlcl.tracking.tracker import Tracker
+from mlcl.tracking.undelivered import run_id_of, undelivered, waiting
 
 POLL = 0.5
 """Seconds between looks at the logs."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlcl.errors import UserError
-from mlcl.tracking.files import replace_text
-from mlcl.tracking.lines import Entry, appending, sync
+from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.jsonl import Entry, appending, sync
+from mlcl.tracking.log_index import LogIndex
 from mlcl.tracking.names import MAX_REASON, State
 from mlcl.tracking.provenance import Provenance
-from mlcl.tracking.seen import Seen
 from mlcl.tracking.uri import shown
 
 LOG, TEXTS = "log.jsonl", "files"
@@ -37,7 +37,7 @@ class RunLog:
         self.home, self.id = home, id
         self._folder = log_folder(home, id)
         self._path = self._folder / LOG
-        self._seen = Seen(self._path)
+        self._seen = LogIndex(self._path)
         self._guard = threading.Lock()
 
     @classmethod
@@ -121,7 +121,7 @@ class RunLog:
     def params(self, params: Mapping[str, str]) -> None:
         """Parameters, written once: one that the log has keeps its value."""
 
-        def new(seen: Seen) -> list[Entry]:
+        def new(seen: LogIndex) -> list[Entry]:
             values = {name: value for name, value in params.items() if name not in seen.params}
             return [{"kind": "params", "values": values}] if values else []
 
@@ -131,7 +131,7 @@ class RunLog:
         """Metrics at a step. A point that the log has is left out: a resumed run repeats steps."""
         now = _now()
 
-        def new(seen: Seen) -> list[Entry]:
+        def new(seen: LogIndex) -> list[Entry]:
             values = seen.new_points(metrics, step)
             if not values:
                 return []
@@ -178,12 +178,12 @@ class RunLog:
             replace_text(path, text)
         return name
 
-    def _caught_up(self) -> Seen:
+    def _caught_up(self) -> LogIndex:
         with self._guard:
             self._seen.catch_up()
             return self._seen
 
-    def _append(self, new: Callable[[Seen], Sequence[Entry]]) -> None:
+    def _append(self, new: Callable[[LogIndex], Sequence[Entry]]) -> None:
         """Appends what is new, decided while nobody else can append."""
         with self._guard, appending(self._path) as file:
             self._seen.catch_up()
@@ -193,7 +193,7 @@ class RunLog:
                     self._seen.took(file.append(entries, self._seen.offset))
             except BaseException:
                 # What is in the file is unknown now: it is read anew.
-                self._seen = Seen(self._path)
+                self._seen = LogIndex(self._path)
                 raise
 
 

@@ -27,9 +27,9 @@ from PIL import Image
 
 from mlcl.errors import UserError
 from mlcl.tracking.artifacts import replace_artifacts
-from mlcl.tracking.store import Tracker
-from mlcl.training.exported import Index
-from mlcl.training.exported.index import INDEX
+from mlcl.tracking.tracker import Tracker
+from mlcl.training.export import Index
+from mlcl.training.export.model_index import INDEX
 
 ARTIFACT = "pyfunc"
 """Under a run's artifacts."""

@@ -15,13 +15,13 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
+from mlcl.tracking.atomic_files import remove_left
 from mlcl.tracking.cursor import CURSOR, Cursor
-from mlcl.tracking.files import remove_left
-from mlcl.tracking.left import run_id_of
-from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, State
-from mlcl.tracking.store import Tracker
+from mlcl.tracking.tracker import Tracker
+from mlcl.tracking.undelivered import run_id_of
 
 POINTS, PARAMS = 1000, 100
 """Metric points, and parameters or tags, in one request: MLflow's own limits."""

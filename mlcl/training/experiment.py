@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.training.assess import Assessor
-from mlcl.training.build import build_loop, build_model
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
+from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Listener, Stopped
 from mlcl.training.files import write_results
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.seeding import seed_all
+from mlcl.training.random_state import seed_all
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def run_experiment(
-    material: Material,
+    job_data: JobData,
     *,
     folder: Path,
     context: Context,
@@ -42,18 +42,18 @@ def run_experiment(
     Returns the outcome on rank 0, None elsewhere. `test=False` leaves the test split unread.
     Raises UserError for a checkpoint of something else, Stopped after a requested stop, Diverged on a NaN.
     """
-    job = material.job
+    job = job_data.job
     if job.train.threads is not None:
         _set_threads(job.train.threads)
-    model = _seeded_model(material, context)
-    assessor = Assessor(material, model, context)
+    model = _seeded_model(job_data, context)
+    assessor = Evaluator(job_data, model, context)
     loop = build_loop(
         job,
         model,
-        material.rows(material.train),
+        job_data.rows(job_data.train),
         context,
         checkpoint=folder / CHECKPOINT,
-        identity={"job_hash": job_hash(job), "fingerprint": material.fingerprint},
+        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
         listener=listener,
         validate=assessor.quick,
         should_stop=should_stop,
@@ -74,7 +74,7 @@ def run_experiment(
     assessment = assessor.final(test=test, tell=phase)
     if assessment is None:
         return None
-    write_results(folder, material, model, assessment)
+    write_results(folder, job_data, model, assessment)
     times = {
         "time/train_seconds": trained - began,
         "time/evaluation_seconds": time.perf_counter() - trained,
@@ -84,16 +84,16 @@ def run_experiment(
     return Outcome(metrics, resumed)
 
 
-def _seeded_model(material: Material, context: Context) -> ContrastiveModel:
+def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
     """The same first weights on every rank; from then on each rank draws its own dropout and views."""
-    seed = material.job.train.seed
+    seed = job_data.job.train.seed
     seed_all(seed)
     model = build_model(
-        material.job,
-        material.dataset.info,
-        material.vocabulary_size,
-        material.label_graph(),
-        material.class_distances(),
+        job_data.job,
+        job_data.dataset.info,
+        job_data.vocabulary_size,
+        job_data.label_graph(),
+        job_data.class_distances(),
     )
     seed_all(seed, context.rank)
     return model.to(context.device)

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from mlcl.config import dump_job
 from mlcl.evaluation import ProbeResult
-from mlcl.training.assess import Assessment
 from mlcl.training.checkpoint import remove_left
-from mlcl.training.material import Material
+from mlcl.training.evaluator import Evaluation
+from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.weights import trained_weights
 
@@ -32,17 +32,17 @@ WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 
 
-def write_results(folder: Path, material: Material, model: ContrastiveModel, assessment: Assessment) -> None:
+def write_results(folder: Path, job_data: JobData, model: ContrastiveModel, assessment: Evaluation) -> None:
     """`embeddings.parquet`, `model/` and, last, `result.json`: with it the run is complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    _atomic(folder / EMBEDDINGS, lambda path: _write_embeddings(path, material, assessment))
-    write_model(folder / MODEL, material, model, assessment.probe)
+    _atomic(folder / EMBEDDINGS, lambda path: _write_embeddings(path, job_data, assessment))
+    write_model(folder / MODEL, job_data, model, assessment.probe)
     text = json.dumps(assessment.metrics, indent=2, sort_keys=True)
     _atomic(folder / RESULT, lambda path: path.write_text(text + "\n"))
 
 
 def write_model(
-    folder: Path, material: Material, model: ContrastiveModel, probe: ProbeResult | None = None
+    folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None = None
 ) -> None:
     """Trained weights and probe (safetensors), tokenizer, resolved job, data fingerprint, in one folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,19 +51,19 @@ def write_model(
     if probe is not None:
         layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
         _atomic(folder / PROBE, lambda path: save_file(layer, path))
-    job = yaml.safe_dump(dump_job(material.job), sort_keys=False)
+    job = yaml.safe_dump(dump_job(job_data.job), sort_keys=False)
     _atomic(folder / JOB, lambda path: path.write_text(job))
-    info = json.dumps({"name": material.dataset.info.name, "fingerprint": material.fingerprint})
+    info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
     _atomic(folder / DATASET, lambda path: path.write_text(info + "\n"))
-    if material.tokenizer is not None:
-        text = material.tokenizer.to_str()
+    if job_data.tokenizer is not None:
+        text = job_data.tokenizer.to_str()
         _atomic(folder / TOKENIZER, lambda path: path.write_text(text))
 
 
-def _write_embeddings(path: Path, material: Material, assessment: Assessment) -> None:
+def _write_embeddings(path: Path, job_data: JobData, assessment: Evaluation) -> None:
     tables = []
     for split, embedding_ND in assessment.embeddings.items():
-        rows = material.train if split == "train" else material.dataset.split(split)
+        rows = job_data.train if split == "train" else job_data.dataset.split(split)
         tables.append(
             pa.table(
                 {

@@ -23,10 +23,10 @@ from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Listener, Stopped
+from mlcl.training.grad_cache import Passes
 from mlcl.training.memory import fit, has_batch_norm, least_samples
-from mlcl.training.micro import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
-from mlcl.training.seeding import rng_state, set_rng_state
+from mlcl.training.random_state import rng_state, set_rng_state
 from mlcl.training.weights import load_trained_weights, trained_weights
 
 LOG_EVERY = 50

@@ -21,7 +21,7 @@ from mlcl.data import LabelSpace, Split
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.training.files import EMBEDDINGS
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
 
 COLUMNS = ("id", "split", "embedding", "probabilities")
@@ -34,12 +34,12 @@ class StoredRun:
     Trials of a search never read the test split, and have none of its rows.
     """
 
-    material: Material
+    job_data: JobData
     embeddings: dict[str, Tensor]
     probabilities: dict[str, Tensor]
 
     @classmethod
-    def read(cls, folder: Path, material: Material, *, test: bool = True) -> Self:
+    def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
         """From the run's folder, or one that holds its artifacts; without `test`, test rows may be missing.
 
         Raises UserError where the run left no embeddings, or those of other rows.
@@ -52,13 +52,13 @@ class StoredRun:
                 if name == "test" and not test:
                     continue
                 raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
-            split = material.train if name == "train" else material.dataset.split(name)
+            split = job_data.train if name == "train" else job_data.dataset.split(name)
             embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
             if name != "train":
-                aspects = material.dataset.info.space(_labels(material)).aspects
-                shape = (len(split), len(aspects), -1) if material.task == "aspects" else (len(split), -1)
+                aspects = job_data.dataset.info.space(_labels(job_data)).aspects
+                shape = (len(split), len(aspects), -1) if job_data.task == "aspects" else (len(split), -1)
                 probabilities[name] = flat_NP.reshape(shape)
-        return cls(material, embeddings, probabilities)
+        return cls(job_data, embeddings, probabilities)
 
     @property
     def tested(self) -> bool:
@@ -68,20 +68,20 @@ class StoredRun:
     @property
     def space(self) -> LabelSpace:
         """What the classifier predicts."""
-        return self.material.dataset.info.space(_labels(self.material))
+        return self.job_data.dataset.info.space(_labels(self.job_data))
 
     def split(self, name: str) -> Split:
         """The rows of a split; of training those that were trained on."""
-        return self.material.train if name == "train" else self.material.dataset.split(name)
+        return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
     def datastore(self) -> Datastore:
         """The training rows, to look neighbours up in."""
-        targets = self.material.targets(self.material.train)
-        return Datastore(self.embeddings["train"], targets, self.material.task, self.space.n_classes)
+        targets = self.job_data.targets(self.job_data.train)
+        return Datastore(self.embeddings["train"], targets, self.job_data.task, self.space.n_classes)
 
 
-def _labels(material: Material) -> str:
-    return material.job.objective.classifier.labels
+def _labels(job_data: JobData) -> str:
+    return job_data.job.objective.classifier.labels
 
 
 def _read(file: Path) -> pa.Table:

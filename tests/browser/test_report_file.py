@@ -5,10 +5,10 @@ from browser.conftest import visit
 from playwright.sync_api import expect
 
 from mlcl.report.document import Document, Fold, Picture, Section, Table, Text, words
-from mlcl.report.page import as_html
+from mlcl.report.html import as_html
 from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
-from mlcl.report.plots.drawing import to_svg
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.matplotlib_backend import to_svg
 
 LONG = "objective.heads.section.temperature_of_a_long_name"
 

@@ -8,10 +8,10 @@ import pytest
 import ray.job_submission
 import yaml
 from builders import job_tree
-from ray_jobs import stand_in
+from ray_jobs import enter_workdir
 from typer.testing import CliRunner
 
-from mlcl.cli.driver import read_references
+from mlcl.cli.job_entrypoint import read_references
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 
@@ -22,7 +22,7 @@ RUN = ("run", "job.yaml", "train.epochs=3")
 
 @pytest.fixture
 def ray_(monkeypatch):
-    return stand_in(monkeypatch)
+    return enter_workdir(monkeypatch)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_submit_follows_until_the_end(lab):
 def test_a_dry_run_sends_nothing(lab, ray_, tmp_path):
     answer = lab("submit", "--dry-run", "--json", *RUN)
     plan = json.loads(answer.stdout)
-    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.driver", *RUN])
+    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.job_entrypoint", *RUN])
     assert plan["variables"]["MLCL_HOME"] == "/mnt/lab"
     assert (plan["working_dir"]["path"], plan["working_dir"]["files"]) == (str(tmp_path), 3)
     assert not ray_.jobs

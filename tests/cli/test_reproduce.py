@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.service import reproduce
-from mlcl.service.reproduce import CellReport, FigureReport, TableReport
-from mlcl.service.watch import SweepEvent
+from mlcl.service import tables
+from mlcl.service.engine.progress_events import ProgressEvent
+from mlcl.service.tables import CellReport, FigureReport, TableReport
 from mlcl.tracking import State
 
 TABLE = {
@@ -64,7 +64,7 @@ class Reproduce:
 
     def run_table(self, plan, *, home, watch):
         self.plan = plan
-        watch(SweepEvent("note", "this goes to standard error"))
+        watch(ProgressEvent("note", "this goes to standard error"))
         return self.report
 
     def __call__(self, *arguments):
@@ -76,7 +76,7 @@ class Reproduce:
 def mlcl(tmp_path, monkeypatch):
     """The command line alone: no Ray, no store."""
     made = Reproduce(tmp_path)
-    monkeypatch.setattr(reproduce, "run_table", made.run_table)
+    monkeypatch.setattr(tables, "run_table", made.run_table)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     return made

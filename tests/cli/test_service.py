@@ -70,7 +70,7 @@ def test_what_was_asked_reaches_the_service(commands, tmp_path):
     ports = ("--ray-port", 7001, "--dashboard-port", 7002, "--mlflow-port", 7003)
     answer = commands("up", *ports, "--store", "sqlite", env={"MLCL_ARTIFACTS": str(tmp_path)})
     assert answer.exit_code == 0
-    assert commands.wish == local.Wish(7001, 7002, 7003, "sqlite", str(tmp_path))
+    assert commands.wish == local.UpOptions(7001, 7002, 7003, "sqlite", str(tmp_path))
 
 
 def test_up_says_where_secrets_are_and_never_what(commands):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.service.watch import SweepEvent
+from mlcl.service.engine.progress_events import ProgressEvent
 from mlcl.tracking import State
 
 SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}
@@ -28,7 +28,7 @@ class Sweeps:
 
     def run_sweep(self, plan, *, home, watch):
         self.plan = plan
-        watch(SweepEvent("note", "this goes to standard error"))
+        watch(ProgressEvent("note", "this goes to standard error"))
         return self.report
 
     def __call__(self, *arguments):
@@ -41,7 +41,7 @@ class Sweeps:
 def sweeps(tmp_path, monkeypatch):
     """The command line alone: no Ray, no store."""
     made = Sweeps(tmp_path)
-    monkeypatch.setitem(sys.modules, "mlcl.service.sweep", SimpleNamespace(run_sweep=made.run_sweep))
+    monkeypatch.setitem(sys.modules, "mlcl.service.search.sweep", SimpleNamespace(run_sweep=made.run_sweep))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLCL_STUDY", raising=False)
     return made

@@ -10,7 +10,7 @@ from rich.console import Console
 from mlcl.cli import output, sweep_live
 from mlcl.cli.sweep_live import SweepTable
 from mlcl.cli.sweep_progress import PLAIN_EVERY, PlainLines, duration, event_text, print_event
-from mlcl.service.watch import Progress, Row, SweepEvent
+from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 
 
@@ -32,7 +32,7 @@ def progress(*running, done=3, **how):
     return Progress("search", done, 16, "val/accuracy", running, **how)
 
 
-PRUNED = SweepEvent(
+PRUNED = ProgressEvent(
     "close",
     row=row(2, State.PRUNED, 10),
     progress=progress(best=("trial 0", 0.531), seconds_left=250.0, budget_left="0.4 gpu-h"),
@@ -59,12 +59,12 @@ def test_a_training_that_ended_is_one_line():
 
 def test_what_is_not_known_is_left_out():
     failed = Row("trial 1", State.FAILED, 0, 0, None, 1.0, "no memory")
-    assert event_text(SweepEvent("close", row=failed, progress=progress())) == (
+    assert event_text(ProgressEvent("close", row=failed, progress=progress())) == (
         "[3/16] trial 1 FAILED (no memory)"
     )
     last = progress(done=16, seconds_left=0.0)
-    assert event_text(SweepEvent("stage", progress=last)) == "search: 16 trainings"
-    assert "left" not in event_text(SweepEvent("close", row=row(1), progress=last))
+    assert event_text(ProgressEvent("stage", progress=last)) == "search: 16 trainings"
+    assert "left" not in event_text(ProgressEvent("close", row=row(1), progress=last))
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
     monkeypatch.setattr("mlcl.cli.sweep_progress.say", said.append)
     clock = Clock()
     show = PlainLines(clock)
-    rung = SweepEvent("rung", row=row(4), progress=progress(row(4)))
-    show(SweepEvent("note", "taken over"))
+    rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
+    show(ProgressEvent("note", "taken over"))
     show(rung)
-    show(SweepEvent("begin", row=row(5, epoch=0, score=None), progress=progress(row(4), row(5))))
+    show(ProgressEvent("begin", row=row(5, epoch=0, score=None), progress=progress(row(4), row(5))))
     show(PRUNED)
     assert [line.split()[0] for line in said] == ["taken", "[3/16]"]
     clock.now += PLAIN_EVERY
@@ -95,7 +95,7 @@ def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
 def test_events_are_json_lines_on_standard_error(capsys):
     print_event(PRUNED)
     odd = row(1, State.FAILED, score=math.nan, reason="two\nlines")
-    print_event(SweepEvent("close", row=odd, progress=progress(row(0), seconds_left=math.inf)))
+    print_event(ProgressEvent("close", row=odd, progress=progress(row(0), seconds_left=math.inf)))
     out, err = capsys.readouterr()
     first, second = (json.loads(line) for line in err.splitlines())
     assert out == ""
@@ -119,7 +119,7 @@ def test_the_live_table_has_what_runs_and_what_ended_last(console):
         assert table.render() == ""
         table(PRUNED)
         now = progress(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
-        table(SweepEvent("rung", row=row(3), progress=now))
+        table(ProgressEvent("rung", row=row(3), progress=now))
         clock.now += 5
         text = drawn(table, console)
     lines = text.splitlines()
@@ -135,9 +135,9 @@ def test_the_live_table_has_what_runs_and_what_ended_last(console):
 
 
 def test_notes_and_failures_stay_above_the_live_table(console):
-    failure = SweepEvent("close", row=row(1, State.FAILED, reason="[x] no memory"), progress=progress())
+    failure = ProgressEvent("close", row=row(1, State.FAILED, reason="[x] no memory"), progress=progress())
     with SweepTable(Clock()) as table:
-        table(SweepEvent("note", "4 earlier trials fit"))
+        table(ProgressEvent("note", "4 earlier trials fit"))
         table(PRUNED)
         table(failure)
     assert "4 earlier trials fit" in console.file.getvalue()
@@ -149,7 +149,7 @@ def test_a_new_stage_forgets_what_ended_before(console):
     with SweepTable(Clock()) as table:
         table(PRUNED)
         confirmation = Progress("confirmation", 0, 6, "val/accuracy")
-        table(SweepEvent("stage", "confirmation: 6 trainings", progress=confirmation))
+        table(ProgressEvent("stage", "confirmation: 6 trainings", progress=confirmation))
         text = drawn(table, console)
     assert "trial 2" not in text
     assert "0/6 done  0 running" in text
@@ -158,7 +158,7 @@ def test_a_new_stage_forgets_what_ended_before(console):
 def test_more_trainings_than_lines_are_counted(console):
     many = progress(*(row(n) for n in range(40)))
     with SweepTable(Clock()) as table:
-        table(SweepEvent("rung", row=row(0), progress=many))
+        table(ProgressEvent("rung", row=row(0), progress=many))
         text = drawn(table, console)
     assert "40 running (28 not shown)" in text
     assert len(text.splitlines()) < console.height
@@ -168,7 +168,7 @@ def test_a_narrow_terminal_cuts_lines_and_wraps_none(console):
     narrow = Console(file=io.StringIO(), width=40, height=20)
     with SweepTable(Clock()) as table:
         best = ("trial 0 of a long name", 0.5)
-        table(SweepEvent("rung", row=row(0), progress=progress(row(0), best=best, seconds_left=9.0)))
+        table(ProgressEvent("rung", row=row(0), progress=progress(row(0), best=best, seconds_left=9.0)))
         narrow.print(table.render())
     lines = narrow.file.getvalue().splitlines()
     assert len([line for line in lines if "done" in line or "left" in line]) == 1

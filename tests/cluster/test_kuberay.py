@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from mlcl.cli.submitted import check_words
+from mlcl.cli.submit_checks import check_words
 from mlcl.config.cluster import Reference, load_cluster
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -90,5 +90,5 @@ def test_the_job_finds_its_secrets_and_the_storage(root):
 
 def test_the_jobs_command_is_one_that_mlcl_takes(root):
     words = manifest(root, "rayjob.yaml")["spec"]["entrypoint"].replace("/opt/mlcl", str(root)).split()
-    assert words[:3] == ["python", "-m", "mlcl.cli.driver"]
+    assert words[:3] == ["python", "-m", "mlcl.cli.job_entrypoint"]
     assert check_words(words[3:], root)

@@ -4,7 +4,7 @@ import pytest
 
 from mlcl.config import corners, load_job, load_space
 from mlcl.errors import UserError
-from mlcl.service.draw import grid_size
+from mlcl.service.search.sampling import grid_size
 
 HEADS = "objective.heads"
 JOB = {

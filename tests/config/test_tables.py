@@ -8,7 +8,7 @@ import pytest
 
 from mlcl.config import job_hash, load_job, read_yaml
 from mlcl.config.encoder import ResNetConfig
-from mlcl.config.load import validate
+from mlcl.config.loader import validate
 from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
 from mlcl.data import DatasetInfo, LabelSpace
 from mlcl.data.format import Shard

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from mlcl.data import Dataset, prepare
-from mlcl.data.check import check
 from mlcl.data.sources import icd10cm
 from mlcl.data.sources.digits import Options, write
+from mlcl.data.validation import check
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from mlcl.data import Dataset
-from mlcl.data.check import check
 from mlcl.data.sources import cifar, voc2007
 from mlcl.data.sources import coco as coco_source
+from mlcl.data.validation import check
 from mlcl.errors import UserError
 
 

@@ -5,9 +5,9 @@ import io
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.check import check
 from mlcl.data.sources import icd9, icd10, mimic3, mimic4
 from mlcl.data.sources.notes import clean_text
+from mlcl.data.validation import check
 from mlcl.errors import UserError
 
 NOTES_3 = [

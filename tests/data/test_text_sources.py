@@ -6,10 +6,10 @@ import json
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.check import check
 from mlcl.data.sources import aapd, beeradvocate, goemotions, rcv1, reuters21578, tripadvisor
-from mlcl.data.sources.draw import draw, halves
-from mlcl.data.sources.same_text import words_of
+from mlcl.data.sources.dedup_key import words_of
+from mlcl.data.sources.sized_split import draw, halves
+from mlcl.data.validation import check
 from mlcl.errors import UserError
 
 

@@ -9,9 +9,9 @@ from mlflow import MlflowClient
 from patience import until
 
 from mlcl.config.cluster import load_cluster
-from mlcl.service.folders import RunFolders
-from mlcl.service.ledger import Ledger
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.local.ports import free_port
+from mlcl.service.runs.run_store import RunFolders
 
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},

@@ -11,10 +11,10 @@ from databases import PASSWORD, postgres, postgres_folder
 from patience import PATIENCE, until
 
 from mlcl.config import load_job, load_space
-from mlcl.service.ledger import Ledger
-from mlcl.service.retell import study_differences
-from mlcl.service.storage import open_storage
-from mlcl.service.study import open_study
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.state_sync import study_differences
+from mlcl.service.search.study import open_study
+from mlcl.service.search.study_storage import open_storage
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from patience import PATIENCE, until
 
-from mlcl.service.storage import open_storage
+from mlcl.service.search.study_storage import open_storage
 
 SPACE = {
     "space": {

@@ -11,10 +11,10 @@ import optuna
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from mlcl.service.folders import RunFolders
-from mlcl.service.ledger import LEDGER, Ledger
-from mlcl.service.storage import open_storage
-from mlcl.tracking.left import undelivered
+from mlcl.service.engine.ledger import LEDGER, Ledger
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.search.study_storage import open_storage
+from mlcl.tracking.undelivered import undelivered
 
 Trace = dict[str, Any]
 """Flat, so that a comparison names what differs."""

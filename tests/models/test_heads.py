@@ -5,9 +5,9 @@ from torch import nn
 from mlcl.config.encoder import CnnImageConfig, CnnTextConfig
 from mlcl.config.job import ProjectionConfig
 from mlcl.errors import UserError
-from mlcl.models.build import build_encoder, build_projection
 from mlcl.models.classifier import Classifier
 from mlcl.models.cnn_image import CnnImage
+from mlcl.models.factory import build_encoder, build_projection
 from mlcl.models.projection import Projection
 
 

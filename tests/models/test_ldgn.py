@@ -12,7 +12,7 @@ from mlcl.models.label_graph import GraphConvolution, label_graph, normalized
 from mlcl.models.ldgn import Ldgn
 from mlcl.training.batches import Batch
 from mlcl.training.context import Context
-from mlcl.training.micro import Passes
+from mlcl.training.grad_cache import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 
 ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]

@@ -3,7 +3,7 @@ from builders import tiny_job
 from made_up_runs import Store
 from sweeps import World
 
-from mlcl.service.budget import parse_budget
+from mlcl.service.engine.budget import parse_budget
 from mlcl.tracking import Tracker
 
 BUDGET = parse_budget("2h")

@@ -13,7 +13,7 @@ from mlcl.report.costs import budget_table
 from mlcl.report.frame import COLUMNS, frame_of
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import read_sweep
-from mlcl.service.ledger import Ledger
+from mlcl.service.engine.ledger import Ledger
 
 
 @pytest.fixture(scope="module")

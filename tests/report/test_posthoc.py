@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.report.named import find_contenders
 from mlcl.report.posthoc import posthoc
+from mlcl.report.run_lookup import find_contenders
 from mlcl.report.runs import Runs
-from mlcl.training.stored import stored_metrics
+from mlcl.training.stored_neighbours import stored_metrics
 
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
 JOB = ("evaluation.knn.k=3", *(f"evaluation.knn.grid.{key}={values}" for key, values in GRID.items()))
@@ -28,10 +28,10 @@ def finished(store, tiny, tmp_path_factory):
     home, found = tmp_path_factory.mktemp("home"), {}
     for seed in (0, 1):
         name = f"seed{seed}"
-        folder, material, metrics = trained(tiny, home, *JOB, name=name, seed=seed)
+        folder, job_data, metrics = trained(tiny, home, *JOB, name=name, seed=seed)
         id = store.add("posthoc", name=name, seed=seed, metrics=metrics, params=SELECTED)
         store.left(id, folder)
-        found[id] = (folder, material)
+        found[id] = (folder, job_data)
     return home, found
 
 
@@ -75,10 +75,10 @@ def test_every_point_is_told(scored, finished):
 
 
 def test_the_model_alone_has_no_neighbours(scored, finished, store):
-    alone = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
+    locked_folder = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
     own = [store.client.get_run(id).data.metrics for id in finished[1]]
-    assert alone["lambda"] == 0
-    assert alone["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
+    assert locked_folder["lambda"] == 0
+    assert locked_folder["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
 
 
 def test_the_command(store, finished, monkeypatch, tmp_path):

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.report.document import Cell, Code, Document, Fold, Section, Table
-from mlcl.report.page import as_html
-from mlcl.report.plain import as_markdown
+from mlcl.report.html import as_html
+from mlcl.report.markdown import as_markdown
 from mlcl.report.report import make_report
+from mlcl.report.report_files import report_folder, write_report
 from mlcl.report.runs import Runs
-from mlcl.report.write import report_folder, write_report
 
 
 class Page(HTMLParser):
@@ -99,12 +99,12 @@ def test_every_figure_is_what_the_store_says(page, database):
 
 
 def test_a_run_s_figure_leads_to_its_run(page, store):
-    alone = [figure for figure in page.figures if len(figure["data-runs"].split()) == 1]
-    for figure in alone:
+    locked_folder = [figure for figure in page.figures if len(figure["data-runs"].split()) == 1]
+    for figure in locked_folder:
         id = figure["data-runs"]
         experiment = store.client.get_run(id).info.experiment_id
         assert figure["link"] == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}"
-    assert len(alone) > 20
+    assert len(locked_folder) > 20
 
 
 def test_search_seeds_and_fresh_seeds_never_mix(page, database):
@@ -270,7 +270,7 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkey
     document, folder = Document("it", "", ()), tmp_path / "it"
     write_report(document, folder, str, "today")
     before = (folder / "report.md").read_text()
-    monkeypatch.setattr("mlcl.report.write.as_markdown", full)
+    monkeypatch.setattr("mlcl.report.report_files.as_markdown", full)
     with pytest.raises(OSError, match="no space left"):
         write_report(document, folder, str, "tomorrow")
     assert [each.name for each in tmp_path.iterdir()] == ["it"]

@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
-from mlcl.report.learnt import learnt_plots
-from mlcl.report.named import find_contenders
+from mlcl.report.embedding_plots import embedding_plots
 from mlcl.report.posthoc import posthoc
 from mlcl.report.report import make_report
+from mlcl.report.run_lookup import find_contenders
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
 from mlcl.report.table_groups import groups_of
 from mlcl.report.table_plots import MOST_GROUPS, group_plots
-from mlcl.training.stored import stored_metrics
+from mlcl.training.stored_neighbours import stored_metrics
 
 LOSSES = {"CE": ("objective.heads={}",), "MLCL": ()}
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.5, 1], temperature: [1]}"
@@ -70,7 +70,7 @@ def ids(store, trainings):
 @pytest.fixture(scope="module")
 def drawn(store, ids, trainings):
     runs, told = Runs(store.tracker), []
-    with learnt_plots(runs, trainings[0], told.append) as learnt:
+    with embedding_plots(runs, trainings[0], told.append) as learnt:
         plots, left = group_plots(runs, read_table(runs, runs.the_group("learnt")), learnt)
     assert len(told) == 1
     return {plot.name: plot for plot in plots}, dict(left)
@@ -190,7 +190,7 @@ def test_more_groups_than_are_drawn(store):
     }
     store.table("many", cells)
     runs = Runs(store.tracker)
-    with learnt_plots(runs, None, print, quick=True) as learnt:
+    with embedding_plots(runs, None, print, quick=True) as learnt:
         plots, left = group_plots(runs, read_table(runs, runs.the_group("many")), learnt)
     assert plots == []
     assert [name for name, _ in left if name.startswith("embeddings")] == [

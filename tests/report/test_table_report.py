@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.evaluation.paired import compare_paired, holm
+from mlcl.evaluation.paired_tests import compare_paired, holm
 from mlcl.report.links import server_of
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs

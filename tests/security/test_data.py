@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.check import check
+from mlcl.data.validation import check
 from mlcl.errors import UserError
 
 

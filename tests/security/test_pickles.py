@@ -19,12 +19,12 @@ from builders import tiny_job
 from mlcl.config import Goal, SearchConfig
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.service.sampler import build_sampler
+from mlcl.service.search.sampler import build_sampler
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS
-from mlcl.training.material import Material
-from mlcl.training.stored import stored_metrics
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import stored_metrics
 
 
 class Hostile:
@@ -89,21 +89,21 @@ def arrays_of_objects(file, hostile):
 
 
 def test_caches_of_tokens(tiny, tmp_path, ran, hostile):
-    material = Material.of(tiny_job(tiny), tmp_path)
-    material.rows(material.train)
+    job_data = JobData.of(tiny_job(tiny), tmp_path)
+    job_data.rows(job_data.train)
     files = list((tmp_path / "cache" / "tokens").glob("*/*.npy"))
     assert len(files) == 2
     for file in files:
         arrays_of_objects(file, hostile)
     with pytest.raises(ValueError, match=r"Python objects|Object arrays"):
-        Material.of(tiny_job(tiny), tmp_path).rows(material.train)
+        JobData.of(tiny_job(tiny), tmp_path).rows(job_data.train)
     assert not ran.exists()
 
 
 def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
     job = tiny_job(tiny, epochs=1)
-    material, folder = Material.of(job, tmp_path), tmp_path / "run"
-    run_experiment(material, folder=folder, context=Context(torch.device("cpu")), listener=lambda _: None)
+    job_data, folder = JobData.of(job, tmp_path), tmp_path / "run"
+    run_experiment(job_data, folder=folder, context=Context(torch.device("cpu")), listener=lambda _: None)
     file = folder / EMBEDDINGS
     whole = pq.read_table(file)
     blobs = pa.array([hostile] * len(whole))
@@ -116,8 +116,8 @@ def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
     ):
         pq.write_table(table, file)
         with pytest.raises(UserError, match=r"embeddings\.parquet: not the embeddings of a run"):
-            stored_metrics(folder, material, Setting(1, 1.0, 1.0))
+            stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
     file.write_bytes(hostile)
     with pytest.raises(UserError, match="cannot be read"):
-        stored_metrics(folder, material, Setting(1, 1.0, 1.0))
+        stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
     assert not ran.exists()

@@ -10,7 +10,7 @@ BARRED = {
     "joblib.load", "dill.loads", "yaml.unsafe_load", "yaml.full_load", "yaml.safe_load", "torch.jit.load",
     "torch.hub.load", "tempfile.mktemp", "subprocess.getoutput",
 }  # fmt: skip
-"""yaml.safe_load: it takes a key twice, and aliases without bounds; mlcl.config.plain_yaml does not."""
+"""yaml.safe_load: it takes a key twice, and aliases without bounds; mlcl.config.safe_yaml does not."""
 NEEDED = {"torch.load": ("weights_only", True)}
 WRONG = {
     "shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False,

@@ -6,8 +6,8 @@ from patience import until
 
 from mlcl.errors import UserError
 from mlcl.tracking import Delivery, Left, RunLog, State, Tracker, deliver_left, undelivered
+from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK
-from mlcl.tracking.files import locked
 from mlcl.tracking.log import LOG, log_folder
 
 

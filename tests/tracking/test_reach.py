@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.tracking.reach import reach
+from mlcl.tracking.preflight import reach
 
 
 def closed_port():

@@ -5,7 +5,7 @@ import torch
 
 from mlcl.errors import UserError
 from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
-from mlcl.training.seeding import rng_state, seed_all, set_rng_state
+from mlcl.training.random_state import rng_state, seed_all, set_rng_state
 
 IDENTITY = {"job_hash": "j", "fingerprint": "f"}
 

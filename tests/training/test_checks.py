@@ -12,7 +12,7 @@ from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.training.checks import check_job
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_a_job_can_name_every_loss():
 @pytest.mark.parametrize(("name", "options"), [("himulcone", "{level_weights: [0.5, 1]}"), ("hicone", "{}")])
 def test_a_head_on_a_hierarchy_gets_its_levels_coarse_first(tiny, tmp_path, name, options):
     head = f"objective.heads={{path: {{loss: {name}, labels: path, weight: 0.2, options: {options}}}}}"
-    material = Material.of(tiny_job(tiny, head), tmp_path)
-    assert material.rows(material.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
+    job_data = JobData.of(tiny_job(tiny, head), tmp_path)
+    assert job_data.rows(job_data.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
 
 
 def test_more_samples_than_there_are(tiny, tmp_path):
     with pytest.raises(UserError, match=r"data\.subset\.n"):
-        Material.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
+        JobData.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
 
 
 def test_a_batch_that_drop_last_would_leave_out(tiny, tmp_path):
     with pytest.raises(UserError, match=r"train\.batch_size"):
-        Material.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
+        JobData.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
 
 
 def test_a_data_set_without_a_test_split(tmp_path):
@@ -95,7 +95,7 @@ def test_a_data_set_without_a_test_split(tmp_path):
     )
     job = tiny_job(folder, "objective.heads={}")
     with pytest.raises(UserError, match=r"has no such split.*test"):
-        Material.of(job, tmp_path)
+        JobData.of(job, tmp_path)
 
 
 def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):

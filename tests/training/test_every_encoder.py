@@ -20,12 +20,12 @@ from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training import experiment
-from mlcl.training.build import build_model
+from mlcl.training.builders import build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
-from mlcl.training.micro import Passes
+from mlcl.training.grad_cache import Passes
+from mlcl.training.job_data import JobData
 from mlcl.training.objective import Classifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,7 +103,7 @@ def make_job(texts, images, models):
 
 def run(job, home, name, **how):
     return run_experiment(
-        Material.of(job, home), folder=home / name, context=CPU, listener=lambda event: None, **how
+        JobData.of(job, home), folder=home / name, context=CPU, listener=lambda event: None, **how
     )
 
 
@@ -117,16 +117,16 @@ def copies(model):
 
 def model_of(job, home):
     """The model as a run begins with it, and its material."""
-    material = Material.of(job, home)
+    job_data = JobData.of(job, home)
     torch.manual_seed(0)
     model = build_model(
         job,
-        material.dataset.info,
-        material.vocabulary_size,
-        material.label_graph(),
-        material.class_distances(),
+        job_data.dataset.info,
+        job_data.vocabulary_size,
+        job_data.label_graph(),
+        job_data.class_distances(),
     )
-    return model, material
+    return model, job_data
 
 
 def names_in_schema():
@@ -194,9 +194,9 @@ def one_rank(tmp_path_factory):
 def test_every_trained_parameter_takes_part_in_each_step(case, make_job, tmp_path, one_rank):
     """With a contrastive head alone, as before a linear probe; else DDP refuses the next step."""
     job = make_job(case, "objective.classifier.weight=0", "objective.heads.tags.weight=1")
-    model, material = model_of(job, tmp_path)
+    model, job_data = model_of(job, tmp_path)
     model.train()
-    rows = material.rows(material.train)
+    rows = job_data.rows(job_data.train)
     wrapped = DistributedDataParallel(model)
     passes = Passes(model, wrapped, CPU, "float32", 2, 8, lambda value, batch: None)
     for size in (8, 3, 8):
@@ -224,14 +224,14 @@ def test_the_guided_baseline_on_a_transformer(make_job, tmp_path):
     assert outcome.metrics["test/accuracy"] > 0.5
     assert "objective.classifier.linear.prototypes_CD" in weights(tmp_path / "run")
     with pytest.raises(UserError, match=r"objective\.classifier\.labels: plm_icd classifies"):
-        Material.of(make_job("plm_icd", *guided), tmp_path)
+        JobData.of(make_job("plm_icd", *guided), tmp_path)
 
 
 def test_a_length_that_special_tokens_alone_fill(make_job, tmp_path):
     for case, least in (("transformer", 3), ("plm_icd", 3), ("transformer-lora", 2)):
-        Material.of(make_job(case, f"encoder.max_length={least}"), tmp_path)
+        JobData.of(make_job(case, f"encoder.max_length={least}"), tmp_path)
         with pytest.raises(UserError, match=rf"encoder\.max_length.*allowed: {least} or more"):
-            Material.of(make_job(case, f"encoder.max_length={least - 1}"), tmp_path)
+            JobData.of(make_job(case, f"encoder.max_length={least - 1}"), tmp_path)
 
 
 def test_logits_of_the_classifier_are_float32_in_half_precision():

@@ -9,7 +9,7 @@ from builders import tiny_job
 from mlcl.losses import LOSSES
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 SPACES = {"none": None, "class": "detail", "multi_label": "tags", "ratings": "ratings", "path": "path"}
 WATCHED = {
@@ -30,8 +30,8 @@ def train(name, tiny, home, *overrides):
     )
     events = []
     context = Context(torch.device("cpu"))
-    material = Material.of(job, home)
-    run_experiment(material, folder=home / "run", context=context, listener=events.append, test=False)
+    job_data = JobData.of(job, home)
+    run_experiment(job_data, folder=home / "run", context=context, listener=events.append, test=False)
     (logged,) = (event.metrics for event in events if "train/loss" in event.metrics)
     return {key.rpartition("/")[2]: value for key, value in logged.items() if "/heads/detail/" in key}
 

@@ -13,14 +13,14 @@ from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 CPU = Context(torch.device("cpu"))
 
 
 def run(job, home, folder, events=None, **how):
     listener = (events if events is not None else []).append
-    return run_experiment(Material.of(job, home), folder=folder, context=CPU, listener=listener, **how)
+    return run_experiment(JobData.of(job, home), folder=folder, context=CPU, listener=listener, **how)
 
 
 def weights(folder):
@@ -116,9 +116,9 @@ def test_the_seed_decides_the_bits(tiny, tmp_path):
 
 def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkeypatch):
     opened, read = [], []
-    split, targets = Dataset.split, Material.targets
+    split, targets = Dataset.split, JobData.targets
     monkeypatch.setattr(Dataset, "split", lambda self, name: opened.append(name) or split(self, name))
-    monkeypatch.setattr(Material, "targets", lambda self, s: read.append(s.name) or targets(self, s))
+    monkeypatch.setattr(JobData, "targets", lambda self, s: read.append(s.name) or targets(self, s))
     outcome = run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "search", test=False)
     assert "test" not in opened
     assert not any("test/" in name for name in outcome.metrics)
@@ -257,8 +257,8 @@ def test_bf16_trains(tiny, tmp_path):
 
 def test_a_subset_is_what_is_trained_on(tiny, tmp_path):
     job = tiny_job(tiny, "data.subset={per_class: 3}", epochs=1)
-    material = Material.of(job, tmp_path)
-    assert len(material.train) == 12
+    job_data = JobData.of(job, tmp_path)
+    assert len(job_data.train) == 12
     run(job, tmp_path, tmp_path / "run", test=False)
     table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
     assert table["split"].to_pylist().count("train") == 12
@@ -299,15 +299,15 @@ def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at):
 
 def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):
     noise = ("data.label_noise.rate=1.0", "data.label_noise.seed=3")
-    material = Material.of(tiny_job(tiny, *noise), tmp_path)
-    clean = Material.of(tiny_job(tiny), tmp_path)
-    assert not torch.equal(material.targets(material.train), clean.targets(clean.train))
+    job_data = JobData.of(tiny_job(tiny, *noise), tmp_path)
+    clean = JobData.of(tiny_job(tiny), tmp_path)
+    assert not torch.equal(job_data.targets(job_data.train), clean.targets(clean.train))
     assert torch.equal(
-        material.rows(material.train).labels["topic"], material.rows(material.train).labels["detail"] // 2
+        job_data.rows(job_data.train).labels["topic"], job_data.rows(job_data.train).labels["detail"] // 2
     )
     for split in ("validation", "test"):
         assert torch.equal(
-            material.targets(material.dataset.split(split)), clean.targets(clean.dataset.split(split))
+            job_data.targets(job_data.dataset.split(split)), clean.targets(clean.dataset.split(split))
         )
     outcome = run(tiny_job(tiny, *noise, epochs=8), tmp_path, tmp_path / "run")
     assert outcome.metrics["test/accuracy"] < 0.7
@@ -345,4 +345,4 @@ def test_an_encoder_is_probed_on_another_data_set(tiny, tmp_path):
 )
 def test_a_transfer_that_cannot_be_is_refused_before_the_start(tiny, tmp_path, settings, problem):
     with pytest.raises(UserError, match=problem):
-        Material.of(tiny_job(tiny, f"evaluation.transfer_to.path={tiny}", *settings), tmp_path)
+        JobData.of(tiny_job(tiny, f"evaluation.transfer_to.path={tiny}", *settings), tmp_path)

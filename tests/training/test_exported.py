@@ -21,9 +21,9 @@ from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.exported import load_model, write_export
-from mlcl.training.exported.label import Labelling
-from mlcl.training.material import Material
+from mlcl.training.export import load_model, write_export
+from mlcl.training.export.predictor import Labelling
+from mlcl.training.job_data import JobData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -102,9 +102,9 @@ def images(tmp_path_factory):
 
 def exported(job, folder):
     """A run of the job, exported: its metrics, and the folder."""
-    material = Material.of(job, folder)
-    outcome = run_experiment(material, folder=folder / "run", context=CPU, listener=lambda _: None)
-    write_export(folder / "model", folder / "run", material, {"run_id": "r1", "name": "a | run"})
+    job_data = JobData.of(job, folder)
+    outcome = run_experiment(job_data, folder=folder / "run", context=CPU, listener=lambda _: None)
+    write_export(folder / "model", folder / "run", job_data, {"run_id": "r1", "name": "a | run"})
     return outcome.metrics, folder / "model"
 
 
@@ -154,8 +154,8 @@ def test_a_row_is_predicted_alike_in_any_company(case, tiny, tmp_path):
         turned = model.predict([texts[i] for i in order], way=way, batch_size=5)
         assert turned.labels == [whole.labels[i] for i in order]
         np.testing.assert_allclose(turned.probabilities, whole.probabilities[order], atol=1e-6)
-        alone = model.predict(texts[3:4], way=way)
-        assert alone.labels == whole.labels[3:4]
+        locked_folder = model.predict(texts[3:4], way=way)
+        assert locked_folder.labels == whole.labels[3:4]
         assert len(model.predict([], way=way)) == 0
 
 
@@ -202,10 +202,10 @@ def test_images_by_path_and_by_bytes(images, tmp_path):
 
 def test_the_datastore_holds_the_rows_that_were_trained_on(tiny, tmp_path):
     _, folder = exported(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
-    material = Material.of(tiny_job(tiny, "data.subset.n=20"), tmp_path)
+    job_data = JobData.of(tiny_job(tiny, "data.subset.n=20"), tmp_path)
     table = pq.read_table(folder / "datastore.parquet")
-    assert table["id"].to_pylist() == material.train.ids
-    assert table["label"].to_pylist() == material.targets(material.train).tolist()
+    assert table["id"].to_pylist() == job_data.train.ids
+    assert table["label"].to_pylist() == job_data.targets(job_data.train).tolist()
 
 
 def test_nothing_is_pickled_and_nothing_partial_is_left(simple):

@@ -19,12 +19,12 @@ from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.exported import load_model, write, write_export
-from mlcl.training.exported.inputs import read_items
-from mlcl.training.exported.label import Labelling
-from mlcl.training.exported.outputs import check_place, sink
-from mlcl.training.exported.predictions import check_threshold
-from mlcl.training.material import Material
+from mlcl.training.export import load_model, model_writer, write_export
+from mlcl.training.export.inputs import read_items
+from mlcl.training.export.outputs import check_place, sink
+from mlcl.training.export.predictions import check_threshold
+from mlcl.training.export.predictor import Labelling
+from mlcl.training.job_data import JobData
 
 CPU = Context(torch.device("cpu"))
 TEXTS = ["ball noise1", "vote, law\nnoise2", 'law "noise3"']
@@ -39,9 +39,9 @@ TAGS = (
 def finished(tiny, tmp_path_factory):
     """A finished run and its material."""
     home = tmp_path_factory.mktemp("run")
-    material = Material.of(tiny_job(tiny, epochs=2), home)
-    run_experiment(material, folder=home / "run", context=CPU, listener=lambda _: None)
-    return home / "run", material
+    job_data = JobData.of(tiny_job(tiny, epochs=2), home)
+    run_experiment(job_data, folder=home / "run", context=CPU, listener=lambda _: None)
+    return home / "run", job_data
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def reader_of_images(tmp_path_factory):
     )  # fmt: skip
     settings = ("objective.heads={}", "objective.classifier.labels=kind", "evaluation.knn=null")
     encoder = "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}"
-    material = Material.of(tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4), home)
-    run_experiment(material, folder=home / "run", context=CPU, listener=lambda _: None)
-    write_export(home / "model", home / "run", material, {})
+    job_data = JobData.of(tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4), home)
+    run_experiment(job_data, folder=home / "run", context=CPU, listener=lambda _: None)
+    write_export(home / "model", home / "run", job_data, {})
     return load_model(home / "model", "cpu")
 
 
@@ -145,9 +145,9 @@ def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
     "settings", [(), TAGS, ("objective.heads={}", "objective.classifier.labels=ratings")]
 )
 def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
-    material = Material.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
-    run_experiment(material, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
-    write_export(tmp_path / "model", tmp_path / "run", material, {})
+    job_data = JobData.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
+    run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     labelling = Labelling(
         load_model(tmp_path / "model", "cpu"),
         write_texts(tmp_path / "in.csv"),
@@ -384,32 +384,32 @@ def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):
         file.write_bytes(b"some")
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(write, "save_file", full)
+    monkeypatch.setattr(model_writer, "save_file", full)
     with pytest.raises(UserError, match="cannot be written; found: No space left on device"):
         write_export(tmp_path / "new", *finished, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_all_that_is_needed(finished, tmp_path):
-    run, material = finished
+    run, job_data = finished
     (tmp_path / "there").mkdir()
     with pytest.raises(UserError, match="is there already"):
-        write_export(tmp_path / "there", run, material, {})
-    other = Material.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
+        write_export(tmp_path / "there", run, job_data, {})
+    other = JobData.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
     with pytest.raises(
-        UserError, match=r"not the data that the run was trained on.*allowed: " + material.fingerprint
+        UserError, match=r"not the data that the run was trained on.*allowed: " + job_data.fingerprint
     ):
         write_export(tmp_path / "new", run, other, {})
-    fewer = Material.of(tiny_job(material.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
+    fewer = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
     with pytest.raises(UserError, match="embeddings of other training rows"):
         write_export(tmp_path / "new", run, fewer, {})
-    wider = Material.of(tiny_job(material.dataset.place, "encoder.width=9", epochs=2), tmp_path)
+    wider = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
     with pytest.raises(UserError, match="weights of another model"):
         write_export(tmp_path / "new", run, wider, {})
     (tmp_path / "bare").mkdir()
     with pytest.raises(UserError, match=r"result\.json: the run left no such file"):
-        write_export(tmp_path / "new", tmp_path / "bare", material, {})
+        write_export(tmp_path / "new", tmp_path / "bare", job_data, {})
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="key --to: cannot be written"):
-        write_export(tmp_path / "file" / "model", run, material, {})
+        write_export(tmp_path / "file" / "model", run, job_data, {})

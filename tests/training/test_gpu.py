@@ -6,7 +6,7 @@ from builders import tiny_job
 
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,7 +18,7 @@ pytestmark = [
 def test_a_run_learns_on_a_gpu(tiny, tmp_path, precision):
     job = tiny_job(tiny, "train.device=cuda", precision=precision, epochs=12)
     outcome = run_experiment(
-        Material.of(job, tmp_path),
+        JobData.of(job, tmp_path),
         folder=tmp_path / "run",
         context=Context.current("cuda"),
         listener=lambda _: None,

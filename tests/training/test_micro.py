@@ -10,14 +10,14 @@ from torch import nn
 from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.models.cnn_image import CnnImage
-from mlcl.training.build import build_loop, build_model
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.material import Material
+from mlcl.training.grad_cache import Passes
+from mlcl.training.job_data import JobData
 from mlcl.training.memory import check_micro_batch, fit
-from mlcl.training.micro import Passes
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.seeding import rng_state, seed_all
+from mlcl.training.random_state import rng_state, seed_all
 
 CPU = Context(torch.device("cpu"))
 HEADS = (
@@ -29,10 +29,10 @@ SAMPLES = 11
 
 def model_and_batch(tiny, home, *overrides):
     """A float64 model and a batch of 11 samples in 2 views."""
-    material = Material.of(tiny_job(tiny, *HEADS, *overrides), home)
+    job_data = JobData.of(tiny_job(tiny, *HEADS, *overrides), home)
     seed_all(0)
-    model = build_model(material.job, material.dataset.info, material.vocabulary_size).double()
-    batch = material.rows(material.train).batch(torch.arange(SAMPLES), 2, CPU.device)
+    model = build_model(job_data.job, job_data.dataset.info, job_data.vocabulary_size).double()
+    batch = job_data.rows(job_data.train).batch(torch.arange(SAMPLES), 2, CPU.device)
     return model, batch
 
 
@@ -164,9 +164,9 @@ class Limited(nn.Module):
 
 def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0):
     """The loop of a job, its encoder wrapped; and its events."""
-    material, events, asked = Material.of(job, home), [], []
+    job_data, events, asked = JobData.of(job, home), [], []
     seed_all(job.train.seed)
-    model = build_model(job, material.dataset.info, material.vocabulary_size)
+    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
     model.encoder = wrap(model.encoder)
 
     def should_stop():
@@ -176,10 +176,10 @@ def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0)
     loop = build_loop(
         job,
         model,
-        material.rows(material.train),
+        job_data.rows(job_data.train),
         CPU,
         checkpoint=checkpoint,
-        identity={"job_hash": job_hash(job), "fingerprint": material.fingerprint},
+        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
         listener=events.append,
         validate=dict,
         should_stop=should_stop,

@@ -9,7 +9,7 @@ from torch import nn
 from mlcl.data import Dataset
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, joint_loss
-from mlcl.training.build import build_model
+from mlcl.training.builders import build_model
 from mlcl.training.objective import Classifier, Head, Objective
 
 Z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))

@@ -10,23 +10,23 @@ from mlcl.evaluation import Setting
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS
-from mlcl.training.material import Material
-from mlcl.training.stored import stored_metrics
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import stored_metrics
 
 
 def run(job, folder):
-    material = Material.of(job, folder)
+    job_data = JobData.of(job, folder)
     outcome = run_experiment(
-        material, folder=folder / "run", context=Context(torch.device("cpu")), listener=lambda _: None
+        job_data, folder=folder / "run", context=Context(torch.device("cpu")), listener=lambda _: None
     )
-    return material, outcome.metrics
+    return job_data, outcome.metrics
 
 
 @pytest.mark.parametrize("settings", TASKS.values(), ids=TASKS)
 def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings):
     knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
-    material, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
-    found = stored_metrics(tmp_path / "run", material, Setting(3, 0.7, 2.0))
+    job_data, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
+    found = stored_metrics(tmp_path / "run", job_data, Setting(3, 0.7, 2.0))
     logged = {n: v for n, v in metrics.items() if n.startswith("knn/")}
     assert found == pytest.approx(logged, nan_ok=True)
     assert ("knn/test/neighbour_overlap" in found) == (settings == TASKS["multi_label"])
@@ -34,17 +34,17 @@ def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings
 
 
 def test_lambda_0_is_the_model_alone(tiny, tmp_path):
-    material, metrics = run(tiny_job(tiny, epochs=2), tmp_path)
-    found = stored_metrics(tmp_path / "run", material, Setting(5, 0.0, 1.0))
+    job_data, metrics = run(tiny_job(tiny, epochs=2), tmp_path)
+    found = stored_metrics(tmp_path / "run", job_data, Setting(5, 0.0, 1.0))
     assert found["knn/test/accuracy"] == metrics["test/accuracy"]
     assert found["knn/val/macro_f1"] == pytest.approx(metrics["val/macro_f1"])
 
 
 def test_missing_or_other_embeddings_are_refused(tiny, tmp_path):
-    material, _ = run(tiny_job(tiny, epochs=1), tmp_path)
-    other = Material.of(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
+    job_data, _ = run(tiny_job(tiny, epochs=1), tmp_path)
+    other = JobData.of(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
     with pytest.raises(UserError, match="embeddings of other train rows"):
         stored_metrics(tmp_path / "run", other, Setting(1, 1.0, 1.0))
     (tmp_path / "run" / EMBEDDINGS).unlink()
     with pytest.raises(UserError, match="cannot be read"):
-        stored_metrics(tmp_path / "run", material, Setting(1, 1.0, 1.0))
+        stored_metrics(tmp_path / "run", job_data, Setting(1, 1.0, 1.0))

@@ -6,7 +6,7 @@ from stored_runs import TASKS, trained
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.training.stored import label_rows, stored_grid, stored_metrics, stored_overlap
+from mlcl.training.stored_neighbours import label_rows, stored_grid, stored_metrics, stored_overlap
 from mlcl.training.stored_run import StoredRun
 
 METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"}
@@ -15,27 +15,27 @@ METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"
 @pytest.fixture(scope="module", params=TASKS)
 def finished(request, tiny, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    folder, material, _ = trained(tiny, home, *TASKS[request.param])
-    return folder, material, StoredRun.read(folder, material)
+    folder, job_data, _ = trained(tiny, home, *TASKS[request.param])
+    return folder, job_data, StoredRun.read(folder, job_data)
 
 
 def test_every_point_equals_the_setting_alone(finished):
-    folder, material, run = finished
+    folder, job_data, run = finished
     table = stored_grid(run, [3, 1, 5], [1.0, 0.0, 0.4], [2.0, 0.3])
     expected = []
     for k in (1, 3, 5):
         for lambda_ in (0.0, 0.4, 1.0):
             for temperature in (0.3, 2.0):
-                found = stored_metrics(folder, material, Setting(k, lambda_, temperature))
-                values = [found[f"knn/{split}/{METRIC[material.task]}"] for split in ("val", "test")]
+                found = stored_metrics(folder, job_data, Setting(k, lambda_, temperature))
+                values = [found[f"knn/{split}/{METRIC[job_data.task]}"] for split in ("val", "test")]
                 expected.append((k, lambda_, temperature, *values))
     assert table.dtype.names == ("k", "lambda", "temperature", "val", "test")
     assert table.tolist() == expected
 
 
 def test_a_k_beyond_the_rows_becomes_their_number(finished, caplog):
-    _, material, run = finished
-    assert stored_grid(run, [500], [1.0], [1.0])["k"].tolist() == [len(material.train)]
+    _, job_data, run = finished
+    assert stored_grid(run, [500], [1.0], [1.0])["k"].tolist() == [len(job_data.train)]
     assert not caplog.text
 
 
@@ -46,10 +46,10 @@ def test_an_empty_grid_is_refused(finished):
 
 def as_sets(run, split):
     """Labels, (aspect, rating) pairs or the class of each row; -1 and missing ratings left out."""
-    targets = run.material.targets(run.split(split))
-    if run.material.task == "multi_label":
+    targets = run.job_data.targets(run.split(split))
+    if run.job_data.task == "multi_label":
         return [set(row) for row in targets.lists()]
-    if run.material.task == "single":
+    if run.job_data.task == "single":
         return [{int(c)} for c in targets]
     return [{(aspect, int(c)) for aspect, c in enumerate(row) if c >= 0} for row in targets]
 
@@ -75,17 +75,17 @@ def test_label_rows_hold_what_is_predicted(finished):
 
 
 def test_overlap_without_labels_is_not_a_number(tiny, tmp_path, monkeypatch):
-    folder, material, _ = trained(tiny, tmp_path, epochs=1)
-    run = StoredRun.read(folder, material)
-    monkeypatch.setattr(type(material), "targets", lambda _, split: torch.full((len(split),), -1))
+    folder, job_data, _ = trained(tiny, tmp_path, epochs=1)
+    run = StoredRun.read(folder, job_data)
+    monkeypatch.setattr(type(job_data), "targets", lambda _, split: torch.full((len(split),), -1))
     assert all(share != share for share in stored_overlap(run, (1, 3)))
 
 
 def test_a_run_that_never_read_the_test_split(tiny, tmp_path):
-    folder, material, metrics = trained(tiny, tmp_path, test=False)
+    folder, job_data, metrics = trained(tiny, tmp_path, test=False)
     with pytest.raises(UserError, match="left no embeddings of test rows"):
-        StoredRun.read(folder, material)
-    run = StoredRun.read(folder, material, test=False)
+        StoredRun.read(folder, job_data)
+    run = StoredRun.read(folder, job_data, test=False)
     [(*_, val, test)] = stored_grid(run, [3], [0.5], [1.0]).tolist()
     assert not run.tested
     assert val == metrics["knn/val/accuracy"]

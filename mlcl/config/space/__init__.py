@@ -5,7 +5,7 @@ from mlcl.config.space.condition import Condition, Term, covers, same
 from mlcl.config.space.corners import corners
 from mlcl.config.space.domains import Choice, Domain, Float, Int, Parameter, Simplex
 from mlcl.config.space.keys import POSTHOC
-from mlcl.config.space.load import load_space
+from mlcl.config.space.loader import load_space
 from mlcl.config.space.search import Goal, Mode, SearchConfig, default_mode
 from mlcl.config.space.space import Space
 

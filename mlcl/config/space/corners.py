@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import JobConfig, dump_job
-from mlcl.config.load import load_job
+from mlcl.config.loader import load_job
 from mlcl.config.space.branches import branch_to
 from mlcl.config.space.domains import Choice, Parameter, Simplex
-from mlcl.config.space.place import Place
+from mlcl.config.space.error_location import Place
 from mlcl.config.space.space import Space
 from mlcl.errors import UserError
 

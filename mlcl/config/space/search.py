@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from mlcl.config.space.place import Place
+from mlcl.config.space.error_location import Place
 from mlcl.errors import nearest
 
 Mode = Literal["max", "min"]

@@ -1,7 +1,7 @@
 """Tables of papers: which jobs their cells are, and what the papers print."""
 
 from mlcl.config.table.cells import Cell, Figure, cells_of
-from mlcl.config.table.load import find_table, load_table, table_files
+from mlcl.config.table.loader import find_table, load_table, table_files
 from mlcl.config.table.schema import Scale, Table, slug
 
 __all__ = ["Cell", "Figure", "Scale", "Table", "cells_of", "find_table", "load_table", "slug", "table_files"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import JobConfig, dump_job, job_hash
-from mlcl.config.load import apply_overrides, validate
+from mlcl.config.loader import apply_overrides, validate
 from mlcl.config.space.condition import covers
 from mlcl.config.table.places import PLACES, check_places, placed
 from mlcl.config.table.schema import Line, Scale, Table, slug
@@ -172,8 +172,8 @@ def _check(cell: Cell, file: Path) -> None:
     knn, train = job.evaluation.knn, job.train
     if knn is None:
         raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")
-    alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
-    if train.patience is not None and alone:
+    locked_folder = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
+    if train.patience is not None and locked_folder:
         raise UserError(
             f"the neighbours decide when this training ends (cell {cell.id})", file=file,
             key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.load import apply_overrides
+from mlcl.config.loader import apply_overrides
 from mlcl.config.table.tree import section_of
 from mlcl.errors import UserError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.load import apply_overrides, read_yaml
+from mlcl.config.loader import apply_overrides, read_yaml
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.table.schema import Change, Line, Scale, Table
 from mlcl.errors import UserError

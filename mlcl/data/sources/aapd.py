@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.assign import assign, train_every_class
 from mlcl.data.format import DatasetInfo
 from mlcl.data.sources.distribution import (
     Distribution,
@@ -27,6 +26,7 @@ from mlcl.data.sources.distribution import (
     in_batches,
 )
 from mlcl.data.sources.multi_label import count, indices, space_of
+from mlcl.data.split_assignment import assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mlcl.data.assign import assign
 from mlcl.data.format import SPLITS
 from mlcl.data.sources.clinical import ClinicalOptions, Codes
 from mlcl.data.sources.distribution import Distribution
+from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 
 FRACTIONS = (0.9, 1 / 30, 1 / 15)

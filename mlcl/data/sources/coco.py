@@ -31,7 +31,7 @@ from mlcl.data.sources.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.draw import halves
+from mlcl.data.sources.sized_split import halves
 from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from mlcl.data.assign import FRACTIONS, assign
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.split_assignment import FRACTIONS, assign
 from mlcl.data.writer import write_dataset
 
 CELLS = 2

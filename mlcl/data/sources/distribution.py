@@ -20,9 +20,9 @@ from typing import IO, Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mlcl.data.assign import assign
 from mlcl.data.sources.archive import UNREADABLE, open_store
 from mlcl.data.sources.user_path import UserPath
+from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 
 ROWS_AT_ONCE = 1_024

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from mlcl.data.assign import assign
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 
 

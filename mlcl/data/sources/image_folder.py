@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mlcl.data.assign import FRACTIONS, assign, train_every_class
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.table import ROWS_AT_ONCE, SPLIT_NAMES
 from mlcl.data.sources.user_path import UserPath
+from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

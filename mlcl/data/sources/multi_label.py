@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from mlcl.data.assign import train_every_class
 from mlcl.data.format import LabelSpace
 from mlcl.data.sources.distribution import hold_out
+from mlcl.data.split_assignment import train_every_class
 
 Names = Sequence[Sequence[str]]
 """The labels of each row, by name."""

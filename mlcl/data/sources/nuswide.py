@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from mlcl.data.assign import assign
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import (
     Distribution,
@@ -35,6 +34,7 @@ from mlcl.data.sources.distribution import (
     in_batches,
 )
 from mlcl.data.sources.user_path import UserPath
+from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

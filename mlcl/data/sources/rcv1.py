@@ -29,8 +29,8 @@ from mlcl.data.sources.distribution import (
     compare_counts,
     distinct,
 )
-from mlcl.data.sources.draw import draw
 from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.sources.sized_split import draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

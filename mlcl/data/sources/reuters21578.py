@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
+from mlcl.data.sources.dedup_key import words_of
 from mlcl.data.sources.distribution import (
     Distribution,
     DistributionOptions,
@@ -30,7 +31,6 @@ from mlcl.data.sources.distribution import (
     in_batches,
 )
 from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
-from mlcl.data.sources.same_text import words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.draw import halves
+from mlcl.data.sources.sized_split import halves
 from mlcl.data.sources.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -14,7 +14,7 @@ from mlcl.losses.spec import LossSpec, choice, flag
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.constraint import ConstrainedLevels
-from mlcl.losses.weights.raised import ConstrainedPairs
+from mlcl.losses.weights.hierarchy_weights import ConstrainedPairs
 
 Granularity = Literal["pair", "level"]
 

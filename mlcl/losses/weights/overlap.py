@@ -22,7 +22,7 @@ KEPT = 1 << 22
 """Numbers K of pairs of sets up to which they are kept from one pass to the next."""
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]
-Judge = Callable[[LabelCounts], tuple[Tensor, Tensor]]
+ReplayPruner = Callable[[LabelCounts], tuple[Tensor, Tensor]]
 
 
 def sharing(counts: LabelCounts) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ class OverlapRule:
     K_ip = K_pi.
     """
 
-    judge: Judge
+    judge: ReplayPruner
     normalizer: Normalizer = "positives"
     constant: OfCounts | None = None
     symmetric: bool = False

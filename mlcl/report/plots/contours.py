@@ -8,12 +8,12 @@ from optuna.visualization import matplotlib as still
 from optuna.visualization import plot_contour
 
 from mlcl.report.plots import style
-from mlcl.report.plots.borrowed import drawn, explored
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.importance import importances
 from mlcl.report.plots.names import head_key, short
-from mlcl.report.plots.needs import differing, need_complete
+from mlcl.report.plots.optuna_plots import drawn, explored
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import differing, need_complete
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
@@ -30,7 +30,7 @@ def contour_plots(data: SweepData) -> list[Plot]:
         [key for key in keys if head_key(key, option)] for option in ("temperature", "weight")
     )
     if not temperatures or not weights:
-        raise LeftOut("no temperature and weight differ between complete trials")
+        raise PlotSkipped("no temperature and weight differ between complete trials")
     shares = importances(data)
     pairs = sorted(
         product(temperatures, weights), key=lambda pair: -sum(shares.get(key, 0.0) for key in pair)

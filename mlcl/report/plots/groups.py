@@ -17,7 +17,7 @@ from mlcl.errors import UserError, nearest
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
 from mlcl.training.hierarchy import parents
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 HANDFUL = 5
 """Classes of a picture."""
@@ -33,7 +33,7 @@ class Group:
     rows: Array
 
 
-def groups_of(material: Material, split: Split, classes: Sequence[str] = ()) -> tuple[Group, ...]:
+def groups_of(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> tuple[Group, ...]:
     """The rows of `classes`, or of a handful that is chosen where none is named.
 
     Classes: the most frequent; with a hierarchy those of the largest superclass and one from another, and a
@@ -41,42 +41,42 @@ def groups_of(material: Material, split: Split, classes: Sequence[str] = ()) -> 
     several. Aspects: the ratings of `overall`, or else of the first. Rows of other classes are in no group.
     Raises UserError for a class that there is not.
     """
-    name = picture_labels(material)
-    space = material.dataset.info.space(name)
+    name = picture_labels(job_data)
+    space = job_data.dataset.info.space(name)
     wanted = [_index(each, space.classes) for each in classes]
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
         return _by_label(labels, space.classes, wanted)
-    levels = parents(material.dataset, name)
+    levels = parents(job_data.dataset, name)
     class_N = array(labels)
     if not levels:
         occurring = _frequent(class_N, space.n_classes)
-        if material.task == "aspects":
+        if job_data.task == "aspects":
             aspect = name.rpartition(".")[2]
             return _by_class(class_N, wanted or sorted(occurring), [f"{aspect} {r}" for r in space.classes])
         return _by_class(class_N, wanted or occurring[:HANDFUL], space.classes)
     level, parent_C = list(levels.items())[-1]
     chosen = wanted or _relatives(class_N, array(parent_C))
-    above = [f"{level} {parent}" for parent in material.dataset.info.space(level).classes]
+    above = [f"{level} {parent}" for parent in job_data.dataset.info.space(level).classes]
     return _by_superclass(class_N, chosen, space.classes, array(parent_C), above)
 
 
-def picture_labels(material: Material) -> str:
+def picture_labels(job_data: JobData) -> str:
     """The label space by which a picture tells rows apart: the classifier's, of aspects one."""
-    name = material.job.objective.classifier.labels
-    aspects = material.dataset.info.space(name).aspects
+    name = job_data.job.objective.classifier.labels
+    aspects = job_data.dataset.info.space(name).aspects
     if not aspects:
         return name
     overall = [aspect for aspect in aspects if aspect.lower() == "overall"]
     return f"{name}.{(overall or aspects)[0]}"
 
 
-def sample(material: Material, split: Split, groups: Sequence[Group], cap: int, seed: int) -> Array:
+def sample(job_data: JobData, split: Split, groups: Sequence[Group], cap: int, seed: int) -> Array:
     """The groups' rows, ascending; where they are more than `cap`, so many of them, classes in proportion."""
     rows = np.unique(np.concatenate([group.rows for group in groups] or [np.empty(0, np.int64)]))
     if len(rows) <= cap:
         return rows
-    part = subset(split.take(torch.from_numpy(rows)), picture_labels(material), n=cap, seed=seed)
+    part = subset(split.take(torch.from_numpy(rows)), picture_labels(job_data), n=cap, seed=seed)
     assert isinstance(part.index, Tensor)
     return np.sort(array(part.index))
 

@@ -11,9 +11,9 @@ from plotly.graph_objects import Figure as Interactive
 from plotly.graph_objects import Scatter
 
 from mlcl.report.plots import style
-from mlcl.report.plots.borrowed import drawn, explored
-from mlcl.report.plots.needs import need_complete, stopped_early, told_early
+from mlcl.report.plots.optuna_plots import drawn, explored
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import need_complete, stopped_early, told_early
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State

@@ -8,11 +8,11 @@ from optuna.visualization import matplotlib as still
 from optuna.visualization import plot_param_importances
 
 from mlcl.report.plots import style
-from mlcl.report.plots.borrowed import drawn, explored
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import short
-from mlcl.report.plots.needs import differing
+from mlcl.report.plots.optuna_plots import drawn, explored
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import differing
 from mlcl.report.plots.study import quiet, study_of
 from mlcl.report.sweep_data import SweepData
 
@@ -23,7 +23,7 @@ def importances(data: SweepData) -> dict[str, float]:
     PED-ANOVA: deterministic, and a key that is in some trials alone counts too.
     """
     if data.complete["score"].nunique() < 2:
-        raise LeftOut("there are no two complete trials with different scores")
+        raise PlotSkipped("there are no two complete trials with different scores")
     differing(data)
     keys = {short(key): key for key in data.varied}
     with quiet():

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pandas as pd
 
 from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.knn_scores import AXES, SPLITS, KnnScores
 from mlcl.report.plots.plot import Plot
 
@@ -24,7 +24,7 @@ SHOWN = {
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
     """One axis varied, the others at each setting's best. Raises LeftOut where the grid has one value."""
     if all(len(each.along(axis)) < 2 for each in scores.values()):
-        raise LeftOut(f"the grid has one {SHOWN[axis][0]} alone")
+        raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     series = [
         _line(_named(setting, SPLITS[split], scores), each, axis, split)
         for setting, each in scores.items()

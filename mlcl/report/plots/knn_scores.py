@@ -14,9 +14,9 @@ import pandas as pd
 from mlcl.config import JobConfig, default_mode
 from mlcl.config.job import KnnGrid
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.training.neighbours import setting_of
-from mlcl.training.stored import stored_grid
+from mlcl.training.stored_neighbours import stored_grid
 from mlcl.training.stored_run import StoredRun
 
 AXES = ("k", "lambda", "temperature")
@@ -55,8 +55,8 @@ def knn_table(run: StoredRun) -> Array:
 
     Raises LeftOut where the metric has no value.
     """
-    grid = knn_grid(run.material.job)
-    own = _own(run.material.job) or grid
+    grid = knn_grid(run.job_data.job)
+    own = _own(run.job_data.job) or grid
     try:
         return stored_grid(
             run,
@@ -65,7 +65,7 @@ def knn_table(run: StoredRun) -> Array:
             [*grid.temperature, *own.temperature],
         )
     except ValueError as error:
-        raise LeftOut(str(error)) from None
+        raise PlotSkipped(str(error)) from None
 
 
 def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:

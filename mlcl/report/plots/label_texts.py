@@ -9,26 +9,26 @@ import torch
 from mlcl.data import Split
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 NONE = "no label"
 
 
-def row_texts(material: Material, split: Split, rows: Array) -> list[str]:
+def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
     """For each of `rows` its id and its labels: `id7: class`, `id7: a, b`, `id7: rooms 3, value 4`."""
     ids = split.ids
-    return [f"{ids[row]}: {text}" for row, text in zip(rows, label_texts(material, split, rows), strict=True)]
+    return [f"{ids[row]}: {text}" for row, text in zip(rows, label_texts(job_data, split, rows), strict=True)]
 
 
-def label_texts(material: Material, split: Split, rows: Array) -> list[str]:
+def label_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
     """For each of `rows` the labels that are to be predicted."""
-    space = material.dataset.info.space(material.job.objective.classifier.labels)
-    targets = material.targets(split)
+    space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
+    targets = job_data.targets(split)
     index = torch.from_numpy(rows)
     if isinstance(targets, LabelRows):
         return [_listed([space.classes[c] for c in row]) for row in targets.take(index).lists()]
     class_NA = array(targets[index])
-    if material.task == "single":
+    if job_data.task == "single":
         return [space.classes[c] if c >= 0 else NONE for c in class_NA]
     return [_listed(_ratings(row, space.aspects, space.scale)) for row in class_NA]
 

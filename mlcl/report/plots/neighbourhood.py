@@ -14,17 +14,17 @@ from torch import Tensor
 
 from mlcl.data import Split
 from mlcl.errors import UserError, nearest
-from mlcl.evaluation.projection import FEWEST, project
 from mlcl.evaluation.similarity import label_similarity
 from mlcl.evaluation.tasks import Array, array
+from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.labels import LabelRows
 from mlcl.report.plots import style
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.label_texts import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot
 from mlcl.training.hierarchy import parents
-from mlcl.training.stored import label_rows
+from mlcl.training.stored_neighbours import label_rows
 from mlcl.training.stored_run import StoredRun
 
 NAME = "tsne_neighbours"
@@ -58,10 +58,10 @@ def neighbourhood_plot(
     """
     run = next(iter(runs.values()))
     row = choose_row(run, split, instance, seed)
-    [text] = row_texts(run.material, run.split(split), np.array([row]))
+    [text] = row_texts(run.job_data, run.split(split), np.array([row]))
     names, rank_N = likeness(run, split, row)
     if len(rank_N) < FEWEST:
-        raise LeftOut(f"{len(rank_N)} training rows are too few")
+        raise PlotSkipped(f"{len(rank_N)} training rows are too few")
     star = Instance(split, row, text, names, rank_N)
     panels = [Panel(setting, _clouds(each, star, seed)) for setting, each in runs.items()]
     count = min(NEIGHBOURS, len(rank_N))
@@ -85,7 +85,7 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
         return ids.index(instance)
     count_M = array(label_rows(run, split).counts())
     if not count_M.any():
-        raise LeftOut(f"no {split} row has a label")
+        raise PlotSkipped(f"no {split} row has a label")
     candidates = np.flatnonzero(count_M >= min(2, count_M.max()))
     return int(np.random.default_rng(seed).choice(candidates))
 
@@ -95,17 +95,17 @@ def likeness(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
 
     Labels and ratings are counted; a class is the same, or the same at a coarser level of its hierarchy.
     """
-    material = run.material
-    name = material.job.objective.classifier.labels
-    if material.task == "single":
-        levels = [*parents(material.dataset, name), name]
+    job_data = run.job_data
+    name = job_data.job.objective.classifier.labels
+    if job_data.task == "single":
+        levels = [*parents(job_data.dataset, name), name]
         names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
-        return names, _depth(material.train, run.split(split), levels, row)
+        return names, _depth(job_data.train, run.split(split), levels, row)
     query = label_rows(run, split).take(torch.tensor([row]))
     shared_N = label_similarity(query, label_rows(run, "train"))
     own = int(query.counts()[0])
     most = min(MOST, own)
-    what = "rating" if material.task == "aspects" else "label"
+    what = "rating" if job_data.task == "aspects" else "label"
     names = [_counted(count, what, or_more=count == MOST < own) for count in range(most + 1)]
     return names, np.minimum(shared_N, most)
 
@@ -135,7 +135,7 @@ def _clouds(run: StoredRun, star: Instance, seed: int) -> tuple[Cloud, ...]:
     index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(star.rank_N))).index[0])
     x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
     [here, *points] = project(array(x_KD), seed).tolist()
-    texts = row_texts(run.material, run.split("train"), index_K)
+    texts = row_texts(run.job_data, run.split("train"), index_K)
     clouds = [Cloud(f"the {star.split} row", _BEST, _STAR, here[:1], here[1:], [star.text], stands_out=True)]
     for rank, name in enumerate(star.names):
         alike = np.flatnonzero(star.rank_N[index_K] == rank)

@@ -9,13 +9,13 @@ from pathlib import Path
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.gather import Gathered, LeftOut, gather
+from mlcl.report.plots.collection import Gathered, PlotSkipped, gather
 from mlcl.report.plots.knn_curves import SHOWN, curve_plot
 from mlcl.report.plots.knn_scores import knn_grid, knn_scores, knn_table
 from mlcl.report.plots.plot import Plot
 from mlcl.report.plots.shared_labels import NAME, overlap_plot
-from mlcl.training.material import Material
-from mlcl.training.stored import stored_overlap
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import stored_overlap
 from mlcl.training.stored_run import StoredRun
 
 CURVES = 2
@@ -23,7 +23,7 @@ CURVES = 2
 
 
 def neighbour_plots(
-    folders: Mapping[str, Sequence[Path]], material_of: Callable[[Path], Material]
+    folders: Mapping[str, Sequence[Path]], material_of: Callable[[Path], JobData]
 ) -> Gathered:
     """The metric by k, lambda and tau, and the labels shared with neighbours; what was left out, and why.
 
@@ -39,19 +39,19 @@ def neighbour_plots(
     split = "validation"
     for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
         try:
-            material = material_of(folder)
-            run = StoredRun.read(folder, material, test=split == "test")
+            job_data = material_of(folder)
+            run = StoredRun.read(folder, job_data, test=split == "test")
             split = "test" if run.tested and not shares else split
-            ks = ks or sorted({min(k, len(material.train)) for k in knn_grid(material.job).k})
+            ks = ks or sorted({min(k, len(job_data.train)) for k in knn_grid(job_data.job).k})
             shares.setdefault(setting, []).append(stored_overlap(run, ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
-                jobs[setting] = material.job
+                jobs[setting] = job_data.job
             else:
                 left[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = None
         except UserError as error:
             left[f"neighbours of {setting}", error.problem] = None
-        except LeftOut as reason:
+        except PlotSkipped as reason:
             left[f"curves of {setting}", str(reason)] = None
     plots, reasons = gather({**_curves(tables, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
     return plots, [*left, *reasons]

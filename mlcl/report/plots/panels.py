@@ -16,9 +16,9 @@ from plotly.graph_objects import Scatter
 from plotly.subplots import make_subplots
 
 from mlcl.report.plots import style
-from mlcl.report.plots.drawing import legend
-from mlcl.report.plots.exploring import dress
+from mlcl.report.plots.matplotlib_backend import legend
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.plotly_backend import dress
 
 COLUMNS = 2
 """Panels beside each other: more would be too small for a phone."""

@@ -8,10 +8,10 @@ from optuna.visualization import plot_parallel_coordinate
 from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
-from mlcl.report.plots.borrowed import drawn, explored
 from mlcl.report.plots.names import short
-from mlcl.report.plots.needs import differing
+from mlcl.report.plots.optuna_plots import drawn, explored
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import differing
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 

@@ -9,10 +9,10 @@ from optuna.visualization import plot_pareto_front
 from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
-from mlcl.report.plots.borrowed import drawn, explored
-from mlcl.report.plots.gather import LeftOut
-from mlcl.report.plots.needs import need_complete
+from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.optuna_plots import drawn, explored
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import need_complete
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
@@ -20,7 +20,7 @@ from mlcl.report.sweep_data import SweepData
 def pareto_plot(data: SweepData) -> Plot:
     """The trials by two or three goals. Raises LeftOut where there are fewer or more."""
     if len(data.goals) not in (2, 3):
-        raise LeftOut("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
+        raise PlotSkipped("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
     need_complete(data)
     goals, front = _goals(data), front_of(data)
     table = data.complete[["number", *goals]].rename(columns={"number": "trial"})

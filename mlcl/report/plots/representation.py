@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.report.plots import embedded, neighbourhood
-from mlcl.report.plots.gather import Gathered, gather
-from mlcl.training.material import Material
+from mlcl.report.plots import neighbourhood, tsne
+from mlcl.report.plots.collection import Gathered, gather
+from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
 
 def representation_plots(
     folders: Mapping[str, Path],
-    material: Material,
+    job_data: JobData,
     *,
     seed: int = 0,
     classes: Sequence[str] = (),
@@ -27,13 +27,13 @@ def representation_plots(
     the id of a row instead of a drawn one. `material` is that of any of the runs: all must have seen the same
     rows. Raises UserError for a class or an id that there is not.
     """
-    runs, left = read_runs(folders, material)
+    runs, left = read_runs(folders, job_data)
     if not runs:
         return [], left
     split = "test" if all(run.tested for run in runs.values()) else "validation"
     plots, reasons = gather(
         {
-            embedded.NAME: lambda: embedded.embedded_plot(runs, split, classes, seed=seed),
+            tsne.NAME: lambda: tsne.embedded_plot(runs, split, classes, seed=seed),
             neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, split, instance, seed=seed),
         }
     )
@@ -41,13 +41,13 @@ def representation_plots(
 
 
 def read_runs(
-    folders: Mapping[str, Path], material: Material
+    folders: Mapping[str, Path], job_data: JobData
 ) -> tuple[dict[str, StoredRun], list[tuple[str, str]]]:
     """The runs that can be read, and why others cannot."""
     runs, left = {}, []
     for setting, folder in folders.items():
         try:
-            runs[setting] = StoredRun.read(folder, material, test=False)
+            runs[setting] = StoredRun.read(folder, job_data, test=False)
         except UserError as error:
             left.append((f"embeddings of {setting}", error.problem))
     return runs, left

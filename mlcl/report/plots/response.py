@@ -6,11 +6,11 @@ import pandas as pd
 
 from mlcl.report.frame import SHARE
 from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import head_key
-from mlcl.report.plots.needs import best_number, need_complete, stopped_early, told_early
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
 from mlcl.report.sweep_data import SweepData
 
 
@@ -19,7 +19,7 @@ def tau_plots(data: SweepData) -> list[Plot]:
     need_complete(data)
     heads = {head: key for key in data.varied if (head := head_key(key, "temperature"))}
     if not heads:
-        raise LeftOut("no temperature differs between the trials")
+        raise PlotSkipped("no temperature differs between the trials")
     return [
         _plot(data, f"tau_{head}", Axis(f"temperature of {head}", log=True), data.search[key])
         for head, key in heads.items()
@@ -31,7 +31,7 @@ def gamma_plot(data: SweepData) -> Plot:
     need_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
-        raise LeftOut("the weight of all heads together is the same in all trials")
+        raise PlotSkipped("the weight of all heads together is the same in all trials")
     return _plot(data, "gamma", Axis("weight of all heads"), gamma)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.charted import chart_plot
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.plot import Plot
 
 NAME = "neighbour_overlap"
@@ -22,7 +22,7 @@ NAME = "neighbour_overlap"
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
     """`shares` (S, K) of each setting in a split, by k. Raises LeftOut where there is no label to share."""
     if not any(np.isfinite(share).any() for share in shares.values()):
-        raise LeftOut("no neighbour has a label")
+        raise PlotSkipped("no neighbour has a label")
     series = tuple(_series(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())
     chart = Chart(Axis("k (neighbours)", log=True), Axis("share of shared labels"), series)
     caption = (

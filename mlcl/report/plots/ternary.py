@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from mlcl.report.frame import SHARE
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import head_key
-from mlcl.report.plots.needs import best_number, need_complete, stopped_early, told_early
 from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
 from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
 from mlcl.report.sweep_data import SweepData
 
@@ -49,19 +49,19 @@ def shares_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The weight of each head and of the classifier by name. Raises LeftOut where they do not add up to 1."""
     heads = {head: frame[key] for key in frame.columns if (head := head_key(key, "weight"))}
     if SHARE not in frame or not heads:
-        raise LeftOut("there are no weights of heads and classifier")
+        raise PlotSkipped("there are no weights of heads and classifier")
     shares = pd.DataFrame({**heads, "classifier": frame[SHARE]}).astype(float).fillna(0.0)
     if not np.allclose(shares.sum(axis=1), 1.0, atol=1e-6):
-        raise LeftOut("the weights of heads and classifier do not add up to 1")
+        raise PlotSkipped("the weights of heads and classifier do not add up to 1")
     return shares
 
 
 def three_parts(shares: pd.DataFrame) -> tuple[str, ...]:
     """All three parts; of more the two that vary most, and the others together. Raises LeftOut."""
     if (shares.nunique() < 2).all():
-        raise LeftOut("the weights are the same in all trials")
+        raise PlotSkipped("the weights are the same in all trials")
     if shares.shape[1] < 3:
-        raise LeftOut("two weights that add up to 1 are one number: the gamma curve shows it")
+        raise PlotSkipped("two weights that add up to 1 are one number: the gamma curve shows it")
     if shares.shape[1] == 3:
         return tuple(shares.columns)
     spread = shares.std().sort_values(ascending=False, kind="stable")

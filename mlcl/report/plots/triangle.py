@@ -14,8 +14,8 @@ from plotly.graph_objects import Figure as Interactive
 from plotly.graph_objects import Scatterternary
 
 from mlcl.report.plots import style
-from mlcl.report.plots.drawing import legend
-from mlcl.report.plots.exploring import dress
+from mlcl.report.plots.matplotlib_backend import legend
+from mlcl.report.plots.plotly_backend import dress
 
 Shares = NDArray[Any]
 _CORNERS = np.array([[0.5, np.sqrt(3) / 2], [0.0, 0.0], [1.0, 0.0]])

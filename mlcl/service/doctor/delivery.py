@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import held, log_locks
 from mlcl.tracking.cursor import Cursor
-from mlcl.tracking.left import deliver_left, waiting
-from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
+from mlcl.tracking.undelivered import deliver_left, waiting
 from mlcl.tracking.uri import shown
 
 

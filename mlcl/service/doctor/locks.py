@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mlcl.service.folders import RunFolder, RunFolders
+from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.files import locked
-from mlcl.tracking.lines import decode, read_lines
+from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
 
 KINDS = ("runs", "sweeps", "tables")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders
-from mlcl.service.folders import RECORD
-from mlcl.service.ledger import LEDGER, Ledger
+from mlcl.service.engine.ledger import LEDGER, Ledger
+from mlcl.service.runs.run_store import RECORD
 
 
 def find_unreadable(scope: Scope) -> Iterator[Finding]:

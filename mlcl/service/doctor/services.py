@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.network import denies, refused, silent
-from mlcl.service.storage import hidden
+from mlcl.service.search.study_storage import hidden
 from mlcl.tracking.uri import shown
 
 RAY = "RAY_ADDRESS"

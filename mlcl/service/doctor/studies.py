@@ -17,10 +17,10 @@ from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, holding
 from mlcl.service.doctor.network import sqlite_file
-from mlcl.service.doctor.torn import JOURNAL
-from mlcl.service.ledger import Entry, Generation, Ledger
-from mlcl.service.retell import tell_study
-from mlcl.service.storage import hidden, open_storage
+from mlcl.service.doctor.truncated_lines import JOURNAL
+from mlcl.service.engine.ledger import Entry, Ledger, SpaceVersion
+from mlcl.service.engine.state_sync import sync_study
+from mlcl.service.search.study_storage import hidden, open_storage
 
 SQLITE = b"SQLite format 3"
 
@@ -87,7 +87,7 @@ def _address(where: Path | str) -> Path | str:
 
 
 def _compare(
-    folder: Path, ledger: Ledger, generation: Generation, storage: BaseStorage, where: Path | str
+    folder: Path, ledger: Ledger, generation: SpaceVersion, storage: BaseStorage, where: Path | str
 ) -> Iterator[Finding]:
     name = generation.study
     place = hidden(str(where))
@@ -103,7 +103,7 @@ def _compare(
     for entry in entries:
         what, before = f"{entry.label} of study {name}", _trial(study, entry)
         try:
-            tell_study(study, entry)
+            sync_study(study, entry)
         except (RuntimeError, KeyError) as error:
             why = f"contradicts the sweep: {error}"
             yield Finding(what, why, "none: what a study was told for good cannot be taken back")
@@ -126,4 +126,4 @@ def _tell(folder: Path, name: str, where: Path | str, key: str) -> None:
     with holding(folder / FOLDER_LOCK) as mine:
         if mine:
             study = optuna.load_study(study_name=name, storage=open_storage(_address(where)))
-            tell_study(study, Ledger(folder).entries[key])
+            sync_study(study, Ledger(folder).entries[key])

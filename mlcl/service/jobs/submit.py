@@ -13,13 +13,13 @@ from typing import Any
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
-from mlcl.service.folders import new_id
 from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, JobView, attempt_name, check_id
 from mlcl.service.jobs.package import stage
-from mlcl.tracking.files import replace_text
+from mlcl.service.runs.run_store import new_id
+from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
-DRIVER = "mlcl.cli.driver"
+DRIVER = "mlcl.cli.job_entrypoint"
 """The module that the cluster runs: it reads references, then is `mlcl`."""
 REFERENCES = "MLCL_REFERENCES"
 """Names of variables to where the driver finds them on the cluster; no secret is in it."""

@@ -7,11 +7,11 @@ import sys
 import yaml
 
 from mlcl.config.cluster import ClusterConfig
-from mlcl.config.load import validate
+from mlcl.config.loader import validate
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.ports import HOST
 from mlcl.service.local.settings import Settings
-from mlcl.tracking.files import replace_text
+from mlcl.tracking.atomic_files import replace_text
 
 
 def write_cluster(folder: ServiceFolder, settings: Settings) -> None:

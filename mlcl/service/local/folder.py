@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking.files import locked
+from mlcl.tracking.atomic_files import locked
 
 ADMIN = "admin"
 """The first user of MLflow."""

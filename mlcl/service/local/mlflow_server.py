@@ -14,9 +14,9 @@ from mlcl.service.local.environment import inherited
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.http import Answer, get
 from mlcl.service.local.ports import HOST
-from mlcl.service.local.server import Server, Trouble, judge
+from mlcl.service.local.server import Server, Trouble, pruner
 from mlcl.service.local.settings import Settings
-from mlcl.tracking.files import replace_text
+from mlcl.tracking.atomic_files import replace_text
 
 # Checking a password takes a tenth of a second of computing, and every request brings one: it is remembered
 # for a minute. The server is one process, so that a changed password counts at once.
@@ -88,7 +88,7 @@ class MlflowServer(Server):
     def trouble(self) -> Trouble | None:
         """See Server."""
         stranger = get(f"{self.address}/version")
-        return judge(self._version(), stranger, self._folder.mlflow_password)
+        return pruner(self._version(), stranger, self._folder.mlflow_password)
 
     def version(self) -> str:
         """MLflow's; empty where it cannot be asked."""

@@ -14,7 +14,7 @@ from mlcl.service.local.environment import inherited
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.http import Answer, get
 from mlcl.service.local.ports import HOST, free_port
-from mlcl.service.local.server import AGAIN, Server, Trouble, judge
+from mlcl.service.local.server import AGAIN, Server, Trouble, pruner
 from mlcl.service.local.settings import Settings
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -74,7 +74,7 @@ class RayHead(Server):
 
     def trouble(self) -> Trouble | None:
         """Also where its node has not come up."""
-        found = judge(self._get("api/jobs/"), get(f"{self.address}/api/jobs/"), self._token)
+        found = pruner(self._get("api/jobs/"), get(f"{self.address}/api/jobs/"), self._token)
         if found is None and not self.nodes():
             return Trouble("has no living node", AGAIN)
         return found

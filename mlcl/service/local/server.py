@@ -54,7 +54,7 @@ class Server(ABC):
         """Asks it with its secret and without: None where the one is answered and the other refused."""
 
 
-def judge(trusted: Answer, stranger: Answer, secret: Path) -> Trouble | None:
+def pruner(trusted: Answer, stranger: Answer, secret: Path) -> Trouble | None:
     """What the two answers tell about a server."""
     if trusted.status == 0:
         return Trouble(f"does not answer ({trusted.text})", AGAIN)

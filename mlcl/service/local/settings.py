@@ -8,14 +8,14 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.store import check_artifacts, check_store, store_uri
-from mlcl.service.storage import hidden
+from mlcl.service.search.study_storage import hidden
 
 LOWEST, HIGHEST = 1024, 65535
 """Ports that a user may take."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class UpOptions:
     """The options of `mlcl up`, as far as they were given."""
 
     ray_port: int | None = None
@@ -41,7 +41,7 @@ class Settings:
         return replace(self, store=hidden(self.store))
 
 
-def settle(wish: Wish, folder: ServiceFolder, running: Settings | None) -> Settings:
+def settle(wish: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:
     """The wish over what runs, or over the defaults.
 
     Raises UserError for a wish that cannot be, and where a service runs that is another than the wish.

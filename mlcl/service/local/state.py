@@ -11,7 +11,7 @@ from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.processes import Process, family
 from mlcl.service.local.settings import Settings
-from mlcl.tracking.files import replace_text
+from mlcl.tracking.atomic_files import replace_text
 
 
 @dataclass(frozen=True)

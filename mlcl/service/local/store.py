@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.storage import hidden
+from mlcl.service.search.study_storage import hidden
 
 KEY = "--store"
 FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"

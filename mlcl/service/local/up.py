@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.service.interrupt import StopRequest, stop_on_signal
 from mlcl.service.local.cluster_file import write_cluster
 from mlcl.service.local.down import discard
 from mlcl.service.local.folder import ServiceFolder, read_secret
@@ -17,8 +16,9 @@ from mlcl.service.local.ports import check_free, outside
 from mlcl.service.local.processes import family, record, start
 from mlcl.service.local.ray_head import RayHead
 from mlcl.service.local.server import Server
-from mlcl.service.local.settings import Settings, Wish, check, settle
+from mlcl.service.local.settings import Settings, UpOptions, check, settle
 from mlcl.service.local.state import Running, ServiceState, read_state, write_state
+from mlcl.service.runs.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
 """Seconds that a server may take until it answers."""
@@ -49,7 +49,7 @@ def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, ...]:
     return RayHead(settings, folder), MlflowServer(settings, folder)
 
 
-def up(wish: Wish, home: Path, announce: Callable[[str], None] = lambda _: None) -> Started:
+def up(wish: UpOptions, home: Path, announce: Callable[[str], None] = lambda _: None) -> Started:
     """The running service: what lives is kept, what does not is started.
 
     Raises UserError before anything is started, ServiceError where a server does not come up, and

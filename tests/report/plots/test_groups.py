@@ -10,7 +10,7 @@ from builders import tiny_job
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.report.plots.groups import groups_of, sample
-from mlcl.training.material import Material
+from mlcl.training.job_data import JobData
 
 SIZES = {
     "animal": {"cat": 40, "dog": 30, "bee": 20, "ant": 10, "owl": 8},
@@ -22,7 +22,7 @@ CLASSES = tuple(name for classes in SIZES.values() for name in classes)
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory):
+def job_data(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     kinds = [(parent, name, size) for parent, classes in SIZES.items() for name, size in classes.items()]
     rows = {name: [] for name in ("id", "text", "split", "kind", "name")}
@@ -47,59 +47,57 @@ def material(tmp_path_factory):
         source="made for tests",
         licence="none",
     )
-    return Material.of(
-        tiny_job(home / "data", "objective.heads={}", "objective.classifier.labels=name"), home
-    )
+    return JobData.of(tiny_job(home / "data", "objective.heads={}", "objective.classifier.labels=name"), home)
 
 
 def names(groups):
     return [group.name for group in groups]
 
 
-def test_four_of_the_largest_superclass_and_one_stranger(material):
-    groups = groups_of(material, material.dataset.split("test"))
+def test_four_of_the_largest_superclass_and_one_stranger(job_data):
+    groups = groups_of(job_data, job_data.dataset.split("test"))
     animals = [f"{name} (kind animal)" for name in ("cat", "dog", "bee", "ant")]
     assert names(groups) == [*animals, "oak (kind plant)"]
     assert [group.colour for group in groups] == [0, 0, 0, 0, 1]
     assert [len(group.rows) for group in groups] == [40, 30, 20, 10, 35]
 
 
-def test_a_small_family_is_filled_up_with_strangers(material):
-    test = material.dataset.split("test")
+def test_a_small_family_is_filled_up_with_strangers(job_data):
+    test = job_data.dataset.split("test")
     rows = [row for row, text in enumerate(test.texts()) if text in ("cup", "pot", "oak", "cat")][5:]
-    groups = groups_of(material, test.take(torch.tensor(rows)))
+    groups = groups_of(job_data, test.take(torch.tensor(rows)))
     assert names(groups) == ["cup (kind thing)", "pot (kind thing)", "cat (kind animal)", "oak (kind plant)"]
     assert [group.colour for group in groups] == [0, 0, 1, 2]
 
 
-def test_named_classes_are_taken_in_their_order(material):
-    groups = groups_of(material, material.dataset.split("test"), ["pot", "oak", "cup"])
+def test_named_classes_are_taken_in_their_order(job_data):
+    groups = groups_of(job_data, job_data.dataset.split("test"), ["pot", "oak", "cup"])
     assert names(groups) == ["pot (kind thing)", "oak (kind plant)", "cup (kind thing)"]
     assert [group.colour for group in groups] == [0, 1, 0]
 
 
-def test_classes_without_a_hierarchy_have_a_colour_each(material):
-    job = tiny_job(material.dataset.place, "objective.heads={}", "objective.classifier.labels=kind")
-    flat = Material.of(job, material.cache.parent)
+def test_classes_without_a_hierarchy_have_a_colour_each(job_data):
+    job = tiny_job(job_data.dataset.place, "objective.heads={}", "objective.classifier.labels=kind")
+    flat = JobData.of(job, job_data.cache.parent)
     groups = groups_of(flat, flat.dataset.split("test"))
     assert names(groups) == ["animal", "thing", "plant"]
     assert [group.colour for group in groups] == [0, 1, 2]
 
 
-def test_the_sample_is_capped_and_in_proportion(material):
-    test = material.dataset.split("test")
-    groups = groups_of(material, test)
-    rows = sample(material, test, groups, 54, seed=0)
+def test_the_sample_is_capped_and_in_proportion(job_data):
+    test = job_data.dataset.split("test")
+    groups = groups_of(job_data, test)
+    rows = sample(job_data, test, groups, 54, seed=0)
     assert len(set(rows.tolist())) == 54
     assert (np.diff(rows) > 0).all()
     counts = Counter(next(g.name for g in groups if row in g.rows) for row in rows)
     for group in groups:
         assert counts[group.name] == pytest.approx(54 * len(group.rows) / 135, abs=1)
-    assert np.array_equal(rows, sample(material, test, groups, 54, seed=0))
-    assert not np.array_equal(rows, sample(material, test, groups, 54, seed=1))
+    assert np.array_equal(rows, sample(job_data, test, groups, 54, seed=0))
+    assert not np.array_equal(rows, sample(job_data, test, groups, 54, seed=1))
 
 
-def test_few_rows_are_all_taken(material):
-    test = material.dataset.split("test")
-    groups = groups_of(material, test)
-    assert len(sample(material, test, groups, 1000, seed=0)) == 135
+def test_few_rows_are_all_taken(job_data):
+    test = job_data.dataset.split("test")
+    groups = groups_of(job_data, test)
+    assert len(sample(job_data, test, groups, 1000, seed=0)) == 135

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from mlcl.config import Goal
-from mlcl.report.plots.learning import confirmation_plots, followed, learning_plot, mean_curve
+from mlcl.report.plots.learning_curves import confirmation_plots, followed, learning_plot, mean_curve
 
 SEEDS = pd.DataFrame(
     {

@@ -12,7 +12,7 @@ from mlcl.config.job import KnnGrid
 from mlcl.evaluation import Setting
 from mlcl.report.plots.neighbours import neighbour_plots
 from mlcl.training.neighbours import setting_of
-from mlcl.training.stored import stored_metrics, stored_overlap
+from mlcl.training.stored_neighbours import stored_metrics, stored_overlap
 from mlcl.training.stored_run import StoredRun
 
 GRID = "{k: [1, 3], lambda: [0, 0.5, 1], temperature: [1, 9]}"
@@ -32,8 +32,8 @@ def seeds(tiny, tmp_path_factory):
     return [folder for folder, _, _ in found], found[0][1], found[0][2]
 
 
-def plots_of(folders, material):
-    plots, left = neighbour_plots(folders, lambda _: material)
+def plots_of(folders, job_data):
+    plots, left = neighbour_plots(folders, lambda _: job_data)
     return {plot.name: plot for plot in plots}, left
 
 
@@ -42,31 +42,31 @@ def rows(plot, series, x, y):
     return list(zip(table[x].tolist(), table[y].tolist(), strict=True))
 
 
-def brute_force(folders, material, setting):
+def brute_force(folders, job_data, setting):
     """Means on validation and on test under one setting."""
-    found = [stored_metrics(folder, material, setting) for folder in folders]
+    found = [stored_metrics(folder, job_data, setting) for folder in folders]
     return [statistics.mean(each[f"knn/{split}/micro_f1"] for each in found) for split in ("val", "test")]
 
 
-def best_of(folders, material):
-    grid = material.job.evaluation.knn.grid
+def best_of(folders, job_data):
+    grid = job_data.job.evaluation.knn.grid
     settings = [Setting(*point) for point in itertools.product(grid.k, grid.lambda_, grid.temperature)]
-    return max(settings, key=lambda setting: brute_force(folders, material, setting)[0])
+    return max(settings, key=lambda setting: brute_force(folders, job_data, setting)[0])
 
 
 @pytest.mark.parametrize("axis", ["k", "lambda", "temperature"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
-    folders, material = seeds[0][:count], seeds[1]
-    plots, left = plots_of({"a": folders}, material)
-    best, own = best_of(folders, material), setting_of(material.job.evaluation.knn)
+    folders, job_data = seeds[0][:count], seeds[1]
+    plots, left = plots_of({"a": folders}, job_data)
+    best, own = best_of(folders, job_data), setting_of(job_data.job.evaluation.knn)
     field = axis + "_" * (axis == "lambda")
-    line = [replace(best, **{field: value}) for value in getattr(material.job.evaluation.knn.grid, field)]
+    line = [replace(best, **{field: value}) for value in getattr(job_data.job.evaluation.knn.grid, field)]
     series = {"validation": (line, [0]), "test": (line, [1])}
     series |= {"best on validation": ([best], [0, 1]), "the job's own": ([own], [0, 1])}
     for name, (settings, splits) in series.items():
         expected = [
-            (getattr(setting, field), brute_force(folders, material, setting)[split])
+            (getattr(setting, field), brute_force(folders, job_data, setting)[split])
             for split in splits
             for setting in settings
         ]
@@ -76,8 +76,8 @@ def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
 
 
 def test_the_marks_are_what_the_run_itself_logged(seeds):
-    folders, material, metrics = seeds
-    plots, _ = plots_of({"a": folders[:1]}, material)
+    folders, job_data, metrics = seeds
+    plots, _ = plots_of({"a": folders[:1]}, job_data)
     for series, prefix in (("best on validation", "knn_best"), ("the job's own", "knn")):
         expected = [metrics[f"{prefix}/{split}/micro_f1"] for split in ("val", "test")]
         found = rows(plots["knn_k"], series, X["knn_k"], "micro_f1")
@@ -88,32 +88,32 @@ def test_the_marks_are_what_the_run_itself_logged(seeds):
 
 
 def test_bands_are_one_sample_deviation_over_seeds(seeds):
-    folders, material, _ = seeds
-    plots, _ = plots_of({"a": folders}, material)
-    shares = [stored_overlap(StoredRun.read(folder, material), (1, 3)) for folder in folders]
+    folders, job_data, _ = seeds
+    plots, _ = plots_of({"a": folders}, job_data)
+    shares = [stored_overlap(StoredRun.read(folder, job_data), (1, 3)) for folder in folders]
     table = plots["neighbour_overlap"].table
     for row, values in zip(table.itertuples(index=False), zip(*shares, strict=True), strict=True):
         mean, deviation = statistics.mean(values), statistics.stdev(values)
         assert list(row[2:5]) == pytest.approx([mean, mean - deviation, mean + deviation])
     line = plots["knn_lambda"].table
     line = line[line["series"] == "test"].iloc[0]
-    best = best_of(folders, material)
+    best = best_of(folders, job_data)
     model_alone = Setting(best.k, 0.0, best.temperature)
-    found = [stored_metrics(folder, material, model_alone)["knn/test/micro_f1"] for folder in folders]
+    found = [stored_metrics(folder, job_data, model_alone)["knn/test/micro_f1"] for folder in folders]
     assert line["high"] - line["low"] == pytest.approx(2 * statistics.stdev(found))
 
 
 def test_lambda_0_is_the_model_alone(seeds):
-    folders, material, metrics = seeds
-    plots, _ = plots_of({"a": folders[:1]}, material)
+    folders, job_data, metrics = seeds
+    plots, _ = plots_of({"a": folders[:1]}, job_data)
     points = dict(rows(plots["knn_lambda"], "test", X["knn_lambda"], "micro_f1"))
     assert points[0] == pytest.approx(metrics["test/micro_f1"])
     assert "lambda 0 is the model alone" in plots["knn_lambda"].caption
 
 
 def test_settings_are_drawn_beside_each_other(seeds):
-    folders, material, _ = seeds
-    plots, left = plots_of(dict.fromkeys("abc", folders[:1]), material)
+    folders, job_data, _ = seeds
+    plots, left = plots_of(dict.fromkeys("abc", folders[:1]), job_data)
     series = list(dict.fromkeys(plots["knn_k"].table["series"]))
     assert series[:4] == ["a, validation", "a, test", "b, validation", "b, test"]
     assert set(plots["neighbour_overlap"].table["series"]) == {"a", "b", "c"}
@@ -122,8 +122,8 @@ def test_settings_are_drawn_beside_each_other(seeds):
 
 @pytest.mark.parametrize("task", ["single", "aspects"])
 def test_other_tasks(tiny, tmp_path, task):
-    folder, material, metrics = trained(tiny, tmp_path, *TASKS[task])
-    plots, left = plots_of({"a": [folder]}, material)
+    folder, job_data, metrics = trained(tiny, tmp_path, *TASKS[task])
+    plots, left = plots_of({"a": [folder]}, job_data)
     assert set(plots) == {"knn_k", "knn_lambda", "neighbour_overlap"}
     assert left == [("knn_temperature", "the grid has one tau alone")]
     found = rows(plots["knn_k"], "best on validation", X["knn_k"], "accuracy")
@@ -134,26 +134,26 @@ def test_other_tasks(tiny, tmp_path, task):
 
 @pytest.mark.parametrize("knn", ["evaluation.knn=null", "evaluation.knn.grid=null"])
 def test_a_run_without_a_grid_is_scored_on_the_default_one(tiny, tmp_path, knn):
-    folder, material, _ = trained(tiny, tmp_path, knn)
-    plots, _ = plots_of({"a": [folder]}, material)
+    folder, job_data, _ = trained(tiny, tmp_path, knn)
+    plots, _ = plots_of({"a": [folder]}, job_data)
     ks = [x for x, _ in rows(plots["knn_k"], "validation", X["knn_k"], "accuracy")]
     assert ks == [min(k, 48) for k in KnnGrid().k]
     assert ("the job's own" in set(plots["knn_k"].table["series"])) == (knn != "evaluation.knn=null")
 
 
 def test_what_cannot_be_read_is_left_out_with_its_reason(seeds, tmp_path):
-    folders, material, _ = seeds
-    plots, left = plots_of({"gone": [tmp_path, tmp_path], "a": folders[:1]}, material)
+    folders, job_data, _ = seeds
+    plots, left = plots_of({"gone": [tmp_path, tmp_path], "a": folders[:1]}, job_data)
     assert "knn_k" in plots
     assert left == [("neighbours of gone", "the run's embeddings cannot be read")]
-    none, left = plots_of({"gone": [tmp_path]}, material)
+    none, left = plots_of({"gone": [tmp_path]}, job_data)
     assert none == {}
     assert [name for name, _ in left] == ["neighbours of gone", "neighbour_overlap"]
 
 
 def test_both_libraries_draw_the_points(seeds):
-    folders, material, _ = seeds
-    plots, _ = plots_of({"a": folders}, material)
+    folders, job_data, _ = seeds
+    plots, _ = plots_of({"a": folders}, job_data)
     for name, x in X.items():
         expected = [y for _, y in rows(plots[name], "validation", x, "micro_f1")]
         axes = plots[name].figure().axes[0]
@@ -164,13 +164,13 @@ def test_both_libraries_draw_the_points(seeds):
 
 
 def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny, tmp_path):
-    folder, material, metrics = trained(tiny, tmp_path, *TAGS, KNN, test=False)
-    plots, left = plots_of({"a": [folder]}, material)
+    folder, job_data, metrics = trained(tiny, tmp_path, *TAGS, KNN, test=False)
+    plots, left = plots_of({"a": [folder]}, job_data)
     table = plots["knn_k"].table
     assert list(dict.fromkeys(table["series"])) == ["validation", "best on validation", "the job's own"]
     assert rows(plots["knn_k"], "the job's own", X["knn_k"], "micro_f1") == [(5, metrics["knn/val/micro_f1"])]
     assert "test" not in plots["knn_k"].caption + plots["neighbour_overlap"].caption
-    shares = stored_overlap(StoredRun.read(folder, material, test=False), (1, 3), "validation")
+    shares = stored_overlap(StoredRun.read(folder, job_data, test=False), (1, 3), "validation")
     assert plots["neighbour_overlap"].table["share of shared labels"].tolist() == shares
     assert left == []
     # Beside a run that read it, such a run has nothing to be compared by.

@@ -9,9 +9,9 @@ from stored_runs import TASKS, trained
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.report.plots import neighbourhood
-from mlcl.report.plots.drawing import to_svg
 from mlcl.report.plots.groups import groups_of
 from mlcl.report.plots.label_texts import label_texts
+from mlcl.report.plots.matplotlib_backend import to_svg
 from mlcl.report.plots.neighbourhood import likeness
 from mlcl.report.plots.representation import representation_plots
 from mlcl.training.stored_run import StoredRun
@@ -19,18 +19,18 @@ from mlcl.training.stored_run import StoredRun
 
 @pytest.fixture(scope="module", params=TASKS)
 def finished(request, tiny, tmp_path_factory):
-    folder, material, _ = trained(tiny, tmp_path_factory.mktemp("home"), *TASKS[request.param])
-    return folder, material
+    folder, job_data, _ = trained(tiny, tmp_path_factory.mktemp("home"), *TASKS[request.param])
+    return folder, job_data
 
 
 @pytest.fixture(scope="module")
 def single(tiny, tmp_path_factory):
-    folder, material, _ = trained(tiny, tmp_path_factory.mktemp("home"))
-    return folder, material
+    folder, job_data, _ = trained(tiny, tmp_path_factory.mktemp("home"))
+    return folder, job_data
 
 
-def plots_of(folders, material, **options):
-    plots, left = representation_plots(folders, material, **options)
+def plots_of(folders, job_data, **options):
+    plots, left = representation_plots(folders, job_data, **options)
     return {plot.name: plot for plot in plots}, left
 
 
@@ -41,8 +41,8 @@ def ids(plot, panel, kind=None):
 
 
 def test_both_pictures_of_every_task(finished):
-    folder, material = finished
-    plots, left = plots_of({"one": folder, "other": folder}, material)
+    folder, job_data = finished
+    plots, left = plots_of({"one": folder, "other": folder}, job_data)
     assert list(plots) == ["tsne", "tsne_neighbours"]
     assert left == []
     for plot in plots.values():
@@ -54,16 +54,16 @@ def test_both_pictures_of_every_task(finished):
 
 
 def test_the_same_seed_gives_the_same_picture(finished):
-    folder, material = finished
-    first, again = (plots_of({"a": folder}, material, seed=4)[0] for _ in range(2))
+    folder, job_data = finished
+    first, again = (plots_of({"a": folder}, job_data, seed=4)[0] for _ in range(2))
     for name, plot in first.items():
         assert to_svg(plot.figure()) == to_svg(again[name].figure())
         assert plot.table.equals(again[name].table)
 
 
 def test_libraries_draw_the_table(single):
-    folder, material = single
-    for plot in plots_of({"a": folder}, material)[0].values():
+    folder, job_data = single
+    for plot in plots_of({"a": folder}, job_data)[0].values():
         drawn = {line.get_label(): line.get_xydata().tolist() for line in plot.figure().axes[0].lines}
         explored = {
             trace.name: [list(point) for point in zip(trace.x, trace.y, strict=True)]
@@ -76,65 +76,65 @@ def test_libraries_draw_the_table(single):
 
 
 def test_every_row_is_in_the_group_of_its_class(finished):
-    material = finished[1]
-    test = material.dataset.split("test")
-    texts = label_texts(material, test, np.arange(len(test)))
-    for group in groups_of(material, test):
+    job_data = finished[1]
+    test = job_data.dataset.split("test")
+    texts = label_texts(job_data, test, np.arange(len(test)))
+    for group in groups_of(job_data, test):
         for row in group.rows:
-            if material.task == "aspects":
+            if job_data.task == "aspects":
                 assert group.name in texts[row]
-            elif material.task == "single":
+            elif job_data.task == "single":
                 assert group.name.partition(" ")[0] == texts[row]
             else:
                 shown = set(texts[row].split(", ")) & set("abcde")
                 assert shown == {group.name} if len(shown) == 1 else group.name == "several of these"
 
 
-def shared(material, row, other):
+def shared(job_data, row, other):
     """What a training row shares with a test row, the slow way."""
-    train, test = material.train, material.dataset.split("test")
-    if material.task == "single":
+    train, test = job_data.train, job_data.dataset.split("test")
+    if job_data.task == "single":
         details = int(train.labels("detail")[other]), int(test.labels("detail")[row])
         if details[0] == details[1]:
             return "same detail"
         return "same topic" if details[0] // 2 == details[1] // 2 else "another topic"
-    if material.task == "aspects":
-        pairs = zip(material.targets(train)[other], material.targets(test)[row], strict=True)
+    if job_data.task == "aspects":
+        pairs = zip(job_data.targets(train)[other], job_data.targets(test)[row], strict=True)
         count, what = sum(int(a == b >= 0) for a, b in pairs), "rating"
     else:
-        lists = material.targets(train).lists()[other], material.targets(test).lists()[row]
+        lists = job_data.targets(train).lists()[other], job_data.targets(test).lists()[row]
         count, what = len(set(lists[0]) & set(lists[1])), "label"
     return f"{count or 'no'} {what}{'s' if count > 1 else ''} shared"
 
 
 def test_marks_equal_a_loop(finished):
-    folder, material = finished
-    run = StoredRun.read(folder, material)
-    for row in range(len(material.dataset.split("test"))):
+    folder, job_data = finished
+    run = StoredRun.read(folder, job_data)
+    for row in range(len(job_data.dataset.split("test"))):
         names, rank_N = likeness(run, "test", row)
-        expected = [shared(material, row, other) for other in range(len(material.train))]
+        expected = [shared(job_data, row, other) for other in range(len(job_data.train))]
         assert [names[rank] for rank in rank_N] == expected
 
 
 def test_neighbours_are_the_nearest_of_the_instance(finished):
-    folder, material = finished
-    plot = plots_of({"a": folder}, material, instance="test5")[0]["tsne_neighbours"]
+    folder, job_data = finished
+    plot = plots_of({"a": folder}, job_data, instance="test5")[0]["tsne_neighbours"]
     assert ids(plot, "a", "the test row") == ["test5"]
     near = set(ids(plot, "a")) - {"test5"}
-    assert near == set(material.train.ids)  # fewer than 80
+    assert near == set(job_data.train.ids)  # fewer than 80
     for text, kind in zip(plot.table["point"], plot.table["kind"], strict=True):
         row_id = text.partition(":")[0]
         if row_id != "test5":
-            assert kind == shared(material, 5, material.train.ids.index(row_id))
+            assert kind == shared(job_data, 5, job_data.train.ids.index(row_id))
 
 
 def test_the_instance_has_several_labels(tiny, tmp_path):
-    folder, material, _ = trained(tiny, tmp_path, *TASKS["multi_label"])
-    test = material.dataset.split("test")
-    labels = dict(zip(test.ids, material.targets(test).lists(), strict=True))
+    folder, job_data, _ = trained(tiny, tmp_path, *TASKS["multi_label"])
+    test = job_data.dataset.split("test")
+    labels = dict(zip(test.ids, job_data.targets(test).lists(), strict=True))
     drawn = set()
     for seed in range(5):
-        plot = plots_of({"a": folder}, material, seed=seed)[0]["tsne_neighbours"]
+        plot = plots_of({"a": folder}, job_data, seed=seed)[0]["tsne_neighbours"]
         [instance] = ids(plot, "a", "the test row")
         assert len(labels[instance]) > 1
         drawn.add(instance)
@@ -142,28 +142,28 @@ def test_the_instance_has_several_labels(tiny, tmp_path):
 
 
 def test_classes_may_be_named(single):
-    folder, material = single
-    plot = plots_of({"a": folder}, material, classes=["law", "run"])[0]["tsne"]
+    folder, job_data = single
+    plot = plots_of({"a": folder}, job_data, classes=["law", "run"])[0]["tsne"]
     assert list(dict.fromkeys(plot.table["kind"])) == ["law (topic state)", "run (topic sport)"]
     with pytest.raises(UserError, match="did you mean vote"):
-        representation_plots({"a": folder}, material, classes=["votes"])
+        representation_plots({"a": folder}, job_data, classes=["votes"])
     with pytest.raises(UserError, match="no test row has this id"):
-        representation_plots({"a": folder}, material, instance="nobody")
+        representation_plots({"a": folder}, job_data, instance="nobody")
 
 
 def test_what_cannot_be_drawn_is_left_out_with_its_reason(single, tmp_path):
-    folder, material = single
-    plots, left = plots_of({"gone": tmp_path, "a": folder}, material)
+    folder, job_data = single
+    plots, left = plots_of({"gone": tmp_path, "a": folder}, job_data)
     assert set(plots["tsne"].table["panel"]) == {"a"}
     assert left == [("embeddings of gone", "the run's embeddings cannot be read")]
-    assert representation_plots({"gone": tmp_path}, material) == ([], left)
+    assert representation_plots({"gone": tmp_path}, job_data) == ([], left)
 
 
 def test_many_shared_labels_are_marked_alike(single, monkeypatch):
     monkeypatch.setattr(neighbourhood, "MOST", 1)
-    folder, material = single
+    folder, job_data = single
     rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
-    run = replace(StoredRun.read(folder, material), material=replace(material, task="multi_label"))
+    run = replace(StoredRun.read(folder, job_data), job_data=replace(job_data, task="multi_label"))
     monkeypatch.setattr(neighbourhood, "label_rows", lambda *_: rows)
     names, rank_N = likeness(run, "test", 0)
     assert names == ["no label shared", "1 or more labels shared"]
@@ -172,11 +172,11 @@ def test_many_shared_labels_are_marked_alike(single, monkeypatch):
 
 
 def test_validation_is_shown_where_a_run_never_read_the_test_split(single, tiny, tmp_path):
-    searched, material, _ = trained(tiny, tmp_path, test=False)
-    plots, left = plots_of({"confirmed": single[0], "searched": searched}, material)
+    searched, job_data, _ = trained(tiny, tmp_path, test=False)
+    plots, left = plots_of({"confirmed": single[0], "searched": searched}, job_data)
     assert left == []
     for plot in plots.values():
         assert "validation row" in plot.title
         assert "test" not in plot.caption
-    assert set(ids(plots["tsne"], "confirmed")) <= set(material.dataset.split("validation").ids)
+    assert set(ids(plots["tsne"], "confirmed")) <= set(job_data.dataset.split("validation").ids)
     assert len(ids(plots["tsne_neighbours"], "searched", "the validation row")) == 1

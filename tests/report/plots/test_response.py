@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mlcl.report.frame import SHARE
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.response import gamma_plot, heads_weight, tau_plots
 
 TAU, WEIGHT = "objective.heads.section.temperature", "objective.heads.section.weight"
@@ -72,9 +72,9 @@ def test_gamma_of_a_fixed_classifier_is_the_heads_own_weight(search_of):
 
 
 def test_nothing_varied(search_of):
-    with pytest.raises(LeftOut, match="no temperature differs"):
+    with pytest.raises(PlotSkipped, match="no temperature differs"):
         tau_plots(search_of(varied=("encoder.name",)))
-    with pytest.raises(LeftOut, match="same in all trials"):
+    with pytest.raises(PlotSkipped, match="same in all trials"):
         gamma_plot(
             search_of(change=lambda frame: frame.assign(**{SHARE: 0.4, WEIGHT: 0.6}), heads=("section",))
         )

@@ -8,9 +8,9 @@ import pytest
 from matplotlib import pyplot
 
 from mlcl.config import Goal
-from mlcl.report.plots.drawing import to_svg
 from mlcl.report.plots.history import history_plot
-from mlcl.report.plots.searched import search_plots
+from mlcl.report.plots.matplotlib_backend import to_svg
+from mlcl.report.plots.search_plots import search_plots
 
 TWO = (Goal("score", "max"), Goal("val/loss", "min"))
 TAU = "objective.heads.section.temperature"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mlcl.report.frame import SHARE
-from mlcl.report.plots.drawing import to_svg
-from mlcl.report.plots.gather import LeftOut
+from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.matplotlib_backend import to_svg
 from mlcl.report.plots.ternary import ternary_plot
 from mlcl.report.plots.triangle import project
 
@@ -80,5 +80,5 @@ def test_of_more_shares_the_two_that_vary_most_are_kept(search_of):
     ],
 )
 def test_left_out_with_the_reason(search_of, heads, change, reason):
-    with pytest.raises(LeftOut, match=reason):
+    with pytest.raises(PlotSkipped, match=reason):
         ternary_plot(search_of(heads=heads, change=lambda frame: frame.assign(**change)))

@@ -1,0 +1,170 @@
+"""From YAML and `key.path=value` overrides to a checked job, or to one clear error."""
+
+from __future__ import annotations
+
+import copy
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mlcl.config.job import JobConfig
+from mlcl.config.safe_yaml import MOST_CHARACTERS, load_yaml
+from mlcl.errors import UserError, nearest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises UserError for a missing, empty or malformed one."""
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise UserError("no such file", file=path) from None
+    except (OSError, ValueError) as error:
+        raise UserError("cannot be read", file=path, found=error) from None
+    try:
+        tree = load_yaml(text)
+    except yaml.YAMLError as error:
+        raise UserError("not valid YAML", file=path, found=error) from None
+    if not isinstance(tree, dict):
+        raise UserError(
+            "must be a mapping of keys", file=path, found="nothing" if tree is None else type(tree).__name__
+        )
+    return tree
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`train.epochs=2` as ("train.epochs", 2); the value is read as YAML."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
+        raise UserError("not an override", found=text, allowed="key.path=value")
+    try:
+        return key.strip(), load_yaml(value)
+    except yaml.YAMLError as error:
+        raise UserError("value is not valid YAML", key=key, found=error) from None
+
+
+def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `tree` with dotted keys set; missing mappings on the way are made."""
+    result = copy.deepcopy(dict(tree))
+    for dotted, value in overrides.items():
+        node = result
+        *parents, last = dotted.split(".")
+        for depth, part in enumerate(parents):
+            child = node.get(part)
+            if child is None:
+                child = node[part] = {}
+            if not isinstance(child, dict):
+                raise UserError(
+                    "has no keys below it", key=".".join(parents[: depth + 1]), found=f"override of {dotted}"
+                )
+            node = child
+        node[last] = value
+    return result
+
+
+def load_job(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
+) -> JobConfig:
+    """The checked job of a file or a mapping, overrides applied.
+
+    Raises UserError that names file, key, what was found and what is allowed.
+    """
+    file = source if isinstance(source, (str, Path)) else None
+    tree = read_yaml(source) if isinstance(source, (str, Path)) else dict(source)
+    if not isinstance(overrides, Mapping):
+        overrides = dict(parse_override(text) for text in overrides)
+    try:
+        return validate(JobConfig, apply_overrides(tree, overrides), file)
+    except UserError as error:
+        # The file has no part in what an override got wrong.
+        if error.key is None or error.key not in overrides:
+            raise
+        raise UserError(error.problem, key=error.key, found=error.found, allowed=error.allowed) from None
+
+
+def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
+    """`tree` as `model`; the first problem becomes a UserError with the nearest key."""
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        raise _user_error(model, error.errors(), file) from None
+
+
+def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | Path | None) -> UserError:
+    # A typo gives two errors (the unknown key, the missing right one): the typo is the cause.
+    detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    keys = [str(part) for part in detail["loc"]]
+    known = _keys_at(model, keys[:-1])
+    path = [key for i, key in enumerate(keys) if key not in _TAGS or (i and keys[i - 1] == "heads")]
+    dotted = ".".join(path) or None
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    if detail["type"] == "extra_forbidden":
+        near = nearest(keys[-1], known)
+        hint = f"; did you mean {near}?" if near else ""
+        return UserError(f"unknown key{hint}", file=file, key=dotted, found=keys[-1], allowed=sorted(known))
+    if detail["type"] == "missing":
+        return UserError(f"missing key{more}", file=file, key=dotted)
+    context = detail.get("ctx", {})
+    allowed = context.get("expected") or context.get("expected_tags")
+    message = detail["msg"].removeprefix("Value error, ")
+    found = detail["input"]
+    return UserError(
+        message[:1].lower() + message[1:] + more,
+        file=file,
+        key=dotted,
+        found=None if isinstance(found, Mapping) and detail["type"] == "value_error" else found,
+        allowed=allowed,
+    )
+
+
+# What pydantic adds to a location where a union was tried: not keys of the file.
+_TAGS = {
+    "cnn_text", "cnn_image", "resnet18", "resnet50", "transformer", "plm_icd", "ldgn",
+    "<number>", "<schedule>", "<learned>", "float", "constrained-float", "literal['remainder']",
+}  # fmt: skip
+
+
+def _keys_at(model: type[BaseModel], path: list[str]) -> set[str]:
+    """The keys that `model` allows at a location, for the nearest-key hint."""
+    here: list[Any] = [model]
+    for part in path:
+        following: list[Any] = []
+        for kind in here:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                for name, field in kind.model_fields.items():
+                    if part in (name, field.alias):
+                        following += _members(field.annotation)
+            elif typing.get_origin(kind) is dict:
+                following += _members(typing.get_args(kind)[1])
+        tagged = [kind for kind in here if part in _tags_of(kind)]
+        here = following or tagged or here
+    models = [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return {field.alias or name for kind in models for name, field in kind.model_fields.items()}
+
+
+def _tags_of(kind: Any) -> set[str]:
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return set()
+    tags = {kind.__name__}
+    if "name" in kind.model_fields:
+        tags |= set(map(str, typing.get_args(kind.model_fields["name"].annotation)))
+    return tags
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The alternatives of a union, without Annotated and None."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _members(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [member for arg in typing.get_args(annotation) for member in _members(arg)]
+    return [] if annotation is type(None) else [annotation]

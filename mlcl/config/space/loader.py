@@ -1,0 +1,85 @@
+"""From a space file to a checked space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from mlcl.config.job import JobConfig, dump_job
+from mlcl.config.loader import read_yaml, validate
+from mlcl.config.space.branches import branch_to, in_order
+from mlcl.config.space.corners import check_corners
+from mlcl.config.space.domain_kinds import Entry
+from mlcl.config.space.domains import Float, Parameter, Simplex
+from mlcl.config.space.entries import Found, check_overlap, known_keys, split
+from mlcl.config.space.error_location import Place
+from mlcl.config.space.search import SearchConfig, read_goals
+from mlcl.config.space.space import Space
+from mlcl.config.space.when_clause import read_condition
+
+
+class _SpaceFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    space: dict[str, dict[str, Any]]
+    search: SearchConfig = SearchConfig()
+
+
+def load_space(path: str | Path, job: JobConfig) -> Space:
+    """The space of a file, wildcards resolved against `job`.
+
+    Raises UserError that names file, key, what was found and what is allowed.
+    """
+    parsed = validate(_SpaceFile, read_yaml(path), path)
+    if not parsed.space:
+        raise Place(path, "space").error("names nothing to vary")
+    tree = dump_job(job)
+    entries = [Entry.read(path, pattern, spec) for pattern, spec in parsed.space.items()]
+    known = known_keys(entries, tree)
+    found: list[Found] = []
+    posthoc: dict[str, tuple[Any, ...]] = {}
+    for entry in entries:
+        parameters, grids = split(entry, known, tree)
+        found += parameters
+        posthoc |= grids
+    check_overlap(found)
+    ordered = _conditioned(found, known, tree)
+    goals, prune_by = read_goals(parsed.search, job.evaluation.metric, path)
+    space = Space(ordered, posthoc, parsed.search, goals, prune_by, Path(path))
+    _check_sampler(space, path)
+    check_corners(space, job, path)
+    return space
+
+
+def _conditioned(
+    found: Sequence[Found], known: Sequence[str], tree: Mapping[str, Any]
+) -> tuple[Parameter, ...]:
+    """The parameters with their conditions, each after those that it depends on."""
+    drawn = [each.parameter for each in found]
+    places = {each.parameter.name: each.entry.place for each in found}
+    conditions = [read_condition(each.entry, each.stars, drawn, known, tree) for each in found]
+    try:
+        ordered = in_order([replace(p, condition=c) for p, c in zip(drawn, conditions, strict=True)])
+    except CycleError as error:
+        circle = error.args[1]
+        raise places[circle[0]].error("the conditions run in a circle", " < ".join(circle)) from None
+    for parameter in ordered:
+        if branch_to(parameter, ordered) is None:
+            raise places[parameter.name].error(
+                "its condition can never hold",
+                parameter.condition,
+                "values that the key can have; for a continuous range {above: x} or {below: x}",
+            )
+    return ordered
+
+
+def _check_sampler(space: Space, file: str | Path) -> None:
+    continuous = [p.name for p in space.parameters if isinstance(p.domain, (Float, Simplex))]
+    if space.search.sampler == "brute_force" and continuous:
+        raise Place(file, "search.sampler").error(
+            "brute_force cannot try all of a continuous range", continuous, "choice and int"
+        )

@@ -1,0 +1,130 @@
+"""What a data set looks like: its labels, texts and images, from the training split.
+
+The other splits are counted, not read: nobody chooses anything by looking at held-out labels.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.split import Split
+from mlcl.data.validation import as_rows
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+SHOWN = 5
+"""Labels named as most and as least frequent."""
+IMAGES_MEASURED = 1_000
+
+
+@dataclass(frozen=True)
+class LabelDescription:
+    """One label space over the training rows.
+
+    `cardinality`: labels a row. `density`: that over the number of classes. `imbalance`: most over least
+    frequent class that occurs. `missing`: rows without a label. `unused`: classes without a training row.
+    """
+
+    kind: str
+    classes: int
+    cardinality: float
+    density: float
+    imbalance: float
+    missing: int
+    unused: int
+    most_frequent: dict[str, int]
+    least_frequent: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A data set in numbers."""
+
+    name: str
+    modality: str
+    source: str
+    licence: str
+    fingerprint: str
+    rows: dict[str, int]
+    shards: int
+    labels: dict[str, LabelDescription]
+    hierarchies: dict[str, list[str]]
+    content: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data, for `--json`."""
+        return asdict(self)
+
+
+def describe(place: str | Path) -> Description:
+    """Counts of every split; label spaces and contents of the training split (or else the first there is).
+
+    `content` holds quantiles of words a text, or of the width and height of up to 1,000 images. An aspects
+    space is described aspect by aspect, a hierarchy by its levels' spaces. Raises UserError as `Dataset.open`
+    does.
+    """
+    data = Dataset.open(place)
+    info = data.info
+    split = data.split(next(name for name in ("train", "validation", "test") if info.rows.get(name)))
+    spaces = [(name, info.space(name)) for name in info.space_names()]
+    own = [(n, s) for n, s in spaces if s.kind in ("single", "multi_label")]
+    levels = {
+        name: list(space.levels) for name, space in info.label_spaces.items() if space.kind == "hierarchy"
+    }
+    return Description(
+        info.name,
+        info.modality,
+        info.source,
+        info.licence,
+        info.fingerprint,
+        {str(split): rows for split, rows in info.rows.items()},
+        len(info.shards),
+        {n: _describe_labels(split, n, s) for n, s in own if n.partition(".")[0] not in levels},
+        levels,
+        _texts(split) if info.modality == "text" else _images(split),
+    )
+
+
+def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescription:
+    rows = as_rows(split.labels(name), space)
+    counts = torch.bincount(rows.columns, minlength=space.n_classes)
+    ranked = [
+        (space.classes[c], int(counts[c])) for c in counts.argsort(descending=True, stable=True).tolist()
+    ]
+    used = [(label, count) for label, count in ranked if count]
+    cardinality = len(rows.columns) / len(rows)
+    return LabelDescription(
+        kind=space.kind,
+        classes=space.n_classes,
+        cardinality=cardinality,
+        density=cardinality / space.n_classes,
+        imbalance=used[0][1] / used[-1][1] if used else 0.0,
+        missing=int((rows.counts() == 0).sum()),
+        unused=space.n_classes - len(used),
+        most_frequent=dict(used[:SHOWN]),
+        least_frequent=dict(used[-SHOWN:][::-1]),
+    )
+
+
+def _texts(split: Split) -> dict[str, float]:
+    return _quantiles("words", [len(text.split()) for text in split.texts()])
+
+
+def _images(split: Split) -> dict[str, float]:
+    sizes = []
+    for data in split.images()[:IMAGES_MEASURED]:
+        with Image.open(io.BytesIO(data)) as image:
+            sizes.append(image.size)
+    return _quantiles("width", [w for w, _ in sizes]) | _quantiles("height", [h for _, h in sizes])
+
+
+def _quantiles(what: str, values: list[int]) -> dict[str, float]:
+    return {f"{what}_q{q * 100:g}": float(np.quantile(values, q)) for q in QUANTILES}

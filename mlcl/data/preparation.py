@@ -1,0 +1,78 @@
+"""Preparing a source once: the folder is there whole, or it is not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from pydantic import BaseModel
+
+from mlcl.config.loader import validate
+from mlcl.data.files import remove_partial, scratch_beside
+from mlcl.data.format import INFO_FILE
+from mlcl.data.registry import Source, find_source
+from mlcl.data.validation import check
+from mlcl.errors import UserError
+
+
+def prepare(
+    source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
+) -> Path:
+    """The folder of a prepared source, made by the first call and found by every later one.
+
+    Its name carries a hash of the options, the split seed, the source's version and the state of the files it
+    reads. Several processes may call this at once: one writes, the others wait. Raises UserError for an
+    unknown source, wrong options and bad input; then no folder is there.
+    """
+    source = find_source(source_name)
+    checked = _options(source, options or {})
+    folder = home / f"{source.name}-{_key(source, checked, split_seed)}"
+    if (folder / INFO_FILE).exists():
+        return folder
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / f".{folder.name}.lock"):
+            if not (folder / INFO_FILE).exists():
+                _write(source, folder, checked, split_seed)
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, found=error) from None
+    return folder
+
+
+def _options(source: Source, options: Mapping[str, Any]) -> BaseModel:
+    try:
+        return validate(source.options, options, None)
+    except UserError as error:
+        key = f"data.options.{error.key}" if error.key else "data.options"
+        raise UserError(error.problem, key=key, found=error.found, allowed=error.allowed) from None
+
+
+def _key(source: Source, options: BaseModel, split_seed: int) -> str:
+    state = source.module.state(options) if source.needs_input else None
+    content = [source.full_version(), options.model_dump(mode="json"), split_seed, state]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _write(source: Source, folder: Path, options: BaseModel, split_seed: int) -> None:
+    remove_partial(folder)
+    with scratch_beside(folder) as scratch:
+        made = scratch / "data"
+        source.write(made, options, split_seed)
+        if source.needs_input:
+            _check(made, options)
+        made.rename(folder)
+
+
+def _check(made: Path, options: BaseModel) -> None:
+    """What `check` finds is told of the user's file: the scratch folder is gone by then."""
+    try:
+        check(made)
+    except UserError as error:
+        file = getattr(options, "path", made)
+        raise UserError(
+            error.problem, file=file, key=error.key, found=error.found, allowed=error.allowed
+        ) from None

@@ -1,0 +1,62 @@
+"""The cells of a prediction that a setting can change, and the neighbours' votes for many settings.
+
+Shapes: R vote rows, K neighbours, C columns, E cells, V votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlcl.evaluation.knn import Ballot, share, vote_weights
+from mlcl.evaluation.tasks import Array
+
+
+@dataclass(frozen=True)
+class VoteCells:
+    """Cells (row, column) of an R x C prediction, ordered by row and then column.
+
+    `row` and `column` (E,) int64; `at` maps row * C + column to the cell, -1 where there is none. `steps` has
+    one (cell, row * K + rank) pair of index arrays for each k: the votes that it adds to those of the k
+    before.
+    """
+
+    votes: Ballot
+    ks: tuple[int, ...]
+    row: Array
+    column: Array
+    at: Array
+    steps: list[tuple[Array, Array]]
+
+    def shares(self, temperature: float) -> Iterator[Array]:
+        """The neighbours' probabilities (E,) float64, for one k after the other.
+
+        Sums run over the neighbours in order: they equal those of `knn_probabilities` to the last bit.
+        """
+        weight_RK = vote_weights(self.votes.distance, self.votes.known, temperature)
+        total_RK = np.cumsum(weight_RK, axis=1)
+        sum_E = np.zeros(len(self.row))
+        for k, (cell, source) in zip(self.ks, self.steps, strict=True):
+            np.add.at(sum_E, cell, weight_RK.reshape(-1)[source])
+            total_E = total_RK[:, k - 1][self.row]
+            yield share(sum_E, total_E, self.votes.shape[-1]).astype(np.float64)
+
+
+def make_vote_cells(votes: Ballot, ks: Sequence[int], keep_RC: Array) -> VoteCells:
+    """The cells that are voted for, and those of the mask `keep_RC`; `ks` ascend and none exceeds K."""
+    n_columns = keep_RC.shape[1]
+    key_V = votes.row * n_columns + votes.column
+    used = keep_RC.reshape(-1).copy()
+    used[key_V] = True
+    cells = np.flatnonzero(used)
+    at = np.full(len(used), -1)
+    at[cells] = np.arange(len(cells))
+    source_V = votes.row * votes.distance.shape[1] + votes.rank
+    steps = []
+    for before, k in zip((0, *ks), ks, strict=False):
+        step_V = (votes.rank >= before) & (votes.rank < k)
+        steps.append((at[key_V[step_V]], source_V[step_V]))
+    row, column = np.divmod(cells, n_columns)
+    return VoteCells(votes, tuple(ks), row, column, at, steps)

@@ -1,0 +1,110 @@
+"""The losses by name: build one, check its options, look at its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.batch import own_batch
+from mlcl.losses.collectives import Group
+from mlcl.losses.labels import Labels, check_shapes
+from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
+from mlcl.losses.rules.all import ALL
+from mlcl.losses.rules.any import ANY
+from mlcl.losses.rules.hicone import HICONE, HIMULCONE
+from mlcl.losses.rules.himulcon import HIMULCON
+from mlcl.losses.rules.jaccard import JACCARD
+from mlcl.losses.rules.jscl import JSCL
+from mlcl.losses.rules.knn import KNN
+from mlcl.losses.rules.msc import MSC
+from mlcl.losses.rules.mulsupcon import MULSUPCON
+from mlcl.losses.rules.simclr import SIMCLR
+from mlcl.losses.rules.simdis import SIMDIS
+from mlcl.losses.rules.supcon import SUPCON
+from mlcl.losses.spec import LossSpec, unknown
+from mlcl.losses.temperature import Temperature, as_temperature
+
+LOSSES: Mapping[str, LossSpec] = MappingProxyType(
+    {
+        spec.name: spec
+        for spec in (
+            SIMCLR,
+            SUPCON,
+            ANY,
+            ALL,
+            MULSUPCON,
+            SIMDIS,
+            JACCARD,
+            KNN,
+            HIMULCON,
+            HICONE,
+            HIMULCONE,
+            JSCL,
+            MSC,
+        )
+    }
+)
+"""Every loss by its name, in the order of the documentation."""
+
+
+def build_loss(
+    name: str,
+    *,
+    temperature: float | Temperature = 0.1,
+    reduction: Reduction = "mean",
+    normalize: bool = False,
+    gather: bool = False,
+    group: Group | None = None,
+    engine: Engine = "auto",
+    prototypes: tuple[int, int] | None = None,
+    **options: Any,
+) -> ContrastiveLoss:
+    """The loss `name` as a module, see `ContrastiveLoss`; `options` are those of `LOSSES[name].options`.
+
+    Raises ValueError for an unknown name, option or value, with what was found and what is allowed.
+    """
+    return ContrastiveLoss(
+        _spec(name),
+        as_temperature(temperature),
+        reduction=reduction,
+        normalize=normalize,
+        gather=gather,
+        group=group,
+        engine=engine,
+        prototypes=prototypes,
+        options=options,
+    )
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raises ValueError where `build_loss` would refuse these options, naming option, found and allowed."""
+    _spec(name).resolve(options)
+
+
+def positive_weights(
+    name: str, labels: Labels | None, sample_ids: Tensor | None = None, **options: Any
+) -> Tensor:
+    """The weights W (B, B) of a batch, float64, for inspection: row i is what anchor i pulls on.
+
+    For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised; for
+    msc those without prototypes.
+
+    Raises ValueError as the loss would.
+    """
+    spec = _spec(name)
+    rows = labels if labels is not None else sample_ids
+    rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
+    check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
+    values = spec.resolve(options)
+    batch = own_batch(rows_B0, sample_ids).labelled(None if spec.labels == "none" else labels)
+    return spec.dense(rule_labels(spec, batch), batch.anchors, torch.float64, **values).weights
+
+
+def _spec(name: str) -> LossSpec:
+    if name not in LOSSES:
+        raise ValueError(unknown(f"unknown loss {name!r}", name, LOSSES))
+    return LOSSES[name]

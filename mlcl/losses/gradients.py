@@ -1,0 +1,131 @@
+"""What becomes of the softmax's pull on a pair: the gradient of the rows, for either similarity.
+
+Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J of a tile; u = s / tau.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.similarities import Similarities
+from mlcl.losses.softmax import total_product
+from mlcl.losses.weights.base import PairWeights
+
+CLOSE_PAIRS = 4096
+"""Close pairs whose differences are held at once."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One loss: its weights, its weight in the sum, and the number of its temperature.
+
+    `reduction` is what its sum over anchors is multiplied by.
+    """
+
+    weights: PairWeights
+    weight: float
+    reduction: float
+    softmax: int = 0
+
+    @property
+    def factor(self) -> float:
+        """Of the loss's sum over anchors in the sum of all parts."""
+        return self.weight * self.reduction
+
+
+class PairGradients(Protocol):
+    """Adds up tiles.
+
+    `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) that of the own rows as
+    the similarities have them, and `prototype_gradient` (L, D) what the own anchors give the prototypes.
+    """
+
+    weighted: Tensor
+    gradient: Tensor
+    prototype_gradient: Tensor
+
+    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """A tile's pull, the derivative of the softmax part by u, which may be overwritten, and its u."""
+        ...
+
+
+class DotGradients:
+    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles.
+
+    `ratios` are the parts' tau / tau_p, by which a u of theirs is the greater.
+    """
+
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
+        self._z = similarities.z
+        self._rows = similarities.rows
+        own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
+        self.gradient = torch.zeros_like(own_ND)
+        self.prototype_gradient = torch.zeros_like(prototype_LD)
+        self.weighted = own_ND.new_zeros(len(parts), dtype=torch.float64)
+        for number, (part, ratio) in enumerate(zip(parts, ratios, strict=True)):
+            drawn_ND = part.weights.attract(self._z)
+            self.weighted[number] = total_product(drawn_ND, own_ND) / 2
+            self.gradient.sub_(drawn_ND, alpha=part.factor * ratio)
+            if similarities.prototypes:
+                drawn_LD = part.weights.attract_prototypes(self._z)
+                self.weighted[number] += total_product(drawn_LD, prototype_LD) / 2
+                self.prototype_gradient.sub_(drawn_LD, alpha=part.factor * ratio)
+
+    def add(self, pull_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """dL/dz_i gains sum_j pull_ij z_j."""
+        self.gradient[rows].addmm_(pull_IJ, self._z[cols])
+        if mirrored:
+            self.gradient[cols].addmm_(pull_IJ.T, self._z[rows])
+        if cols.start >= self._rows:
+            prototypes = slice(cols.start - self._rows, cols.stop - self._rows)
+            self.prototype_gradient[prototypes].addmm_(pull_IJ.T, self._z[rows])
+
+
+class DistanceGradients:
+    """u = -|z_i - z_p|: dL/dz_i = sum_p Q_ip (z_i - z_p), Q = (pull - W_ip - W_pi) / u.
+
+    Between identical rows the derivative of the distance is infinite; its subgradient 0 is taken.
+    """
+
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
+        self._similarities = similarities
+        self._z = similarities.z
+        self._parts = parts
+        self._ratios = ratios
+        self.gradient = torch.zeros_like(self._z[: similarities.own])
+        self.prototype_gradient = torch.zeros_like(self._z[similarities.rows :])
+        self.weighted = self._z.new_zeros(len(parts), dtype=torch.float64)
+
+    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """A tile's part of the weighted sums and of the gradient."""
+        for number, (part, ratio) in enumerate(zip(self._parts, self._ratios, strict=True)):
+            weight_IJ = part.weights.both(rows, cols)
+            self.weighted[number] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
+            pull_IJ.sub_(weight_IJ, alpha=part.factor * ratio)
+        force_IJ = pull_IJ.div_(u_IJ)
+        self._move_close(force_IJ, u_IJ, rows, cols, mirrored)
+        self._move(force_IJ, rows, cols)
+        if mirrored:
+            self._move(force_IJ.T, cols, rows)
+
+    def _move(self, force_IJ: Tensor, rows: slice, cols: slice) -> None:
+        self.gradient[rows].addcmul_(force_IJ.sum(1, keepdim=True), self._z[rows])
+        self.gradient[rows].addmm_(force_IJ, self._z[cols], alpha=-1)
+
+    def _move_close(self, force_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """Close pairs by z_i - z_j itself, which `_move` would lose by cancelling; they keep no force."""
+        if not self._similarities.close:
+            return
+        for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):
+            apart = u_IJ[i, j] != 0
+            i, j = i[apart], j[apart]
+            push_XD = force_IJ[i, j, None] * self._similarities.difference(rows.start + i, cols.start + j)
+            self.gradient.index_add_(0, rows.start + i, push_XD)
+            if mirrored:
+                self.gradient.index_add_(0, cols.start + j, push_XD, alpha=-1)
+        force_IJ[self._similarities.close] = 0

@@ -1,0 +1,79 @@
+"""Several losses on one embedding, which share the similarities and, at equal temperatures, the softmax.
+
+Shapes: N rows of this process, D embedding, P losses, T distinct temperatures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.compile_guard import uncompiled
+from mlcl.losses.labels import Labels
+from mlcl.losses.loss import ContrastiveLoss
+from mlcl.losses.tiled_sum import tiled_sum
+
+
+@uncompiled
+def joint_loss(
+    losses: Sequence[ContrastiveLoss],
+    weights: Sequence[float],
+    embeddings_ND: Tensor,
+    labels: Sequence[Labels | None],
+    sample_ids: Tensor | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """sum_p weight_p L_p, a scalar with gradient, and the L_p without: what the losses give one by one.
+
+    One pass over the pairs for all of them; rows of other processes are gathered once. Raises ValueError for
+    losses that cannot share (`sharing_key`), for a negative weight, and what a loss raises.
+    """
+    if not len(losses) == len(weights) == len(labels) > 0:
+        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
+        raise ValueError(
+            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
+        )
+    keys = {sharing_key(loss) for loss in losses}
+    if len(keys) != 1 or None in keys:
+        names = ", ".join(loss.spec.name for loss in losses)
+        raise ValueError(f"these losses cannot share a softmax: {names}")
+    if not all(0 <= weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
+    for loss, given in zip(losses, labels, strict=True):
+        loss.check(embeddings_ND, given, sample_ids)
+    with torch.autocast(embeddings_ND.device.type, enabled=False):
+        z_ND = losses[0].prepared(embeddings_ND)
+        rows = losses[0].rows(z_ND, sample_ids)
+        numbers, taus = _distinct_temperatures(losses)
+        parts = [
+            loss.part(loss.labelled(rows, given), weight, number)
+            for loss, given, weight, number in zip(losses, labels, weights, numbers, strict=True)
+        ]
+        total, value_P = tiled_sum(
+            z_ND, torch.stack([tau.double() for tau in taus]), losses[0].candidates(rows), parts
+        )
+    return total, [value * part.reduction for value, part in zip(value_P, parts, strict=True)]
+
+
+def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
+    """Losses with equal keys can share an embedding's softmax; None: this one shares with none."""
+    if not loss.tiled or loss.spec.prototypes:
+        return None
+    return loss.spec.similarity, loss.normalize, loss.gather, id(loss.group)
+
+
+def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Tensor]]:
+    """Which temperature each loss has, and the temperatures. Learned ones are shared as modules alone."""
+    keys: list[Hashable] = []
+    taus: list[Tensor] = []
+    numbers = []
+    for loss in losses:
+        tau = loss.temperature.value()
+        key: Hashable = id(loss.temperature) if tau.requires_grad else float(tau)
+        if key not in keys:
+            keys.append(key)
+            taus.append(tau)
+        numbers.append(keys.index(key))
+    return numbers, taus

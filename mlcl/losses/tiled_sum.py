@@ -1,0 +1,71 @@
+"""Losses on one embedding as one function of autograd, whose gradient the forward has computed already.
+
+Shapes: N own rows, D embedding, P losses, T temperatures, L prototypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlcl.losses.engine import Candidates, solve
+from mlcl.losses.gradients import Part
+
+
+def refuse_second_derivative() -> None:
+    """Raises RuntimeError in a backward that is itself to be differentiated, to which these are constants."""
+    if torch.is_grad_enabled():
+        raise RuntimeError('this engine has no second derivative; build the loss with engine="dense"')
+
+
+class _Solved(torch.autograd.Function):
+    """The sum of the parts with their factors, and each part's value without gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        _z_ND: Tensor,
+        tau_T: Tensor,
+        prototype_LD: Tensor | None,
+        candidates: Candidates,
+        parts: Sequence[Part],
+    ) -> tuple[Tensor, Tensor]:
+        for_z, for_tau, for_prototypes = ctx.needs_input_grad[:3]
+        solution = solve(
+            candidates, tau_T.tolist(), parts, gradient=for_z or for_prototypes, tau_gradient=for_tau
+        )
+        scale = candidates.ranks.size
+        ctx.save_for_backward(
+            scale * solution.gradient,
+            (scale * solution.tau_gradients).to(tau_T.dtype),
+            scale * solution.prototype_gradient if prototype_LD is not None else None,
+        )
+        values_P = scale * solution.values
+        ctx.mark_non_differentiable(values_P)
+        return torch.dot(values_P, values_P.new_tensor([part.factor for part in parts])), values_P
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        z_gradient, tau_gradient, prototype_gradient = ctx.saved_tensors
+        if prototype_gradient is not None:
+            prototype_gradient = grad * prototype_gradient
+        return grad * z_gradient, grad * tau_gradient, prototype_gradient, None, None
+
+
+def tiled_sum(
+    z_ND: Tensor,
+    tau_T: Tensor,
+    candidates: Candidates,
+    parts: Sequence[Part],
+    prototype_LD: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, each summed over anchors.
+
+    Both times the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the candidates.
+    """
+    total, values_P = _Solved.apply(z_ND, tau_T, prototype_LD, candidates, parts)
+    return total, values_P

@@ -1,0 +1,40 @@
+"""A comparison as a section of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlcl.errors import UserError
+from mlcl.report.compared_settings import Contender
+from mlcl.report.comparison import Comparison, Row, compare
+from mlcl.report.comparison_tables import HEADS, LEFT, grid, notes, title
+from mlcl.report.document import Block, Cell, Table, Text, figure
+
+
+def comparison_blocks(contenders: Sequence[Contender], metrics: Sequence[str]) -> tuple[Block, ...]:
+    """All settings against the first by each metric; or why they cannot be compared."""
+    blocks: list[Block] = []
+    complete = [contender for contender in contenders if contender.runs]
+    for metric in metrics:
+        try:
+            found = compare(complete, metric)
+        except UserError as error:
+            return (*blocks, Text(f"No test: {error.line()}."))
+        blocks += [Text(title(found)), _table(found), *map(Text, notes(found))]
+    return tuple(blocks)
+
+
+def _table(found: Comparison) -> Table:
+    texts = grid(found)
+    first, *others = (list(map(Cell, row)) for row in texts)
+    for cells, row in zip(others, found.rows, strict=True):
+        cells[3] = _difference(found, row, cells[3].text)
+    return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
+
+
+def _difference(found: Comparison, row: Row, text: str) -> Cell:
+    pairs = [
+        contender.runs[seed].run_id for contender in (found.reference, row.contender) for seed in row.seeds
+    ]
+    cell = figure(row.paired.difference, found.metric, pairs, "difference")
+    return Cell(text, value=cell.value, metric=cell.metric, runs=cell.runs, statistic=cell.statistic)

@@ -1,0 +1,159 @@
+"""A comparison for the terminal, for Markdown, LaTeX and programs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from mlcl import markup
+from mlcl.evaluation.paired_tests import LEVEL, holm, smallest_p
+from mlcl.report.compared_settings import Contender
+from mlcl.report.comparison import Comparison, Row
+
+HEADS = (
+    "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",
+    "verdict",
+)  # fmt: skip
+LEFT = (0, len(HEADS) - 1)
+DIGITS = 4
+MOST_KEYS = 6
+"""Keys that are named in a note; `--json` has all."""
+
+
+def as_table(found: Comparison) -> Table:
+    """For the terminal."""
+    table = Table(title=Text(title(found)), title_justify="left")
+    for head in HEADS:
+        table.add_column(head, justify="left" if HEADS.index(head) in LEFT else "right", overflow="fold")
+    for cells in grid(found):
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def as_markdown(found: Comparison) -> str:
+    """With its title above and its notes below."""
+    rows = [[markup.markdown(cell) for cell in cells] for cells in grid(found)]
+    table = markup.markdown_table(HEADS, rows, LEFT)
+    remarks = [markup.markdown(note) for note in notes(found)]
+    return "\n\n".join([f"**{markup.markdown(title(found))}**", table, *remarks])
+
+
+def as_latex(found: Comparison) -> str:
+    """A table for booktabs, with the notes in its caption."""
+    rows = [[markup.latex(cell) for cell in cells] for cells in grid(found)]
+    caption = markup.latex(" ".join([title(found) + ".", *notes(found)]))
+    return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
+
+
+def as_dict(found: Comparison) -> dict[str, Any]:
+    """For programs: every figure, and every run by its id."""
+    return {
+        "metric": found.metric,
+        "mode": found.mode,
+        "level": LEVEL,
+        "reference": _contender(found.reference, found.metric),
+        "others": [
+            _contender(row.contender, found.metric)
+            | {"paired": asdict(row.paired), "paired_seeds": row.seeds, "unpaired_seeds": row.unpaired}
+            | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict, "differs": row.differs}
+            for row in found.rows
+        ],
+    }
+
+
+def notes(found: Comparison) -> list[str]:
+    """What the seeds could tell, and what would decide."""
+    lines = [reachable([row.paired.n for row in found.rows])]
+    methods = {row.paired.method for row in found.rows}
+    if "t" in methods:
+        lines.append("Fewer than five pairs: the interval takes the differences for normal.")
+    for row in found.rows:
+        if row.differs:
+            lines.append(f"{row.contender.label} differs in {_listed(row.differs)}.")
+        if row.unpaired:
+            seeds = ", ".join(map(str, row.unpaired))
+            lines.append(f"{row.contender.label}: seeds without a partner, not in the difference: {seeds}.")
+        if row.better is None:
+            lines.append(f"{row.contender.label}: {_advice(row)}")
+    return lines
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    more = len(keys) - MOST_KEYS
+    return ", ".join(keys[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
+
+
+def title(found: Comparison) -> str:
+    """The metric, and what it is compared with."""
+    better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[found.mode]
+    return f"{found.metric} against {found.reference.label}{better}"
+
+
+def grid(found: Comparison) -> list[list[str]]:
+    """The rows of the table as text, under `HEADS`; the reference first."""
+    reference, metric = found.reference, found.metric
+    first = [reference.label, str(len(reference.runs)), _mean(reference, metric), *[""] * 5, "reference"]
+    return [first, *(_cells(row, metric) for row in found.rows)]
+
+
+def _cells(row: Row, metric: str) -> list[str]:
+    its, all_seeds = row.paired, len(row.contender.runs)
+    interval = (
+        "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
+    )
+    return [
+        row.contender.label,
+        str(its.n) if its.n == all_seeds else f"{its.n} of {all_seeds}",
+        _mean(row.contender, metric),
+        f"{its.difference:+.{DIGITS}f}",
+        interval,
+        "" if its.effect is None else f"{its.effect:+.2f}",
+        f"{row.p:.3g}",
+        "" if its.wilcoxon is None else f"{its.wilcoxon:.3g}",
+        row.verdict,
+    ]
+
+
+def _mean(contender: Contender, metric: str) -> str:
+    """Over all seeds of a setting, with or without a partner; empty where one is no number."""
+    values = [run.metrics[metric] for run in contender.runs.values()]
+    if not all(map(math.isfinite, values)):
+        return ""
+    spread = f" ± {statistics.stdev(values):.{DIGITS}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{DIGITS}f}{spread}"
+
+
+def reachable(pairs: Sequence[int]) -> str:
+    """What tests over so many pairs could decide at best, after Holm's correction."""
+    risk, count = 1 - LEVEL, f" over {len(pairs)} tests" if len(pairs) > 1 else ""
+    p = holm([smallest_p(n) for n in pairs])
+    few, many = (f"{n} pair{'' if n == 1 else 's'}" for n in (min(pairs), max(pairs)))
+    low, high = f"{min(p):.3g}", f"{max(p):.3g}"
+    said = few if few == many else f"{min(pairs)} to {many}"
+    said += f" can reach p = {low if low == high else f'{low} to {high}'}{count}"
+    if min(p) > risk:
+        return f"{said}, never {risk:.2g}: more seeds are needed to decide anything."
+    return f"{said}; some tests can never reach {risk:.2g}." if max(p) > risk else f"{said}."
+
+
+def _advice(row: Row) -> str:
+    if row.paired.effect is None:
+        return "these pairs do not tell how many seeds would decide."
+    if row.further is None:
+        return "were the effect as small as it seems, a thousand more seeds would not decide."
+    return f"about {row.further} more seeds would decide, were the effect as large as it seems."
+
+
+def _contender(contender: Contender, metric: str) -> dict[str, Any]:
+    values = {seed: run.metrics[metric] for seed, run in contender.runs.items()}
+    runs = {  # JSON has no NaN; a seed without a partner may have it
+        seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
+        for seed, run in contender.runs.items()
+    }
+    return {"label": contender.label, "word": contender.word, "runs": runs}

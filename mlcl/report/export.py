@@ -1,0 +1,130 @@
+"""From a run's name to an exported model: the run is fetched from MLflow, its data set prepared again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow.entities import Run
+
+from mlcl.config import load_job
+from mlcl.errors import UserError
+from mlcl.report.compared_settings import holds_seeds
+from mlcl.report.folder_lock import locked_folder
+from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
+from mlcl.tracking import State, Tracker
+from mlcl.tracking.pyfunc import check_name, register_export
+from mlcl.training.export import Index, write_export
+from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
+from mlcl.training.job_data import JobData
+
+MODELS = "models"
+"""Under the home, where exported models are."""
+ALIAS = "champion"
+"""Of a registered version, unless another is asked for."""
+TAGS = {
+    "name": ID,
+    "seed": "mlcl.seed",
+    "code": "mlflow.source.git.commit",
+    "trained_with": "mlcl.version.mlcl",
+}
+"""What the README tells of the run, by its tag in MLflow."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """An exported model: its folder (None where it was only registered), its run, its registered name."""
+
+    folder: Path | None
+    run_id: str
+    index: Index
+    registered: str | None
+
+
+def export_run(
+    tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
+) -> ExportRequest:
+    """Exports the run that `word` names, a sweep's best where it names a sweep; then registers it.
+
+    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none at all for a model that is
+    registered. Raises UserError for a run that left no model, other data, a folder that is there already, and
+    a name or an alias that MLflow does not take.
+    """
+    if register is not None:
+        check_name(register, alias)
+    runs = Runs(tracker)
+    run = model_run(runs, word)
+    run_id = str(run.info.run_id)
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        kept = to if to is not None or register else tracker.home / MODELS / run_id
+        folder = kept or Path(scratch) / "export" / run_id
+        if folder.exists():
+            raise UserError("is there already", file=folder, key="--to")
+        for name in (RESULT, EMBEDDINGS, MODEL):
+            runs.artifact(run, name, Path(scratch))
+        job = load_job(Path(scratch) / MODEL / JOB)
+        job_data = JobData.of(job, tracker.home)
+        with locked_folder(folder, tracker.home / MODELS):
+            index = write_export(folder, Path(scratch), job_data, _provenance(runs, run))
+        registered = None
+        if register is not None:
+            registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
+    return ExportRequest(kept, run_id, index, registered)
+
+
+def model_run(runs: Runs, word: str) -> Run:
+    """The complete run with a model that a run id, a run's own id or a sweep names.
+
+    Raises UserError where nothing has that name, where several have it, and for a run that left no model.
+    """
+    by_id = runs.get(word)
+    found = [by_id] if by_id is not None else [run for tag in (ID, NAME) for run in runs.tagged(tag, word)]
+    if not found:
+        near = runs.near(word, ("sweep",))
+        raise UserError(
+            "names no run and no sweep" + (f"; did you mean {near}?" if near else ""),
+            key="RUN",
+            found=word,
+            allowed="MLflow's id of a run, a run's own id, a sweep's name or id",
+        )
+    sweeps = [run for run in found if kind(run) == "sweep"]
+    run = _best(runs, sweeps, word) if sweeps else _single(found, word)
+    state = run.data.tags.get("mlcl.state")
+    if state != State.COMPLETE:
+        raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
+    if not (runs.has(run, MODEL) and runs.has(run, EMBEDDINGS)):
+        raise UserError(
+            "this run left no model", key="RUN", found=f"{word} ({kind(run)})", allowed=_hint(run)
+        )
+    return run
+
+
+def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
+    """The best trial of the latest sweep that has one."""
+    for sweep in sweeps:
+        best = runs.get(sweep.data.tags.get("mlcl.best_run_id", ""))
+        if best is not None:
+            return best
+    raise UserError("this sweep has no best trial", key="RUN", found=word)
+
+
+def _single(found: Sequence[Run], word: str) -> Run:
+    complete = [run for run in found if run.data.tags.get("mlcl.state") == State.COMPLETE]
+    if len(complete) > 1:
+        ids = [str(run.info.run_id) for run in complete]
+        raise UserError("names several runs", key="RUN", found=word, allowed=ids)
+    return complete[0] if complete else found[0]
+
+
+def _hint(run: Run) -> str:
+    if kind(run) in GROUPS or holds_seeds(run):
+        return "one of the runs that it holds"
+    return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
+
+
+def _provenance(runs: Runs, run: Run) -> dict[str, str]:
+    experiment = runs.tracker.client.get_experiment(run.info.experiment_id).name
+    told = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
+    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **told}

@@ -1,0 +1,35 @@
+"""What a sweep's page in MLflow says at its top: the result, with links that a click opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mlflow.entities import Run
+
+from mlcl.report.document import Document
+from mlcl.report.markdown import blocks_as_markdown
+from mlcl.report.report_files import PAGE
+from mlcl.report.runs import Runs
+
+NOTE = "mlflow.note.content"
+END = "Written by `mlcl report`."
+"""How our notes end: another one is a person's, and stays."""
+MOST = 4500
+"""Characters: MLflow keeps no longer tags."""
+
+
+def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
+    """Sets the description of the run that has the report, unless somebody wrote one."""
+    before = str(group.data.tags.get(NOTE, ""))
+    if before and not before.endswith(END):
+        return
+    page = f"[The report]({link(str(group.info.run_id))}/artifacts/report/{PAGE})"
+    said = blocks_as_markdown(document.sections[0].blocks, link)
+    # A paragraph that announces a table goes where the table goes.
+    while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
+        said.pop()
+    runs.tracker.client.set_tag(group.info.run_id, NOTE, _note(page, said))
+
+
+def _note(page: str, said: Sequence[str]) -> str:
+    return "\n\n".join([page, *said, END])

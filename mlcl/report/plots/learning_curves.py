@@ -1,0 +1,104 @@
+"""What is followed during a training, over its steps: the mean over the seeds of each setting with a band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.collection import Gathered, PlotSkipped, gather
+from mlcl.report.plots.plot import Plot
+from mlcl.report.sweep_data import SweepData
+from mlcl.tracking import State
+
+History = Sequence[tuple[int, float]]
+Histories = Callable[[str, str], History]
+"""The points of a run's metric by its id and name, as (step, value)."""
+_BAND = (
+    "Mean over the seeds of each setting, as far as all of them came; the band is their standard deviation."
+)
+
+
+def confirmation_plots(data: SweepData) -> Gathered:
+    """The curves of the confirmed settings, or of the best trial where none was confirmed."""
+    return gather(
+        {
+            "learning": lambda: learning_plot(data.pruned_by, followed(data), data.history),
+            "temperatures": partial(temperature_plot, data),
+            "positives": partial(positives_plot, data),
+        }
+    )
+
+
+def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: Histories) -> Plot:
+    """The metric that selects, at each validation. Raises LeftOut where there are no two."""
+    # What kNN scores is known at the end alone; the model's own figure stands for it.
+    metric = metric.removeprefix("knn/")
+    series = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
+    return _plot("learning", f"{metric} during training", Axis(metric), series)
+
+
+def temperature_plot(data: SweepData) -> Plot:
+    """Each head's temperature. Raises LeftOut where all are constant."""
+    series = _by_head(data, followed(data), "temperature")
+    if all(len(set(one.y)) == 1 for one in series):
+        raise PlotSkipped("every temperature is constant during training")
+    return _plot("temperatures", "Temperatures during training", Axis("temperature", log=True), series)
+
+
+def positives_plot(data: SweepData) -> Plot:
+    """How many positives each head's anchors have in a batch. Raises LeftOut where it was not logged."""
+    # Batches decide it, not the heads' settings: those confirmed hardly differ.
+    *_, (setting, run_ids) = followed(data).items()
+    series = _by_head(data, {setting: run_ids}, "positives_per_anchor")
+    title = f"Positives per anchor during training: {setting}"
+    return _plot("positives", title, Axis("positives per anchor"), series)
+
+
+def followed(data: SweepData) -> dict[str, list[str]]:
+    """The complete runs of each confirmed setting; without any, the best trial's."""
+    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
+    if len(done):
+        return {str(name): runs["run_id"].tolist() for name, runs in done.groupby("setting", sort=False)}
+    if data.best is None:
+        raise PlotSkipped("no training is complete")
+    return {str(data.best["setting"]): [data.best["run_id"]]}
+
+
+def mean_curve(name: str, histories: Sequence[History]) -> Series:
+    """Mean and standard deviation over runs, at the steps that all of them have."""
+    runs = [dict(history) for history in histories]
+    steps = sorted(set.intersection(*map(set, runs))) if runs else []
+    values = np.array([[run[step] for step in steps] for run in runs], float).reshape(len(runs), len(steps))
+    mean = values.mean(axis=0) if runs else np.array([])
+    if len(runs) < 2:
+        return Series(name, "line", steps, mean.tolist())
+    spread = values.std(axis=0, ddof=1)
+    return Series(name, "line", steps, mean.tolist(), (mean - spread).tolist(), (mean + spread).tolist())
+
+
+def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[Series]:
+    one = len(settings) == 1
+    return [
+        _curve(data.history, head if one else f"{head}, {setting}", ids, f"train/heads/{head}/{figure}")
+        for head in data.job.objective.heads
+        for setting, ids in settings.items()
+    ]
+
+
+def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -> Series:
+    return mean_curve(name, [history(run_id, metric) for run_id in run_ids])
+
+
+def _plot(name: str, title: str, axis: Axis, series: Iterable[Series]) -> Plot:
+    series = list(series)
+    shown = tuple(one for one in series if len(one.x) > 1)
+    if not shown:
+        raise PlotSkipped("fewer than two steps of it were logged")
+    caption = _BAND if any(one.low is not None for one in shown) else "One training of each setting."
+    if short := ", ".join(one.name for one in series if len(one.x) == 1):
+        caption += f" Not drawn, for its seeds share one step alone: {short}."
+    return chart_plot(name, title, caption, Chart(Axis("step"), axis, shown))

@@ -1,0 +1,85 @@
+"""Embeddings of rows on a plane, by class and superclass.
+
+Shapes: N rows of the sample, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mlcl.evaluation.tasks import Array, Task, array
+from mlcl.evaluation.tsne import FEWEST, project
+from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.groups import Group, groups_of, picture_labels, sample
+from mlcl.report.plots.label_texts import row_texts
+from mlcl.report.plots.panels import Cloud, Panel, panel_plot
+from mlcl.report.plots.plot import Plot
+from mlcl.training.hierarchy import parents
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun
+
+NAME = "tsne"
+ROWS = 1000
+"""Of a picture at most."""
+WORDS: dict[Task, tuple[str, str]] = {
+    "single": ("class", "classes"),
+    "multi_label": ("label", "labels"),
+    "aspects": ("rating", "ratings"),
+}
+"""What tells rows apart: one, and several."""
+
+
+def embedded_plot(
+    runs: Mapping[str, StoredRun],
+    split: str,
+    classes: Sequence[str] = (),
+    *,
+    cap: int = ROWS,
+    seed: int = 0,
+) -> Plot:
+    """t-SNE of the same rows of a split for each run, one panel a setting. Source: MLCL Figure 3.
+
+    `classes` are drawn, or a handful that is chosen; of more than `cap` rows a sample. Raises LeftOut where
+    there are too few rows, and UserError for a class that there is not.
+    """
+    job_data = next(iter(runs.values())).job_data
+    whole = job_data.dataset.split(split)
+    groups = groups_of(job_data, whole, classes)
+    rows_N = sample(job_data, whole, groups, cap, seed)
+    if len(rows_N) < FEWEST:
+        raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
+    texts = row_texts(job_data, whole, rows_N)
+    panels = [
+        Panel(setting, _clouds(array(run.embeddings[split])[rows_N], groups, rows_N, texts, seed))
+        for setting, run in runs.items()
+    ]
+    caption = _caption(job_data, f"{len(rows_N):,} {split} rows", len(runs))
+    return panel_plot(NAME, f"The representation of {split} rows (t-SNE)", caption, panels)
+
+
+def _clouds(
+    x_ND: Array, groups: Sequence[Group], rows_N: Array, texts: Sequence[str], seed: int
+) -> tuple[Cloud, ...]:
+    points_N2 = project(x_ND, seed)
+    clouds = []
+    for marker, group in enumerate(groups):
+        here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
+        x, y = points_N2[here].T.tolist()
+        clouds.append(Cloud(group.name, group.colour, marker, x, y, [texts[i] for i in here]))
+    return tuple(clouds)
+
+
+def _caption(job_data: JobData, rows: str, panels: int) -> str:
+    name = picture_labels(job_data)
+    levels = list(parents(job_data.dataset, name))
+    one, several = WORDS[job_data.task]
+    marks = f"A mark is a {one} of {name}"
+    if levels:
+        marks += f", a colour its {levels[-1]}"
+    same = ", the same in every panel" if panels > 1 else ""
+    return (
+        f"{rows} of a few {several}{same}. {marks}. "
+        "t-SNE keeps near rows near; distances between groups and the directions mean little."
+    )

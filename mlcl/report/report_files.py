@@ -1,0 +1,89 @@
+"""A report's files: the page, the Markdown, each plot with its figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlcl.data.files import scratch_beside
+from mlcl.errors import UserError
+from mlcl.report.document import Document
+from mlcl.report.html import GENERATOR, as_html
+from mlcl.report.markdown import PICTURES, as_markdown
+from mlcl.report.plots.matplotlib_backend import to_svg
+
+PAGE, MARKDOWN = "report.html", "report.md"
+
+
+def report_folder(folder: Path) -> Path:
+    """Where a report may go, with links followed: a new folder, an empty one, that of an earlier report.
+
+    What is there, is replaced. Raises UserError where that would be anything else, and where nothing can be
+    written.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UserError("is no folder", file=folder, key="--to")
+    there = [*folder.glob("*"), *folder.glob(f"{PICTURES}/*")]
+    ours = _earlier(folder / PAGE)
+    others = sorted(name for path in there if (name := str(path.relative_to(folder))) not in ours)
+    if others:
+        raise UserError(
+            "holds files that the report would take the place of",
+            file=folder,
+            key="--to",
+            found=others[:5],
+            allowed="a new folder, an empty one, or that of an earlier report",
+        )
+    above = next(place for place in folder.parents if place.exists())
+    try:
+        TemporaryDirectory(prefix=".mlcl-", dir=above).cleanup()
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, key="--to", found=error) from None
+    return folder
+
+
+def _earlier(page: Path) -> set[str]:
+    """What belongs to the report that the page is of; nothing, where it is not one of ours."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return set()
+    if f'<meta name="generator" content="{GENERATOR}">' not in text:
+        return set()
+    plots = re.findall(r'<figure id="([^"]+)">', text)
+    return {
+        PAGE, MARKDOWN, PICTURES, *(f"{PICTURES}/{name}.{form}" for name in plots for form in ("svg", "csv")),
+    }  # fmt: skip
+
+
+def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
+    """Writes the report into `folder`, in the place of an earlier one: whole, or not at all.
+
+    `folder` is what `report_folder` found.
+    """
+    with scratch_beside(folder) as work:
+        new, old = work / "new", work / "old"
+        _write(document, new, link, made)
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            raise
+
+
+def _write(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
+    pictures = folder / PICTURES
+    pictures.mkdir(parents=True)
+    images = {plot.name: to_svg(plot.figure(), outlines=True) for plot in document.plots}
+    (folder / PAGE).write_text(as_html(document, images, link, made), encoding="utf-8")
+    (folder / MARKDOWN).write_text(as_markdown(document, link), encoding="utf-8")
+    for plot in document.plots:
+        (pictures / f"{plot.name}.svg").write_text(images[plot.name], encoding="utf-8")
+        plot.table.to_csv(pictures / f"{plot.name}.csv", index=False)

@@ -1,0 +1,29 @@
+"""Runs and sweeps whose process was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.locks import free_folders
+from mlcl.service.engine.state_sync import close_killed_sweep
+from mlcl.service.runs.crash_recovery import close_orphans
+from mlcl.tracking import State
+
+
+def find_killed(scope: Scope) -> Iterator[Finding]:
+    """Those whose record says RUNNING while nobody holds the folder."""
+
+    def mend() -> None:
+        close_orphans(scope.home, close_killed_sweep)
+
+    for folder in free_folders(scope.home):
+        record = folder.record
+        if record is not None and record.state is State.RUNNING:
+            kind = f"{folder.path.parent.name.removesuffix('s')} {record.name}".strip()
+            yield Finding(
+                str(folder.path),
+                f"the {kind} is RUNNING, but no process has it: it was killed",
+                "set to STOPPED; the same command goes on with it",
+                mend,
+            )

@@ -1,0 +1,89 @@
+"""Runs in MLflow whose state is not what the files here say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from mlflow.entities import Run
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.locks import folder_locks, held, holding, log_locks
+from mlcl.service.doctor.mlflow_store import MlflowStore, open_store
+from mlcl.service.runs.crash_recovery import KILLED
+from mlcl.service.runs.run_store import RunFolder
+from mlcl.tracking import MLFLOW_STATUS, RunLog, State
+from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.sender import LOG_TAG, STATE
+from mlcl.tracking.undelivered import waiting
+
+OWNER = "mlcl.owner"
+SHOWN_IDS = 3
+
+
+def find_untrue_states(scope: Scope) -> Iterator[Finding]:
+    """Zombies, and what was changed by hand. Runs of another home are counted, and left alone."""
+    store = open_store(scope)
+    foreign = []
+    for run in store.runs(OWNER) if store is not None else ():
+        tags, status = run.data.tags, run.info.status
+        locks = folder_locks(scope.home, [tags[OWNER]])
+        if _delivers(scope.home, run):
+            truth = _of_log(scope.home, run)
+            locks += log_locks(scope.home, tags[LOG_TAG])
+        elif status != MLFLOW_STATUS[State.RUNNING]:
+            continue
+        elif not locks:
+            foreign.append(run.info.run_id)
+            continue
+        else:
+            truth = _of_record(scope.home, run)
+        if truth is None or held(*locks) or (status, tags.get(STATE)) == (MLFLOW_STATUS[truth[0]], truth[0]):
+            continue
+        assert store is not None
+        yield Finding(
+            f"MLflow run {run.info.run_id} ({run.info.run_name})",
+            f"is {status} ({tags.get(STATE, 'no state')}) there, and {truth[0]} here",
+            f"set to {truth[0]}",
+            partial(_set, store, run.info.run_id, truth, locks),
+        )
+    if foreign:
+        some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
+        why = "RUNNING in MLflow, of another home: nothing here says whether they live"
+        yield Finding(f"{len(foreign)} runs: {some}", why, "look from their home", note=True)
+
+
+def _delivers(home: Path, run: Run) -> bool:
+    """Whether a log here goes to this run."""
+    id = run.data.tags.get(LOG_TAG, "")
+    return bool(id) and Cursor.read(log_folder(home, id)).run_id == run.info.run_id
+
+
+def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
+    """What the log says, where all of it has been delivered."""
+    id = run.data.tags[LOG_TAG]
+    folder = log_folder(home, id)
+    if not (folder / LOG).exists() or waiting(folder, Cursor.read(folder)):
+        return None
+    log = RunLog.attach(home, id)
+    return log.state, log.reason
+
+
+def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
+    """Its log is gone, or goes to another run: what is left is the record of its owner."""
+    id, owner = run.data.tags.get(LOG_TAG, ""), run.data.tags[OWNER]
+    if id and Cursor.read(log_folder(home, id)).creating:
+        return None  # the next delivery may take it for its own
+    for lock in folder_locks(home, [owner]):
+        record = RunFolder(lock.parent).record
+        if record is not None and record.log == id and record.state is not State.RUNNING:
+            return record.state, ""
+    return State.STOPPED, KILLED
+
+
+def _set(store: MlflowStore, run_id: str, truth: tuple[State, str], locks: list[Path]) -> None:
+    with holding(*locks) as mine:
+        if mine:
+            store.set_state(run_id, *truth)

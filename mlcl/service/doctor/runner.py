@@ -1,0 +1,115 @@
+"""Every check, one after the other; with `fix`, what it found is mended and looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mlcl.service.doctor.dead_runs import find_killed
+from mlcl.service.doctor.delivery import find_undelivered
+from mlcl.service.doctor.disk import find_full_disk, find_unusable_store
+from mlcl.service.doctor.finding import Check, Finding, Scope
+from mlcl.service.doctor.mlflow_states import find_untrue_states
+from mlcl.service.doctor.ray_file import find_stale_ray
+from mlcl.service.doctor.records import find_unreadable
+from mlcl.service.doctor.services import find_silent
+from mlcl.service.doctor.stale_files import find_leftovers, find_partial
+from mlcl.service.doctor.studies import find_untold
+from mlcl.service.doctor.truncated_lines import find_torn
+from mlcl.service.doctor.versions import find_other_versions, find_server_versions
+
+CHECKS = (
+    Check("disk", find_full_disk),
+    Check("store", find_unusable_store),
+    Check("services", find_silent),
+    Check("versions", find_other_versions),
+    Check("server-versions", find_server_versions),
+    Check("records", find_unreadable),
+    Check("torn-lines", find_torn),
+    Check("killed", find_killed),
+    Check("partial-files", find_partial),
+    Check("leftovers", find_leftovers),
+    Check("delivery", find_undelivered),
+    Check("mlflow-states", find_untrue_states),
+    Check("studies", find_untold),
+    Check("ray-file", find_stale_ray),
+)
+"""In the order in which mending one makes the next one's findings true."""
+
+
+class Status(StrEnum):
+    """What became of a finding. A NOTE is nothing wrong."""
+
+    FOUND = "FOUND"
+    MENDED = "MENDED"
+    LEFT = "LEFT"
+    NOTE = "NOTE"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finding of a check, and what became of it; `mendable`: `--fix` would try."""
+
+    check: str
+    status: Status
+    what: str
+    why: str
+    cure: str
+    mendable: bool
+
+
+def examine(scope: Scope, *, fix: bool = False, checks: Sequence[Check] = CHECKS) -> list[Result]:
+    """Runs every check, also where another one crashed: a crash is a finding of its check."""
+    return [result for check in checks for result in _run(check, scope, fix)]
+
+
+def healthy(results: Iterable[Result]) -> bool:
+    """Whether nothing is wrong, or nothing any more."""
+    return all(result.status in (Status.MENDED, Status.NOTE) for result in results)
+
+
+def _run(check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
+    found = _look(check, scope)
+    # Not a set: in the order of the findings, and each once.
+    mends = list(dict.fromkeys(finding.mend for finding in found if finding.mend is not None))
+    if not fix or not mends:
+        yield from (_result(check, finding, Status.LEFT if fix else Status.FOUND) for finding in found)
+        return
+    failed = []
+    for mend in mends:
+        try:
+            mend()
+        except Exception as error:
+            failed.append(_crash(check, "mending", error))
+    # What is still there was not mended, whatever was done about it.
+    after = _look(check, scope)
+    left = {finding.what for finding in after}
+    gone = [finding for finding in found if finding.what not in left]
+    yield from (_result(check, finding, Status.MENDED) for finding in gone)
+    yield from (_result(check, finding, Status.LEFT) for finding in [*after, *failed])
+
+
+def _look(check: Check, scope: Scope) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(check.find(scope))
+    except Exception as error:
+        found.append(_crash(check, "looking", error))
+    return found
+
+
+def _crash(check: Check, doing: str, error: Exception) -> Finding:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    return Finding(f"the check {check.name}", f"failed while {doing}: {reason}", "see the reason")
+
+
+def _result(check: Check, finding: Finding, status: Status) -> Result:
+    return Result(
+        check=check.name,
+        status=Status.NOTE if finding.note else status,
+        what=finding.what,
+        why=finding.why,
+        cure=finding.cure,
+        mendable=finding.mend is not None,
+    )

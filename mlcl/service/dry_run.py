@@ -1,0 +1,92 @@
+"""What a command would do, without doing it: the answer to `--dry-run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.data import EpochSampler
+from mlcl.service.engine.ledger import LEDGER
+from mlcl.service.search.pruner import rungs
+from mlcl.service.search.sampling import describe
+from mlcl.service.search.study_storage import hidden
+from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.tracking import shown, tracking_uri
+from mlcl.training.context import pick_device
+from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.job_data import JobData
+
+
+def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
+    """The plan of one run. Checks everything; prepares the data set where that has not been done."""
+    if job.train.workers == 1:
+        pick_device(job.train.device)
+    return _plan(JobData.of(job, home)) | {
+        "writes": {
+            "folder": str(home / "runs" / "<run id>"),
+            "files": ["run.json", "checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
+            "tracking": shown(tracking_uri(home)),
+        },
+        "job": dump_job(job),
+    }
+
+
+def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
+    """The plan of a sweep."""
+    job_data = check_plan(plan, home)
+    space, job = plan.space, plan.search_job()
+    confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
+    return {
+        "sweep": {
+            "name": plan.name,
+            "trials": plan.most,
+            "most_confirmation_runs": confirmations,
+            "score": plan.score,
+            "mode": space.mode,
+            "goals": {goal.metric: goal.mode for goal in space.goals},
+            "sampler": space.search.sampler,
+            "scheduler": space.search.scheduler,
+            "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
+            "most_epochs": (plan.most + confirmations) * plan.job.train.epochs,
+            "budget": plan.budget and plan.budget.text,
+            "searched": describe(space, plan.job),
+            "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
+        },
+        **_plan(job_data),
+        "writes": {
+            "folder": str(home / "sweeps" / "<sweep id>"),
+            "files": [
+                "run.json",
+                LEDGER,
+                "study.journal" if plan.study is None else f"the study in {hidden(plan.study)}",
+                f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}",
+            ],
+            "tracking": shown(tracking_uri(home)),
+        },
+    }
+
+
+def _plan(job_data: JobData) -> dict[str, Any]:
+    job, info = job_data.job, job_data.dataset.info
+    sampler = EpochSampler(
+        len(job_data.train), job.train.batch_size, job.train.seed, drop_last=job.train.drop_last
+    )
+    return {
+        "experiment": job.experiment,
+        "job_hash": job_hash(job),
+        "data": {
+            "name": info.name,
+            "fingerprint": job_data.fingerprint,
+            "train": len(job_data.train),
+            "validation": len(job_data.dataset.split("validation")),
+        },
+        "task": job_data.task,
+        "training": {
+            "epochs": job.train.epochs,
+            "steps_per_epoch": sampler.steps_per_epoch,
+            "steps": job.train.epochs * sampler.steps_per_epoch,
+            "rows_per_step": job.train.batch_size * job.train.views,
+            "workers": job.train.workers,
+        },
+    }

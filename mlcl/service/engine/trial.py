@@ -1,0 +1,207 @@
+"""One training of a sweep, in the actor that Ray Tune keeps for it: the same experiment as a plain run.
+
+It reports to the driver, which alone writes the ledger, and logs to files: it needs no tracking server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, load_job
+from mlcl.errors import UserError
+from mlcl.service.engine.trial_scores import Scores
+from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.runs.shared_folder import enter_workdir
+from mlcl.tracking import RunLog, State, mlflow_listener
+from mlcl.training.context import Context
+from mlcl.training.events import Event, Listener, Stopped, tell_all
+from mlcl.training.experiment import run_experiment
+from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.job_data import JobData
+from mlcl.training.memory import give_back
+
+SCORE, EPOCH, ENDED, VALUES, REASON = "score", "epoch", "ended", "values", "reason"
+"""Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
+PATIENCE = 60.0
+"""Seconds that a process of a killed command may go on writing before its successor gives up."""
+LOOK_EVERY = 0.1
+"""Seconds between looks for the stop file: it may lie on a network's file system."""
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """What travels to the actor: plain data.
+
+    `metric` is reported at every validation; `scores` are the final figures, the pruning goal's first;
+    `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's; `cwd` is where the command
+    was given.
+    """
+
+    key: str
+    job: dict[str, Any]
+    folder: str
+    home: str
+    log: str
+    metric: str
+    scores: tuple[str, ...]
+    test: bool
+    stop_file: str
+    cpus: float
+    gpus: float
+    cwd: str = "."
+
+    def config(self) -> dict[str, str]:
+        """As one string, which Tune does not take apart."""
+        return {"payload": json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, config: dict[str, str]) -> TrialTask:
+        """From Tune's config of a trial."""
+        tree = json.loads(config["payload"])
+        return cls(**{**tree, "scores": tuple(tree["scores"])})
+
+
+def run_trial(config: dict[str, str]) -> None:
+    """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes."""
+    from ray import tune
+
+    task = TrialTask.of(config)
+    enter_workdir(task.cwd)
+    with RunFolder(Path(task.folder)).owned(PATIENCE) as mine:
+        if not mine:
+            raise RuntimeError(f"another process is still training in {task.folder}")
+        try:
+            train(task, tune.report)
+        finally:
+            give_back()
+
+
+def train(task: TrialTask, report: Report) -> None:
+    """One training from wherever it is to its last report."""
+    try:
+        values = _values(task, report)
+    except Stopped:
+        report({ENDED: State.STOPPED, REASON: ""})
+    except UserError as error:
+        report({ENDED: State.FAILED, REASON: error.line()})
+    except Exception as error:
+        report({ENDED: State.FAILED, REASON: f"{type(error).__name__}: {error}"[:5000]})
+    else:
+        report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
+
+
+def _values(task: TrialTask, report: Report) -> list[float]:
+    """Reports what was scored before, goes on with the training, and returns its final values."""
+    scores = Scores(Path(task.folder))
+    for epoch, score in scores.rungs:
+        report({SCORE: score, EPOCH: epoch, ENDED: ""})
+    if scores.values is not None:
+        return scores.values
+    log = RunLog.attach(Path(task.home), task.log)
+    try:
+        metrics = _experiment(task, load_job(task.job), log, scores, report)
+        log.artifacts([Path(task.folder) / name for name in (RESULT, EMBEDDINGS, MODEL)])
+        values = [metrics[name] for name in task.scores]
+        log.flush()
+        scores.finish(values)
+    except Stopped:
+        raise
+    except Exception:
+        log.text(traceback.format_exc(), "error.txt")
+        raise
+    finally:
+        log.flush()
+    return values
+
+
+def _experiment(
+    task: TrialTask, job: JobConfig, log: RunLog, scores: Scores, report: Report
+) -> dict[str, float]:
+    folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
+    if stop():
+        raise Stopped
+    listener = _rungs(task.metric, scores, report)
+    if job.train.workers > 1:
+        return _group(task, job, log, listener, stop)
+    outcome = run_experiment(
+        JobData.of(job, home, verify=False),
+        folder=folder,
+        context=Context.current(job.train.device),
+        listener=tell_all(mlflow_listener(log), listener),
+        should_stop=stop,
+        test=task.test,
+    )
+    assert outcome is not None
+    return outcome.metrics
+
+
+def _group(
+    task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
+) -> dict[str, float]:
+    """Several workers. Tune ends this thread inside of a report: the workers are stopped before it goes."""
+    from mlcl.service.runs.ddp_group import run_group
+
+    ended: list[SystemExit] = []
+
+    def listen(event: Event) -> None:
+        try:
+            if not ended:
+                listener(event)
+        except SystemExit as end:
+            ended.append(end)
+
+    try:
+        return run_group(
+            job,
+            Path(task.folder),
+            log,
+            Path(task.home),
+            listen,
+            lambda: bool(ended) or stop(),
+            cpus=task.cpus,
+            gpus=task.gpus,
+            test=task.test,
+            wait=True,
+        )
+    finally:
+        if ended:
+            raise ended[0]
+
+
+def _rungs(metric: str, scores: Scores, report: Report) -> Listener:
+    """Reports the selecting metric at every validation but the last, which the final evaluation replaces."""
+
+    def listen(event: Event) -> None:
+        if event.kind != "validation" or event.epoch >= event.epochs:
+            return
+        # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
+        value = event.metrics.get(metric, event.metrics.get(f"knn/{metric}"))
+        if value is not None and scores.add(event.epoch, float(value)):
+            report({SCORE: float(value), EPOCH: event.epoch, ENDED: ""})
+
+    return listen
+
+
+class _StopFile:
+    """Whether the driver asks for a stop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next = 0.0
+        self._there = False
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if not self._there and now >= self._next:
+            self._next = now + LOOK_EVERY
+            self._there = os.path.exists(self._path)  # noqa: PTH110 (half the time of Path.exists, on every step)
+        return self._there

@@ -1,0 +1,254 @@
+"""Ray Tune as the executor of a sweep's trainings: processes that are reused, restarted, and stopped early.
+
+What is started, what a score means and what becomes of a training is asked of `TrialCallbacks`, in the
+driver's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ray import tune
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
+from ray.tune.execution import class_cache, tune_controller
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from mlcl.service.engine.packing import Packing
+from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, run_trial
+
+T = TypeVar("T")
+
+MAX_RESTARTS = 3
+"""Dead processes of one training that are replaced, each time from its last checkpoint."""
+
+
+class TrialCallbacks(Protocol):
+    """Decides, and writes down."""
+
+    def next(self) -> TrialTask | None:
+        """The next training to start; None where there is none (any more)."""
+
+    def begin(self, key: str) -> None:
+        """A process begins, or begins anew, with a training."""
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        """A validation's score; whether the training is to be stopped early."""
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        """The last report of a training; empty where it was stopped early or its processes died."""
+
+    def died(self, key: str, reason: str) -> None:
+        """A training that Tune gave up, and why."""
+
+    def abort(self) -> bool:
+        """Whether to end at once, whatever runs. Asked many times a second."""
+
+
+class _Guard:
+    """Asks the desk, and keeps its first error: Tune would swallow it and train again what has ended.
+
+    Not even a second Ctrl-C comes between the desk's writes: `shield` holds it off.
+    """
+
+    def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
+        self.error: Exception | None = None
+        self._callbacks, self._shield = callbacks, shield
+
+    def _ask(self, question: Callable[[], T], otherwise: T) -> T:
+        if self.error is not None:
+            return otherwise
+        try:
+            with self._shield():
+                return question()
+        except Exception as error:
+            self.error = error
+            return otherwise
+
+    def next(self) -> TrialTask | None:
+        return self._ask(self._callbacks.next, None)
+
+    def begin(self, key: str) -> None:
+        self._ask(lambda: self._callbacks.begin(key), None)
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        return self._ask(lambda: self._callbacks.rung(key, epoch, score), False)
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        self._ask(lambda: self._callbacks.end(key, result), None)
+
+    def died(self, key: str, reason: str) -> None:
+        self._ask(lambda: self._callbacks.died(key, reason), None)
+
+    def abort(self) -> bool:
+        return self._ask(self._callbacks.abort, True)
+
+
+class _DriverOnly:
+    """Lives in the driver's process alone: Tune's own snapshots leave its content out.
+
+    A sweep goes on from its ledger and the trainings' folders, never from those snapshots.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Feed(_DriverOnly, Searcher):
+    """Hands the desk's trainings to Tune."""
+
+    def __init__(self, callbacks: TrialCallbacks) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # noqa: ARG002 (Tune's interface)
+        task = self._callbacks.next()
+        return Searcher.FINISHED if task is None else task.config()
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Nothing: the closer knows why."""
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_text("{}")
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing to take up."""
+
+
+class _Scheduler(_DriverOnly, FIFOScheduler):
+    """Stops a training early where the desk says so."""
+
+    def __init__(self, callbacks: TrialCallbacks) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
+        if result.get(ENDED):
+            return TrialScheduler.CONTINUE
+        early = self._callbacks.rung(TrialTask.of(trial.config).key, int(result[EPOCH]), float(result[SCORE]))
+        return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
+
+
+class _Closer(_DriverOnly, Callback):
+    """Tells the desk when trainings begin and end."""
+
+    def __init__(self, callbacks: TrialCallbacks) -> None:
+        self._callbacks = callbacks
+
+    def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
+        self._callbacks.begin(TrialTask.of(trial.config).key)
+
+    def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
+        result = trial.last_result or {}
+        self._callbacks.end(TrialTask.of(trial.config).key, result if result.get(ENDED) else {})
+
+    def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
+        self._callbacks.died(TrialTask.of(trial.config).key, _why(trial.get_error()))
+
+
+class _Abort(_DriverOnly, Stopper):
+    def __init__(self, callbacks: TrialCallbacks) -> None:
+        self._callbacks = callbacks
+
+    def __call__(self, *_: Any) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._callbacks.abort()
+
+
+class _Manager(RayActorManager):
+    """Takes a process that Ray's memory monitor killed for a dead one, which is replaced.
+
+    Tune itself (2.60) ends with an error of its own, and with it every training of the sweep.
+    """
+
+    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=str(exception))
+        super()._actor_task_failed(tracked_actor_task, exception)
+
+
+@contextmanager
+def _with_manager() -> Iterator[None]:
+    """While inside, Tune manages its processes with ours, and hands them no keys: it lets nobody choose.
+
+    Ray writes what Tune hands on into its logs. A local process has its parent's variables without that, one
+    on another node what that node gives it.
+    """
+    usual = tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
+    plain = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
+    tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = _Manager, plain
+    try:
+        yield
+    finally:
+        tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = usual
+
+
+def run_trainings(
+    callbacks: TrialCallbacks,
+    *,
+    folder: Path,
+    packing: Packing,
+    most: int,
+    shield: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Runs the desk's trainings, at most `most`; returns when all have ended. Raises what the desk raised.
+
+    Actors are reused, so that imports are paid once per training at a time.
+    """
+    guard = _Guard(callbacks, shield)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the desk tells what failed in one line
+    name = f"ray-{time.time_ns()}"
+    tuner = tune.Tuner(
+        tune.with_resources(run_trial, _resources(packing)),
+        tune_config=TuneConfig(
+            search_alg=_Feed(guard),
+            scheduler=_Scheduler(guard),
+            num_samples=most,
+            max_concurrent_trials=packing.concurrent,
+            reuse_actors=True,
+            trial_name_creator=lambda trial: trial.trial_id,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=str(folder.resolve()),
+            stop=_Abort(guard),
+            failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+            callbacks=[_Closer(guard)],
+            verbose=0,
+        ),
+    )
+    try:
+        with _with_manager():
+            tuner.fit()
+    finally:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    if guard.error is not None:
+        raise guard.error
+
+
+def _why(error: Exception | None) -> str:
+    """What a training that Tune gave up died of."""
+    cause = getattr(error, "cause", None) or error
+    if cause is None or isinstance(cause, RayActorError):
+        return "its process died again and again (killed, or out of memory)"
+    return f"{type(cause).__name__}: {cause}"[:5000]
+
+
+def _resources(packing: Packing) -> dict[str, float]:
+    """A training of several workers takes nothing itself: its workers would find no room beside it."""
+    if packing.workers > 1:
+        return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
+    return {"cpu": packing.cpus, "gpu": packing.gpus}

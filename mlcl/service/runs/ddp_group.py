@@ -1,0 +1,156 @@
+"""Several workers: a Ray TorchTrainer whose workers run the same loop over DDP. This is the driver's side."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+from ray.util.queue import Empty, Queue
+
+from mlcl.config import JobConfig, dump_job
+from mlcl.errors import UserError
+from mlcl.service.runs.ddp_network import GroupConfig
+from mlcl.service.runs.ddp_worker import STOP_FILE, work
+from mlcl.service.runs.ray_session import ray_session
+from mlcl.tracking import RunLog
+from mlcl.training.events import Diverged, Listener, Stopped
+
+MAX_RESTARTS = 3
+"""Lost workers that are replaced, each time from the last checkpoint."""
+
+
+def run_group(
+    job: JobConfig,
+    folder: Path,
+    log: RunLog,
+    home: Path,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+    *,
+    cpus: float = 1,
+    gpus: float | None = None,
+    test: bool = True,
+    log_events: bool = True,
+    wait: bool = False,
+    announce: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
+    """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs. Also from inside of an actor.
+
+    `cpus` and `gpus` are each worker's; by default it has a GPU where there are enough for all.
+    `test=False` leaves the test split unread. With `log_events` rank 0 writes to `log`, else only `listener`
+    hears. Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
+    With `wait` it waits all the same: who asks knows that they were there, and that a lost node is replaced.
+    """
+    (folder / STOP_FILE).unlink(missing_ok=True)
+    with ray_session(home, job.train.workers, announce):
+        use_gpu, resources = _resources(job, cpus, gpus)
+        if not wait:
+            _check_resources(job, resources)
+        events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
+        config = {
+            "job": dump_job(job),
+            "folder": str(folder.resolve()),
+            "home": str(home.resolve()),
+            "cwd": str(Path.cwd()),
+            "log": log.id if log_events else None,
+            "test": test,
+            "events": events,
+        }
+        scaling = ScalingConfig(
+            num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
+        )
+        trainer = _trainer(config, scaling, folder)
+        try:
+            answer = _fit(trainer, events, folder, listener, should_stop)
+        finally:
+            events.shutdown()
+            shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
+    if answer["ended"] == "stopped":
+        raise Stopped
+    if answer["ended"] == "diverged":
+        raise Diverged(answer["reason"])
+    if answer["ended"] == "bad input":
+        raise UserError(answer["reason"])
+    metrics: dict[str, float] = answer["metrics"]
+    return metrics
+
+
+def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> TorchTrainer:
+    return TorchTrainer(
+        work,
+        train_loop_config=config,
+        torch_config=GroupConfig(backend="nccl" if scaling.use_gpu else "gloo"),
+        scaling_config=scaling,
+        run_config=RunConfig(
+            # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
+            name=f"{folder.name}-{time.time_ns()}",
+            storage_path=str((folder / "ray").resolve()),
+            failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+        ),
+    )
+
+
+def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
+    """Whether the workers use GPUs, and what each of them is given."""
+    enough = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
+    use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and enough))
+    return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
+
+
+def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
+    workers, total = job.train.workers, ray.cluster_resources()
+    for kind, share in resources.items():
+        if total.get(kind, 0) < workers * share:
+            raise UserError(
+                f"more workers than {kind}s in the cluster",
+                key="train.workers",
+                found=f"{workers} with {share:g} {kind} each",
+                allowed=f"at most {int(total.get(kind, 0) / share)}",
+            )
+
+
+def _here() -> dict[str, str]:
+    """This process's node: what is put there is lost with it, and with no other."""
+    return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+
+
+def _fit(
+    trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
+) -> dict[str, Any]:
+    """`trainer.fit` in a thread, so that signals reach this one, which passes events on meanwhile."""
+    box: dict[str, Any] = {}
+
+    def fit() -> None:
+        try:
+            box["result"] = trainer.fit()
+        except BaseException as error:
+            box["error"] = error
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        if should_stop() and not (folder / STOP_FILE).exists():
+            (folder / STOP_FILE).touch()
+        _pass_on(events, listener, wait=0.2)
+    _pass_on(events, listener, wait=0.0)
+    (folder / STOP_FILE).unlink(missing_ok=True)
+    if "error" in box:
+        raise box["error"]
+    answer: dict[str, Any] = box["result"].return_value
+    return answer
+
+
+def _pass_on(events: Queue, listener: Listener, wait: float) -> None:
+    try:
+        listener(events.get(timeout=wait) if wait else events.get_nowait())
+        for event in events.get_nowait_batch(events.qsize()):
+            listener(event)
+    except Empty:
+        return

@@ -1,0 +1,108 @@
+"""A Ray session: the cluster that RAY_ADDRESS names, or one on this machine for as long as it is needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+
+import ray
+
+from mlcl.errors import UserError
+from mlcl.service.runs.head_monitor import head_monitored, silent
+from mlcl.service.runs.shared_folder import check_shared
+
+
+def _reach(address: str) -> None:
+    """Raises UserError where nobody listens: Ray itself would wait without a word."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like: Ray knows where to look
+    error = silent(f"{host}:{port}")
+    if error:
+        raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
+
+
+def on_cluster() -> bool:
+    """Whether sessions are those of a cluster, whose nodes come and go."""
+    return bool(os.environ.get("RAY_ADDRESS"))
+
+
+@contextmanager
+def ray_session(
+    home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
+
+    Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
+    thread of its own, when a cluster's head stops answering: Ray ends the process without it.
+
+    A local Ray has the machine's CPUs, or `cpus` where that is more: processes then share cores, which is
+    slow but right, so that a two-worker job can be tried on any laptop.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _reach(address)
+    with _own_handlers():
+        _init(address, cpus)
+    try:
+        # Ray prints deaths of its workers to standard output, which is for results.
+        head = ray.get_runtime_context().gcs_address
+        with redirect_stdout(sys.stderr), head_monitored(head, announce) if address else nullcontext():
+            check_shared(home)
+            yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Keeps who listens to Ctrl-C and SIGTERM: Ray, as it begins, puts itself in their place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None is a handler of another library, which cannot be set again
+                signal.signal(number, handler)
+
+
+def _init(address: str | None, cpus: int) -> None:
+    if address:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        except ConnectionError as error:
+            raise _refused(address, str(error.__cause__)) from None
+    else:
+        # "local": a plain init would join whatever cluster an earlier session left behind.
+        ray.init(
+            address="local",
+            num_cpus=max(cpus, os.cpu_count() or 1),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+
+
+def _refused(address: str, cause: str) -> UserError:
+    """Somebody listens, but it is no connection: most often for the want of a token."""
+    if "AuthenticationError" in cause:
+        return UserError(
+            "the Ray cluster refuses the token",
+            key="RAY_AUTH_TOKEN_PATH",
+            found=os.environ.get("RAY_AUTH_TOKEN_PATH", "none"),
+            allowed="a file with the cluster's token, and RAY_AUTH_MODE=token",
+        )
+    reason = cause.strip().rpartition("\n")[2]
+    return UserError("no connection to the Ray cluster", key="RAY_ADDRESS", found=f"{address} ({reason})")

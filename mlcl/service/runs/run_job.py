@@ -1,0 +1,215 @@
+"""One job as one run: in this process for one worker, in a Ray worker group for several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.data import DatasetInfo
+from mlcl.service.runs.crash_recovery import CloseSweep, close_orphans
+from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now, submitted_id
+from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of, provenance, shown
+from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.tracker import Tracker
+from mlcl.tracking.undelivered import is_usable
+from mlcl.training.context import Context, pick_device
+from mlcl.training.events import Diverged, Listener, Stopped, tell_all
+from mlcl.training.experiment import CHECKPOINT, run_experiment
+from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.job_data import JobData
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What became of a run.
+
+    `undelivered` logs, of this run and earlier ones, wait for an MLflow that answers; `mlflow_run_id` is
+    None where this one has never got there.
+    """
+
+    id: str
+    state: State
+    folder: Path
+    log: str
+    metrics: dict[str, float]
+    resumed: bool
+    reason: str = ""
+    mlflow_run_id: str | None = None
+    undelivered: int = 0
+
+
+def run_job(
+    job: JobConfig,
+    *,
+    home: Path,
+    listener: Listener,
+    fresh: bool = False,
+    announce: Callable[[str], None] = lambda _: None,
+    close_sweep: CloseSweep | None = None,
+) -> RunReport:
+    """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
+
+    Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
+    MLflow must answer at the beginning; from then on nothing waits for it but the very end, for a moment.
+    """
+    job_data = JobData.of(job, home)
+    if job.train.workers == 1:
+        pick_device(job.train.device)
+    tracker = Tracker(home)
+    tracker.experiment(job.experiment)
+    close_orphans(home, close_sweep)
+    with stop_on_signal(announce) as stop, Delivery(tracker, announce) as delivery:
+        delivery.add_left()
+        run = _Run(job_data, home, tracker.uri, listener, stop, announce, delivery)
+        try:
+            report = run.in_folder(fresh)
+        finally:
+            with stop.shielded():
+                left = delivery.drain(stop=stop)
+        return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
+
+
+def start_log(
+    home: Path,
+    uri: str,
+    job: JobConfig,
+    data: DatasetInfo,
+    *,
+    id: str,
+    name: str,
+    owner: str,
+    source: Provenance,
+    parent: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    free: Collection[str] = (),
+) -> RunLog:
+    """The log of a job's run: parameters, provenance, fingerprints, the resolved job.
+
+    The values of `free` keys are decided after training: they are no parameters yet. A log that was
+    started before is attached.
+    """
+    return RunLog.start(
+        home,
+        id,
+        uri=uri,
+        experiment=job.experiment,
+        name=name,
+        owner=owner,
+        params=params_of(job, free),
+        tags={
+            "mlcl.id": name,
+            "mlcl.job_hash": job_hash(job),
+            "mlcl.data": data.name,
+            "mlcl.data_fingerprint": data.fingerprint,
+            "mlcl.seed": str(job.train.seed),
+            **(tags or {}),
+        },
+        parent=parent,
+        source=source,
+        texts={"job.yaml": yaml.safe_dump(dump_job(job), sort_keys=False)},
+    )
+
+
+def usable_log(home: Path, name: str, uri: str) -> str:
+    """The id of a run's log: its name; numbered where that log is for another store, or MLflow refuses it."""
+    ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(id for id in ids if is_usable(home, id, uri))
+
+
+@dataclass
+class _Run:
+    """One call of `run_job`."""
+
+    job_data: JobData
+    home: Path
+    uri: str
+    listener: Listener
+    stop: StopRequest
+    announce: Callable[[str], None]
+    delivery: Delivery
+
+    def in_folder(self, fresh: bool) -> RunReport:
+        """Goes on in the interrupted run's folder, or takes a new one."""
+        folders = RunFolders(self.home)
+        job, fingerprint = job_hash(self.job_data.job), self.job_data.fingerprint
+        folder = folders.unfinished(job, fingerprint)
+        if fresh and not (folder and folder.path.name == submitted_id()):
+            folder = None  # of a job that is resumed, --fresh began the run that it goes on with
+        folder = folder or folders.new(submitted_id())
+        with folder.owned() as mine:
+            if mine:
+                return self._guarded(folder)
+        # Another process took it up a moment ago.
+        folder = folders.new()
+        with folder.owned():
+            return self._guarded(folder)
+
+    def _guarded(self, folder: RunFolder) -> RunReport:
+        """Runs, and leaves neither the folder nor the log in RUNNING whatever happens."""
+        name, resumed = folder.path.name, (folder.path / CHECKPOINT).exists()
+        with self.stop.shielded():
+            log = self._open(folder)
+        self.announce(f"{'going on with' if resumed else 'run'} {name}")
+        state, metrics, reason = State.FAILED, dict[str, float](), ""
+        try:
+            metrics = self._execute(folder.path, log)
+            with self.stop.shielded():
+                log.artifacts([folder.path / file for file in (RESULT, EMBEDDINGS, MODEL)])
+            state = State.COMPLETE
+        except (Stopped, KeyboardInterrupt):
+            state = State.STOPPED
+        except Diverged as error:
+            reason = str(error)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            with self.stop.shielded():
+                # The log first: after a kill in between the next command takes the state from there.
+                log.finish(state, reason)
+                folder.set_state(state)
+        return RunReport(name, state, folder.path, log.id, metrics, resumed, reason)
+
+    def _open(self, folder: RunFolder) -> RunLog:
+        """The folder's log, gone on with or new, and before it the record that ties them together."""
+        name, before, job = folder.path.name, folder.record, self.job_data.job
+        record = RunRecord(
+            id=name,
+            experiment=job.experiment,
+            job_hash=job_hash(job),
+            fingerprint=self.job_data.fingerprint,
+            state=State.RUNNING,
+            log=usable_log(self.home, name, self.uri),
+            tracking_uri=shown(self.uri),
+            created=before.created if before else now(),
+        )
+        folder.write(record)
+        data = self.job_data.dataset.info
+        log = start_log(
+            self.home, self.uri, job, data, id=record.log, name=name, owner=name, source=provenance()
+        )
+        log.reopen()
+        self.delivery.add(log.id)
+        return log
+
+    def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
+        job_data, job = self.job_data, self.job_data.job
+        if job.train.workers > 1:
+            from mlcl.service.runs.ddp_group import run_group  # Ray is loaded only where it is needed
+
+            return run_group(job, folder, log, self.home, self.listener, self.stop, announce=self.announce)
+        outcome = run_experiment(
+            job_data,
+            folder=folder,
+            context=Context.current(job.train.device),
+            listener=tell_all(mlflow_listener(log), self.listener),
+            should_stop=self.stop,
+        )
+        assert outcome is not None
+        return outcome.metrics

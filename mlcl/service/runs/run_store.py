@@ -1,0 +1,135 @@
+"""Run folders: one per run under `home/runs`, with a record that says what it is and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mlcl.tracking import State
+from mlcl.tracking.atomic_files import locked, remove_left, replace_text
+from mlcl.tracking.provenance import SUBMITTED
+
+RECORD = "run.json"
+RESUMABLE = (State.RUNNING, State.STOPPED)
+"""RUNNING without a living owner was killed."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run or sweep: its id is the folder's name and a tag in MLflow, `log` the id of its log.
+
+    `name` is what the user calls a sweep.
+    """
+
+    id: str
+    experiment: str
+    job_hash: str
+    fingerprint: str
+    state: State
+    log: str
+    tracking_uri: str
+    created: str
+    name: str = ""
+
+
+def new_id() -> str:
+    """`mlcl-<UTC time>-<random>`: sorts by time, unique without a registry."""
+    return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def now() -> str:
+    """The UTC time as records have it: sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+
+
+def submitted_id() -> str | None:
+    """The id under which this command was submitted to a cluster: what it makes has the same one."""
+    return os.environ.get(SUBMITTED) or None
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record, None where there is none (yet)."""
+        try:
+            tree = json.loads((self.path / RECORD).read_text())
+            return RunRecord(**{**tree, "state": State(tree["state"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, record: RunRecord) -> None:
+        """Replaces the record at once and whole."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_text(self.path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
+
+    def set_state(self, state: State) -> None:
+        """The same record in another state."""
+        record = self.record
+        assert record is not None
+        self.write(replace(record, state=state))
+
+    @contextmanager
+    def owned(self, patience: float = 0.0) -> Iterator[bool]:
+        """Holds the folder for this process while inside; yields False where another process holds it.
+
+        Waits up to `patience` seconds for it. The lock ends with its process, so a killed run never blocks
+        the next one.
+        """
+        with locked(self.path / ".lock", patience) as mine:
+            if mine:
+                remove_left(self.path / RECORD)
+            yield mine
+
+
+class RunFolders:
+    """All folders of one kind under one home: `runs` or `sweeps`."""
+
+    def __init__(self, home: Path, kind: str = "runs") -> None:
+        self.root = home / kind
+
+    def new(self, id: str | None = None) -> RunFolder:
+        """A folder under a new id; the folder is made when it is first written to.
+
+        With `id`, under that one, unless it is taken.
+        """
+        path = self.root / (id or new_id())
+        return RunFolder(self.root / new_id() if path.exists() else path)
+
+    def begun(self, id: str | None) -> RunFolder | None:
+        """The folder of this id, if it has a record."""
+        folder = None if id is None else RunFolder(self.root / id)
+        return folder if folder is not None and folder.record is not None else None
+
+    def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
+        """The latest run of the same job on the same data, if it was interrupted and no process holds it.
+
+        A later run that ended by itself settles it: an older interrupted one is not dug up again.
+        """
+        for folder, record in self.records():
+            if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
+                continue
+            with folder.owned() as free:
+                if free:
+                    return folder if record.state in RESUMABLE else None
+        return None
+
+    def named(self, name: str) -> RunFolder | None:
+        """The latest one whose record has this name."""
+        return next((folder for folder, record in self.records() if record.name == name), None)
+
+    def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
+        """All runs with a readable record, the latest first."""
+        folders = [RunFolder(file.parent) for file in self.root.glob(f"*/{RECORD}")]
+        known = [(folder, record) for folder in folders if (record := folder.record) is not None]
+        yield from sorted(known, key=lambda its: (its[1].created, its[1].id), reverse=True)

@@ -1,0 +1,74 @@
+"""What a search found, ranked; and which settings are trained again on fresh seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mlcl.config import Goal, JobConfig, job_hash, load_job
+from mlcl.service.engine.ledger import Entry
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.tracking import State
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting that is confirmed on fresh seeds.
+
+    `name` says what it is and stays true, `label` also how it ranks now.
+    """
+
+    key: str
+    name: str
+    label: str
+    job: JobConfig
+    settings: Mapping[str, Any]
+
+
+def ranked(trials: Sequence[Entry], mode: str) -> list[Entry]:
+    """The complete trials, the best score first, the earliest of equals."""
+    complete = [trial for trial in trials if trial.state is State.COMPLETE and trial.score is not None]
+    sign = -1.0 if mode == "max" else 1.0
+    return sorted(complete, key=lambda trial: sign * (trial.score or 0.0))
+
+
+def pareto(trials: Sequence[Entry], goals: Sequence[Goal]) -> list[Entry]:
+    """The complete trials that no other one beats in a goal without losing in another."""
+    complete = [trial for trial in trials if trial.state is State.COMPLETE]
+    signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
+    costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs
+    front = []
+    for trial, cost_G in zip(complete, costs_TG, strict=True):
+        dominates = (costs_TG <= cost_G).all(axis=1) & (costs_TG < cost_G).any(axis=1)
+        if not dominates.any():
+            front.append(trial)
+    return front
+
+
+def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
+    """Baselines, the job as written, and the best found (with several goals: of the Pareto front).
+
+    Settings that come to the same job are confirmed once, under both names.
+    """
+    found = [Candidate("", name, name, plan.with_grid(job), {}) for name, job in plan.baselines]
+    found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
+    if plan.space.multi:
+        trials = pareto(trials, plan.space.goals)
+    best = ranked(trials, plan.space.mode)[: plan.confirm]
+    for place, trial in enumerate(best, start=1):
+        rank = "best found" if place == 1 else f"no. {place} found"
+        label = f"{rank} ({trial.label})"
+        found.append(Candidate("", trial.label, label, load_job(trial.job), dict(trial.settings)))
+    merged: dict[str, Candidate] = {}
+    for one in found:
+        key = f"confirm-{job_hash(one.job)[:12]}"
+        same = merged.get(key)
+        if same is None:
+            merged[key] = replace(one, key=key)
+        else:
+            settings = one.settings or same.settings
+            merged[key] = replace(same, label=f"{same.label} = {one.label}", settings=settings)
+    return list(merged.values())

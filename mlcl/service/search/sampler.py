@@ -1,0 +1,152 @@
+"""Samplers whose draws depend on the study alone, not on how often the process was restarted.
+
+Optuna's samplers carry a random state, and some a cache, from trial to trial: after a restart they go on
+otherwise. Here each draw has a sampler of its own, seeded by the search seed, the number of the trial and
+the name of the parameter. What is left to depend on is in the study: the finished trials and, where a
+sampler keeps its distance from them, the settings of those that run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Container, Sequence
+from typing import Any, cast
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import (
+    BaseSampler,
+    BruteForceSampler,
+    GPSampler,
+    RandomSampler,
+    TPESampler,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from mlcl.config import Goal, SearchConfig
+from mlcl.errors import UserError
+from mlcl.service.search.cmaes import CheckedCmaEsSampler
+
+DRAWN = "mlcl:drawn"
+"""The trial's attribute with what was drawn for it jointly."""
+
+
+def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
+    """The sampler that `search` names.
+
+    Raises UserError where it cannot follow that many goals.
+    """
+    if search.sampler == "cmaes" and len(goals) > 1:
+        raise UserError(
+            "CMA-ES follows one metric",
+            key="search.sampler",
+            found=f"cmaes with {', '.join(goal.metric for goal in goals)}",
+            allowed="tpe, gp, random, brute_force",
+        )
+
+    def make(seed: int) -> BaseSampler:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return _make(search, seed)
+
+    return _Seeded(make, search.seed)
+
+
+def _make(search: SearchConfig, seed: int) -> BaseSampler:
+    match search.sampler:
+        case "tpe":
+            # No constant liar: a draw would depend on which trials happened to run at that moment.
+            return TPESampler(
+                multivariate=True,
+                group=True,
+                n_startup_trials=search.startup,
+                constant_liar=False,
+                seed=seed,
+            )
+        case "gp":
+            return GPSampler(n_startup_trials=search.startup, warn_independent_sampling=False, seed=seed)
+        case "cmaes":
+            # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
+            return CheckedCmaEsSampler(
+                n_startup_trials=search.startup,
+                with_margin=True,
+                warn_independent_sampling=False,
+                seed=seed,
+            )
+        case "brute_force":
+            return BruteForceSampler(seed=seed)
+        case "random":
+            return RandomSampler(seed=seed)
+
+
+class _Others:
+    """A study as one of its trials sees it: all other trials, read afresh."""
+
+    def __init__(self, study: optuna.Study, number: int) -> None:
+        self._study, self._number = study, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        trials = self._study.get_trials(deepcopy=deepcopy, states=states)
+        return [trial for trial in trials if trial.number != self._number]
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        """What Optuna's samplers call. No cache: it outlives a trial that is handed out again."""
+        del use_cache
+        return self.get_trials(deepcopy, states)
+
+
+class _Seeded(BaseSampler):
+    """A fresh sampler for each draw, seeded by where the draw stands."""
+
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
+        self._make, self._seed = make, seed
+        self._joint: BaseSampler | None = None
+
+    def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
+        place = f"{self._seed}/{trial.number}/{name}".encode()
+        return self._make(int.from_bytes(hashlib.blake2b(place, digest_size=4).digest(), "big"))
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        # The draw follows at once and needs what the sampler has found out here.
+        self._joint = self._at(trial)
+        return self._joint.infer_relative_search_space(_others(study, trial), trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """What is drawn jointly, kept with the trial: a half-drawn one is completed from the same draw."""
+        assert self._joint is not None
+        drawn = trial.system_attrs.get(DRAWN)
+        if drawn is None:
+            drawn = self._joint.sample_relative(_others(study, trial), trial, search_space)
+            study._storage.set_trial_system_attr(trial._trial_id, DRAWN, drawn)
+        return {name: value for name, value in drawn.items() if name in search_space}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        sampler = self._at(trial, param_name)
+        return sampler.sample_independent(_others(study, trial), trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Nothing: a brute force that is through would stop a loop that does not exist."""
+
+
+def _others(study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
+    return cast(optuna.Study, _Others(study, trial.number))

@@ -1,0 +1,61 @@
+"""A space in plain data: what is varied, over what, and how it is searched."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlcl.config import Choice, Float, Int, JobConfig, Parameter, Space, dump_job, load_job
+from mlcl.service.search.sampling.grid import grid_size
+from mlcl.service.search.sampling.trial_settings import example
+
+CONTINUOUS = "continuous"
+
+
+def describe(space: Space, job: JobConfig) -> dict[str, Any]:
+    """Everything that the space says, resolved against its job."""
+    combinations = grid_size(space)
+    return {
+        "parameters": [_parameter(parameter) for parameter in space.parameters],
+        "combinations": CONTINUOUS if combinations is None else combinations,
+        "posthoc": _posthoc(space, job),
+        "goals": [{"metric": goal.metric, "mode": goal.mode} for goal in space.goals],
+        "prune_by": space.metric if space.search.scheduler != "none" else None,
+        "sampler": space.search.sampler,
+        "scheduler": space.search.scheduler,
+        "seed": space.search.seed,
+        "example": example(space, space.search.seed),
+    }
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    condition = None if parameter.condition is None else str(parameter.condition)
+    return {"name": parameter.name, **_domain(parameter), "when": condition}
+
+
+def _domain(parameter: Parameter) -> dict[str, Any]:
+    domain = parameter.domain
+    if isinstance(domain, Choice):
+        return {"kind": "choice", "values": list(domain.values)}
+    ends = {"low": domain.low, "high": domain.high}
+    if isinstance(domain, Int):
+        return {"kind": "int", **ends, "scale": "linear"}
+    if isinstance(domain, Float):
+        kind, scale = ("log_float", "log") if domain.log else ("float", "linear")
+        return {"kind": kind, **ends, "scale": scale}
+    return {"kind": "simplex", **ends, "keys": list(domain.keys), "weights": domain.count}
+
+
+def _posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
+    """The settings that every trial is scored at after its training, those of the job's grid included."""
+    if not space.posthoc:
+        return None
+    knn = load_job(dump_job(job), space.posthoc).evaluation.knn
+    assert knn is not None
+    assert knn.grid is not None
+    grid = {key: list(values) for key, values in knn.grid.model_dump(by_alias=True).items()}
+    return {
+        "grid": grid,
+        "varied": [key.rpartition(".")[2] for key in space.posthoc],
+        "settings": math.prod(len(values) for values in grid.values()),
+    }

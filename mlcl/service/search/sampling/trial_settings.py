@@ -1,0 +1,80 @@
+"""From an Optuna trial to settings of a job."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from mlcl.config import Space
+from mlcl.service.search.sampling.dimensions import Overrides, dimensions, settings_at
+
+
+class Suggests(Protocol):
+    """What is used of an Optuna trial."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """A number."""
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        """A whole number."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        """One of the choices."""
+
+
+def draw(space: Space, trial: Suggests) -> Overrides:
+    """One setting of every parameter that exists, under the job's keys."""
+    settings: Overrides = {}
+    for parameter in space.parameters:
+        if parameter.exists(settings):
+            point = {name: _suggest(trial, name, each) for name, each in dimensions(parameter).items()}
+            settings |= settings_at(parameter, point)
+    return settings
+
+
+def _suggest(trial: Suggests, name: str, distribution: BaseDistribution) -> Any:
+    if isinstance(distribution, FloatDistribution):
+        return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(name, distribution.low, distribution.high)
+    assert isinstance(distribution, CategoricalDistribution)
+    return trial.suggest_categorical(name, distribution.choices)
+
+
+def distributions(space: Space, point: Mapping[str, Any]) -> dict[str, BaseDistribution]:
+    """The distribution of every name of a point, as a finished Optuna trial needs them."""
+    known = {name: each for p in space.parameters for name, each in dimensions(p).items()}
+    return {name: known[name] for name in point}
+
+
+def example(space: Space, seed: int = 0) -> Overrides:
+    """One draw at random, without a study."""
+    return draw(space, _Dice(seed))
+
+
+class _Dice:
+    """Draws each dimension by itself."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def suggest_float(self, _name: str, low: float, high: float, *, log: bool = False) -> float:
+        if log:
+            # The exponential may round to just outside the range.
+            return min(max(math.exp(self._random.uniform(math.log(low), math.log(high))), low), high)
+        return self._random.uniform(low, high)
+
+    def suggest_int(self, _name: str, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+    def suggest_categorical(self, _name: str, choices: Any) -> Any:
+        return self._random.choice(choices)

@@ -1,0 +1,176 @@
+"""The study of a sweep: trials are asked from it and told to it, each once, in their true state.
+
+Every function may be called again after a kill at any point: a half-drawn trial is handed out again, and
+what has been told already is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import TrialState, create_trial
+
+from mlcl.config import Space
+from mlcl.errors import UserError
+from mlcl.service.search.sampler import build_sampler
+from mlcl.service.search.study_storage import KEY, hidden, open_storage
+from mlcl.tracking import State
+
+__all__ = [
+    "add_done",
+    "ask",
+    "build_sampler",
+    "differences",
+    "hidden",
+    "open_storage",
+    "open_study",
+    "reopen",
+    "tell",
+]
+
+_STATE = {
+    State.RUNNING: TrialState.RUNNING,
+    State.COMPLETE: TrialState.COMPLETE,
+    State.PRUNED: TrialState.PRUNED,
+    State.FAILED: TrialState.FAIL,
+    State.BUDGET: TrialState.WAITING,
+    State.STOPPED: TrialState.WAITING,
+}
+"""Optuna's word for a state. What a budget or a person stopped waits to go on."""
+
+
+def open_study(storage: BaseStorage, name: str, space: Space) -> optuna.Study:
+    """The study `name`, made where it is new. Raises UserError where it exists with other goals."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    directions = [
+        StudyDirection.MAXIMIZE if goal.mode == "max" else StudyDirection.MINIMIZE for goal in space.goals
+    ]
+    study = optuna.create_study(
+        study_name=name,
+        storage=storage,
+        sampler=build_sampler(space.search, space.goals),
+        pruner=optuna.pruners.NopPruner(),
+        directions=directions,
+        load_if_exists=True,
+    )
+    if study.directions != directions:
+        found, allowed = ([one.name.lower() for one in each] for each in (study.directions, directions))
+        raise UserError(f"the study {name} has other goals", key=KEY, found=found, allowed=allowed)
+    return study
+
+
+def ask(study: optuna.Study, known: Collection[int]) -> optuna.Trial:
+    """A trial to draw settings for: an unfinished one that is not `known`, else a new one.
+
+    A command that was killed while it drew leaves a trial that nobody knows: its settings so far stay, the
+    others are drawn as they would have been. Reopen the known trials that wait before asking: a brute force
+    does not count them otherwise.
+    """
+    unfinished = study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING))
+    for trial in unfinished:
+        if trial.number not in known:
+            reopen(study, trial.number)
+            return optuna.Trial(study, _id(study, trial.number))
+    # Not Study.ask, which would hand out a known trial that waits.
+    return optuna.Trial(study, study._storage.create_new_trial(study._study_id))
+
+
+def reopen(study: optuna.Study, number: int) -> None:
+    """A waiting trial runs again; one that runs goes on. Raises RuntimeError where it has finished."""
+    study._storage.set_trial_state_values(_id(study, number), TrialState.RUNNING)
+
+
+def tell(
+    study: optuna.Study,
+    number: int,
+    state: State,
+    values: Sequence[float] | None,
+    rungs: Iterable[tuple[int, float]],
+    attrs: Mapping[str, Any],
+) -> None:
+    """What became of a trial: its rungs and attributes, then its state, so that it can be told again.
+
+    A complete trial with a value that is not finite is a failure. With several goals there are no rungs:
+    Optuna has intermediate values for one only. Raises RuntimeError where it has finished in another state.
+    """
+    trial_id = _id(study, number)
+    trial = study._storage.get_trial(trial_id)
+    target = _STATE[state]
+    if target is TrialState.COMPLETE and not all(math.isfinite(value) for value in values or ()):
+        target = TrialState.FAIL
+    if trial.state.is_finished():
+        if trial.state is not target:
+            raise RuntimeError(f"trial {number} is told {target.name}, and was told {trial.state.name}")
+        return
+    for epoch, score in _reportable(study, rungs):
+        if trial.intermediate_values.get(epoch) != score:
+            study._storage.set_trial_intermediate_value(trial_id, epoch, score)
+    for key, value in attrs.items():
+        if key not in trial.user_attrs or trial.user_attrs[key] != value:
+            study._storage.set_trial_user_attr(trial_id, key, value)
+    if target.is_finished():
+        reopen(study, number)
+        study.tell(number, values if target is TrialState.COMPLETE else None, target)
+    elif target is TrialState.WAITING and trial.state is TrialState.RUNNING:
+        study._storage.set_trial_state_values(trial_id, TrialState.WAITING)
+
+
+def add_done(
+    study: optuna.Study,
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    state: State,
+    values: Sequence[float] | None,
+    rungs: Iterable[tuple[int, float]],
+    attrs: Mapping[str, Any],
+) -> int:
+    """Adds a trial that finished elsewhere and returns its number.
+
+    With `attrs` that say where it comes from it is added once: a second time it is found by them.
+    """
+    for trial in study.get_trials(deepcopy=False):
+        if attrs and trial.state.is_finished() and trial.user_attrs == attrs:
+            return trial.number
+    intermediate = dict(_reportable(study, rungs))
+    if state is State.PRUNED:
+        values = [intermediate[max(intermediate)]] if intermediate else None
+    done = create_trial(
+        state=_STATE[state],
+        values=None if values is None else list(values),
+        params=dict(params),
+        distributions=dict(distributions),
+        intermediate_values=intermediate,
+        user_attrs=dict(attrs),
+    )
+    if done.values is not None and len(done.values) != len(study.directions):
+        raise ValueError(f"{len(done.values)} values for {len(study.directions)} goals")
+    storage = study._storage
+    return storage.get_trial_number_from_id(storage.create_new_trial(study._study_id, template_trial=done))
+
+
+def differences(study: optuna.Study, expected: Mapping[int, State]) -> list[str]:
+    """Where the study says something else than `expected`, a line each; empty where they agree."""
+    found = {trial.number: trial.state for trial in study.get_trials(deepcopy=False)}
+    lines = []
+    for number in sorted(found.keys() | expected.keys()):
+        here, there = expected.get(number), found.get(number)
+        if here is None or there is None or _STATE[here] is not there:
+            said = ["missing" if state is None else state.name for state in (here, there)]
+            lines.append(f"trial {number}: {said[0]} in the sweep, {said[1]} in the study")
+    return lines
+
+
+def _id(study: optuna.Study, number: int) -> int:
+    return study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
+
+
+def _reportable(study: optuna.Study, rungs: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    if len(study.directions) > 1:
+        return []
+    return [(epoch, float(score)) for epoch, score in rungs if math.isfinite(score)]

@@ -1,0 +1,154 @@
+"""What a sweep was asked to do, and whether it can be done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
+from mlcl.errors import UserError
+from mlcl.service.engine.budget import Budget, check_budget
+from mlcl.service.search.sampling import grid_size
+from mlcl.training.checks import check_job
+from mlcl.training.context import pick_device
+from mlcl.training.job_data import JobData
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep was asked to do.
+
+    `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
+    fresh seeds. `cpus` and `gpus` are a process's share, `parallel` the trainings at once; `study` is
+    Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
+    """
+
+    job: JobConfig
+    space: Space
+    space_text: str
+    name: str
+    trials: int
+    seeds: int = 0
+    confirm: int = 1
+    baselines: Sequence[tuple[str, JobConfig]] = ()
+    budget: Budget | None = None
+    cpus: float = 1
+    gpus: float | None = None
+    parallel: int | None = None
+    study: str | None = None
+    warm_start: str | None = None
+    fresh: bool = False
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The figures of a finished trial, one a goal: the best over the free keys, where there are any."""
+        return tuple(self._figure(goal.metric) for goal in self.space.goals)
+
+    @property
+    def score(self) -> str:
+        """The pruning goal's."""
+        return self._figure(self.space.metric)
+
+    def _figure(self, metric: str) -> str:
+        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.space.posthoc else metric
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The keys that are answered after training: all three where the space names one."""
+        return tuple(POSTHOC) if self.space.posthoc else ()
+
+    @property
+    def most(self) -> int:
+        """Search trials there can be: a grid ends when all of it has been tried; post-hoc keys need one."""
+        ends = self.space.search.sampler == "brute_force" or not self.space.parameters
+        size = grid_size(self.space) if ends else None
+        return self.trials if size is None else min(self.trials, size)
+
+    def search_job(self) -> JobConfig:
+        """The job that all trials start from: selecting metric and post-hoc grid of the space."""
+        return self.with_grid(self.job)
+
+    def with_grid(self, job: JobConfig) -> JobConfig:
+        """A job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial."""
+        settings: dict[str, Any] = {
+            "experiment": self.job.experiment,  # nested runs share their parent's experiment
+            "evaluation.metric": self.space.metric,
+            **self.space.posthoc,
+        }
+        if job.train.threads is None:
+            settings["train.threads"] = max(1, int(self.cpus))
+        return load_job(dump_job(job), settings)
+
+
+def check_plan(plan: SweepPlan, home: Path) -> JobData:
+    """Everything that can be wrong, before Ray or MLflow are touched. Raises UserError."""
+    if not os.environ.get("RAY_ADDRESS") and plan.job.train.workers == 1:
+        device = "cuda" if plan.gpus else plan.job.train.device
+        pick_device(device)
+    if plan.budget is not None:
+        check_budget(plan.budget, _may_have_gpus(plan))
+    search_job = plan.search_job()
+    job_data = JobData.of(search_job, home)
+    info = job_data.dataset.info
+    _check_goals(plan)
+    for goal in plan.space.goals:
+        check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
+    for corner in corners(plan.space):
+        check_job(load_job(dump_job(search_job), corner), info)
+    for name, job in plan.baselines:
+        _check_baseline(name, JobData.of(plan.with_grid(job), home), job_data)
+    return job_data
+
+
+def _check_goals(plan: SweepPlan) -> None:
+    """With free keys a trial's figures are those of the best k, lambda and temperature: in one direction."""
+    if not plan.space.posthoc:
+        return
+    for goal in plan.space.goals:
+        if goal.mode != default_mode(goal.metric):
+            raise UserError(
+                "the search over free keys takes the other direction",
+                file=plan.space.file,
+                key="search.mode",
+                found=f"{goal.metric}: {goal.mode}",
+                allowed=default_mode(goal.metric),
+            )
+    if len(set(plan.scores)) < len(plan.scores):
+        raise UserError(
+            "two metrics come to the same figure where keys are free",
+            file=plan.space.file,
+            key="search.metric",
+            found=[goal.metric for goal in plan.space.goals],
+        )
+
+
+def _may_have_gpus(plan: SweepPlan) -> float:
+    """The GPU share of a trial, as far as it is known before the cluster is asked."""
+    if plan.gpus is not None:
+        return plan.gpus
+    if plan.job.train.device == "cpu":
+        return 0.0
+    if os.environ.get("RAY_ADDRESS"):
+        return 1.0
+    import torch
+
+    return float(torch.cuda.is_available())
+
+
+def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
+    """A baseline is comparable: the same data and the same targets."""
+    pairs = {
+        "data": (baseline.fingerprint, swept.fingerprint),
+        "objective.classifier.labels": tuple(
+            job_data.job.objective.classifier.labels for job_data in (baseline, swept)
+        ),
+        "train.workers": (baseline.job.train.workers, swept.job.train.workers),
+    }
+    for key, (found, allowed) in pairs.items():
+        if found != allowed:
+            raise UserError(
+                "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
+            )

@@ -1,0 +1,103 @@
+"""The sweep's own run in MLflow: what it was asked, how the best score grew, what came out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mlcl.config import dump_job, job_hash
+from mlcl.service.engine.ledger import Entry, Ledger
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.tracking import Provenance, RunLog, State
+from mlcl.training.job_data import JobData
+
+
+class SweepRun:
+    """The log of a sweep, taken up again by every command that goes on with it."""
+
+    def __init__(
+        self, plan: SweepPlan, id: str, home: Path, uri: str, job_data: JobData, source: Provenance
+    ) -> None:
+        self._plan = plan
+        self.log = RunLog.start(
+            home,
+            id,
+            uri=uri,
+            experiment=plan.job.experiment,
+            name=plan.name,
+            owner=id,
+            params={"sweep.score": plan.score, "sweep.mode": plan.space.mode},
+            tags={
+                "mlcl.id": id,
+                "mlcl.name": plan.name,
+                "mlcl.kind": "sweep",
+                "mlcl.job_hash": job_hash(plan.job),
+                "mlcl.data_fingerprint": job_data.fingerprint,
+            },
+            source=source,
+        )
+        if self.log.state is not State.RUNNING:
+            self.log.reopen()
+
+    def asked(self, generation: int) -> None:
+        """What this command asks for: it may ask for more than the one before."""
+        plan = self._plan
+        asked: dict[str, object] = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
+        asked["generation"] = generation
+        asked["asked_budget"] = "" if plan.budget is None else plan.budget.text
+        goals = zip(plan.scores, plan.space.goals, strict=True)
+        asked["goals"] = json.dumps([(name, goal.mode) for name, goal in goals])
+        self.log.tags({f"mlcl.sweep.{name}": str(value) for name, value in asked.items()})
+        self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
+        self.log.text(plan.space_text, "space.yaml" if generation == 0 else f"space-{generation}.yaml")
+
+    def curve(self, ledger: Ledger) -> None:
+        """The best score after each finished search trial, of those that compare in the present space.
+
+        Points that are there already are left out: steps count all trials, so that a new space goes on.
+        """
+        best: float | None = None
+        better = max if self._plan.space.mode == "max" else min
+        counted = {entry.key for entry in ledger.counted()}
+        closed = [ledger.entries[key] for event, key, _ in ledger.order if event == "close"]
+        for step, entry in enumerate((trial for trial in closed if trial.number is not None), start=1):
+            if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
+                best = entry.score if best is None else better(best, entry.score)
+            if best is not None:
+                self.log.metrics({"sweep/best": best}, step)
+
+    def point(self, ledger: Ledger, best: Entry | None) -> None:
+        """The newest point of the curve: a trial has ended."""
+        ended = sum(trial.ended for trial in ledger.trials())
+        if best is not None and best.score is not None and ended:
+            self.log.metrics({"sweep/best": best.score}, ended)
+
+    def conclude(
+        self,
+        ledger: Ledger,
+        best: Entry | None,
+        state: State,
+        reason: str,
+        *,
+        run_id: str | None,
+        spent: str,
+    ) -> None:
+        """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
+        trials = ledger.counted()
+        # Tags, for a later command's counts replace these.
+        counts = Counter(trial.state for trial in trials)
+        self.log.tags({f"mlcl.sweep.{kind.lower()}": str(counts[kind]) for kind in State})
+        self.log.tags({"mlcl.sweep.spent": spent})
+        metrics: dict[str, float] = {}
+        if best is not None:
+            metrics |= {**best.metrics, "score": best.score or 0.0}
+            settings: Mapping[str, Any] = {**best.settings, **best.chosen}
+            self.log.tags({"mlcl.best": best.label} | ({"mlcl.best_run_id": run_id} if run_id else {}))
+            self.log.text(json.dumps(settings, indent=2), "best_settings.json")
+        self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
+        self.log.finish(state, reason)

@@ -1,0 +1,157 @@
+"""What a table costs before it is run: trainings, steps, and hours where earlier runs tell."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job
+from mlcl.data import EpochSampler
+from mlcl.service.engine.budget import amount_text
+from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished
+from mlcl.tracking import shown, tracking_uri
+from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.training.job_data import JobData
+
+UNKNOWN = "not known before the first of each kind"
+TIMES = ("time/train_seconds", "time/evaluation_seconds")
+
+
+def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
+    """The plan of a table. Checks everything; prepares data sets where that has not been done."""
+    runs = check_table(plan, home)
+    done = finished(home)
+    samples = _Samples(home)
+    rows = {run.key: _rows(run, samples(run)) for run in runs}
+    rates = _rates(runs, rows, done, home)
+    missing = [run for run in runs if run.key not in done]
+    return {
+        "table": {
+            "name": plan.name,
+            "title": plan.table.title,
+            "source": plan.table.source,
+            "about": plan.about,
+            "tolerance": {
+                figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures
+            },
+        },
+        "cells": {
+            cell.id: {
+                "seeds": len(cell.jobs),
+                "printed": {figure.name: figure.printed for figure in cell.figures},
+            }
+            for cell in plan.cells
+        },
+        "trainings": {
+            "all": len(runs),
+            "done": len(runs) - len(missing),
+            "missing": len(missing),
+            **_amount(missing, rows, rates),
+            "kinds": _kinds(missing, rows, rates),
+            "share": {
+                "cpus": plan.cpus,
+                "gpus": "one where there are any" if plan.gpus is None else plan.gpus,
+                "workers": runs[0].job.train.workers,
+            },
+        },
+        "writes": {
+            "folder": str(home / "tables" / "<table id>"),
+            "files": ["run.json", "table.md", "table.tex", "table.json"],
+            "runs": str(home / "runs" / "<run id>"),
+            "tracking": shown(tracking_uri(home)),
+        },
+    }
+
+
+def _amount(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> dict[str, Any]:
+    """Epochs, rows and hours of trainings; epochs are at most so many where validation may end one."""
+    seconds = math.fsum(rates.get(_kind(run), math.nan) * rows[run.key] for run in runs)
+    return {
+        "epochs": sum(run.job.train.epochs for run in runs),
+        "rows_to_encode": sum(rows[run.key] for run in runs),
+        "time_one_at_a_time": UNKNOWN if math.isnan(seconds) else amount_text(seconds, "clock"),
+    }
+
+
+def _kinds(
+    runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """The same by kind: a row of one encoder is not a row of another."""
+    kinds: dict[str, list[TableRun]] = {}
+    for run in runs:
+        kinds.setdefault(_kind(run), []).append(run)
+    return [
+        {
+            "encoder": _encoder_text(its[0].job),
+            "data": its[0].data.name,
+            "trainings": len(its),
+            **_amount(its, rows, rates),
+        }
+        for its in kinds.values()
+    ]
+
+
+def _encoder_text(job: JobConfig) -> str:
+    """What of an encoder tells how long a row takes."""
+    encoder = dump_job(job)["encoder"]
+    units = {"max_length": "tokens", "image_size": "pixels"}
+    sizes = [f"{encoder[key]:,} {unit}" for key, unit in units.items() if key in encoder]
+    return ", ".join([" ".join(filter(None, (encoder["name"], encoder.get("model")))), *sizes])
+
+
+def _rows(run: TableRun, samples: int) -> int:
+    """Rows that the training encodes: samples, views and epochs."""
+    train = run.job.train
+    sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
+    whole = sampler.steps_per_epoch * train.batch_size
+    return train.epochs * min(samples, whole) * train.views
+
+
+class _Samples:
+    """How many samples runs train on. Opening the data takes a while, and seeds change no number."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, int] = {}
+
+    def __call__(self, run: TableRun) -> int:
+        subset = run.job.data.subset
+        size = None if subset is None else (subset.n, subset.per_class, subset.labels)
+        name = f"{run.data.fingerprint} {size} {run.job.objective.classifier.labels}"
+        if name not in self._known:
+            self._known[name] = len(JobData.of(run.job, self._home, verify=False).train)
+        return self._known[name]
+
+
+def _kind(run: TableRun) -> str:
+    """Runs of one kind take equally long for a row: same encoder, same data."""
+    return f"{dump_job(run.job)['encoder']} {run.data.name}"
+
+
+def _rates(
+    runs: list[TableRun], rows: dict[Key, int], done: dict[Key, RunFolder], home: Path
+) -> dict[str, float]:
+    """Seconds a row by kind, the median over the finished runs of this table."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run.key in done:
+            seconds = _seconds(home, done[run.key])
+            if seconds is not None:
+                found.setdefault(_kind(run), []).append(seconds / rows[run.key])
+    return {kind: statistics.median(rates) for kind, rates in found.items()}
+
+
+def _seconds(home: Path, folder: RunFolder) -> float | None:
+    """How long a finished run took, by its log."""
+    record, values = folder.record, dict[str, float]()
+    if record is None:
+        return None
+    for line, _ in read_lines(log_folder(home, record.log) / LOG, 0):
+        if any(name.encode() in line for name in TIMES):
+            values |= decode(line).get("values", {})
+    return math.fsum(values[name] for name in TIMES) if all(name in values for name in TIMES) else None

@@ -1,0 +1,191 @@
+"""What a table needs: its trainings, which of them are done, and whether all of it can be run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config.space.condition import covers
+from mlcl.config.table import Cell, Table, cells_of
+from mlcl.config.table.loader import FOLDER
+from mlcl.data import DatasetInfo
+from mlcl.errors import UserError
+from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.tables.metrics import check_metrics
+from mlcl.service.tables.sources import check_prepared, check_sources, download_hint
+from mlcl.tracking import State
+from mlcl.training.context import pick_device
+from mlcl.training.files import RESULT
+from mlcl.training.job_data import JobData, open_dataset
+
+Key = tuple[str, str]
+"""What tells a run from another: the hash of its job and the fingerprint of its data."""
+ALIKE = ("workers", "device")
+"""Keys of `train` that the trainings of a table share, for one packing holds for all of them."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table as it was asked for.
+
+    `scale` names a preset of its file; `data` says where the files of a source are; `overrides` change
+    every job. `cpus` and `gpus` are a process's share, `parallel` the trainings at once.
+    """
+
+    table: Table
+    file: Path
+    scale: str | None = None
+    seeds: int | None = None
+    only: Sequence[str] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    cpus: float = 1
+    gpus: float | None = None
+    parallel: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name, with the scale."""
+        return self.file.stem if self.scale is None else f"{self.file.stem}@{self.scale}"
+
+    @property
+    def command(self) -> str:
+        """What asks for the same figures again, but for the share of a process."""
+        known = self.file.parent == FOLDER and self.file.suffix == ".yaml"
+        words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
+        words += [] if self.scale is None else ["--scale", self.scale]
+        words += [] if self.seeds is None else ["--seeds", str(self.seeds)]
+        for option, values in (("--only", self.only), ("--data", map("=".join, self.data.items()))):
+            words += [word for value in values for word in (option, value)]
+        words += [f"{key}={_text(value)}" for key, value in self.overrides.items()]
+        return shlex.join(words)
+
+    @property
+    def about(self) -> str:
+        """What is known to differ from the paper."""
+        scale = "" if self.scale is None else self.table.scales[self.scale].about
+        return " ".join(part for part in (scale, self.table.about) if part)
+
+    def tolerance(self, figure: str) -> float | None:
+        """How far a mean may be from a printed figure; None where figures are shown and not judged.
+
+        With overrides of more than places the figures are not those of the paper's setting.
+        """
+        elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
+        return None if elsewhere else self.table.tolerance_of(figure, self.scale)
+
+    def _is_place(self, key: str, value: object) -> bool:
+        """Whether an override says where something lies; another name or null would be another setting."""
+        named = any(covers(place, key) for place in self.table.places)
+        return named and isinstance(value, str) and Path(value).expanduser().exists()
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells that were asked for."""
+        return cells_of(
+            self.table,
+            self.file,
+            scale=self.scale,
+            seeds=self.seeds,
+            only=self.only,
+            data=self.data,
+            overrides=self.overrides,
+        )
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """One training: a job on its data. Several cells may share it."""
+
+    label: str
+    job: JobConfig
+    data: DatasetInfo
+
+    @property
+    def key(self) -> Key:
+        """What tells a finished run from another."""
+        return job_hash(self.job), self.data.fingerprint
+
+
+def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
+    """The trainings of all cells, each once: the first seed of every cell, then the second of every cell.
+
+    Raises UserError before Ray or MLflow are touched. The first seed of a cell is checked whole; the others
+    differ from it in their seed alone.
+    """
+    check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
+    infos: dict[str, DatasetInfo] = {}
+    for cell in plan.cells:
+        job_data = _checked(cell, home, verify=_place(cell.jobs[0]) not in infos)
+        infos[_place(cell.jobs[0])] = job_data.dataset.info
+        check_prepared(job_data, plan.data)
+        check_metrics(cell, job_data, plan.file)
+    runs: dict[Key, TableRun] = {}
+    # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
+    for seed in range(len(plan.cells[0].jobs)):
+        for cell in plan.cells:
+            job = cell.jobs[seed]
+            place = _place(job)
+            if place not in infos:
+                infos[place] = open_dataset(job, home, verify=True).info
+            run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[place])
+            runs.setdefault(run.key, run)
+    _check_processes(plan, list(runs.values()))
+    return list(runs.values())
+
+
+def _check_processes(plan: TablePlan, runs: Sequence[TableRun]) -> None:
+    for name in ALIKE:
+        found = sorted({str(getattr(run.job.train, name)) for run in runs})
+        if len(found) > 1:
+            problem = "the trainings of a table share this key"
+            raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
+    train = runs[0].job.train
+    if not os.environ.get("RAY_ADDRESS") and train.workers == 1:
+        pick_device("cuda" if plan.gpus else train.device)
+
+
+def identity(plan: TablePlan, runs: Sequence[TableRun]) -> str:
+    """Sixteen hex digits: the same table, asked for in the same way, on the same data."""
+    cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
+    keys = sorted(run.key for run in runs)
+    limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
+    content = [plan.table.model_dump(mode="json"), plan.about, limits, cells, keys]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def finished(home: Path) -> dict[Key, RunFolder]:
+    """The complete runs under `home` by job and data, the latest of equals."""
+    found: dict[Key, RunFolder] = {}
+    for folder, record in RunFolders(home).records():
+        if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
+            found.setdefault((record.job_hash, record.fingerprint), folder)
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _place(job: JobConfig) -> str:
+    """Names a job's data set, before it is opened."""
+    data = dump_job(job)["data"]
+    return json.dumps([data[key] for key in ("source", "path", "options", "split_seed")], sort_keys=True)
+
+
+def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:
+    try:
+        return JobData.of(cell.jobs[0], home, verify=verify)
+    except UserError as error:
+        problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
+        if error.key is None and error.file is None and allowed is None:
+            allowed = download_hint(cell.jobs[0])
+        raise UserError(problem, file=error.file, key=error.key, found=error.found, allowed=allowed) from None

@@ -1,0 +1,99 @@
+"""A table on paper: Markdown and LaTeX, ours beside the printed figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mlcl import markup
+from mlcl.markup import one_line
+from mlcl.service.tables.summary import FigureReport, TableReport
+
+MAX_REASONS = 500
+"""Characters of a cell's reasons below a table; the log of its run has them whole."""
+
+
+def as_dict(report: TableReport) -> dict[str, Any]:
+    """The whole report for programs: every seed's figure with its run."""
+    tree = asdict(report)
+    tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
+    for cell, plain in zip(report.cells, tree["cells"], strict=True):
+        for figure, its in zip(cell.figures, plain["figures"], strict=True):
+            its |= {"mean": figure.mean, "deviation": figure.deviation}
+            its |= {"difference": figure.difference, "verdict": figure.verdict}
+    return tree
+
+
+def text_of(figure: FigureReport) -> str:
+    """`72.31 ± 0.42 (71.30) !`: mean, deviation, the printed figure, and whether it is out of tolerance."""
+    mean, digits = figure.mean, figure.digits
+    if mean is None:
+        ours = "-"
+    else:
+        spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
+        ours = f"{mean:.{digits}f}{spread}"
+        if figure.verdict == "missing":
+            ours += f" [{len(figure.there)} of {len(figure.values)}]"
+    printed = "" if figure.printed is None else f" ({figure.printed:.{digits}f})"
+    return ours + printed + (" !" if figure.verdict == "outside" else "")
+
+
+def caption(report: TableReport) -> list[str]:
+    """What stands below a table: how it is to be read, and what differs from the paper."""
+    figures = [figure for cell in report.cells for figure in cell.figures]
+    seeds = len(figures[0].values)
+    lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
+    lines[0] += "; in parentheses the printed figure." if report.printed else "; no figures are printed."
+    if report.limits:
+        limits = {f"{limit:g}" for limit in report.limits.values()}
+        each = ", ".join(f"{limit:g} ({name})" for name, limit in report.limits.items())
+        lines.append(
+            f"`!` marks a mean that is more than {limits.pop() if len(limits) == 1 else each} from the"
+            f" printed figure ({len(report.outside)} of {report.judged})."
+        )
+    elif report.printed:
+        lines.append("Figures are shown beside each other and not judged: this is not the paper's setting.")
+    return lines + ([one_line(report.about)] if report.about else [])
+
+
+def markdown(report: TableReport) -> str:
+    """The table as Markdown, with title and caption."""
+    lines = [f"## {one_line(report.title)}", "", f"{one_line(report.source)}; `{report.command}`.", ""]
+    heads, body = _grid(report)
+    rows = [[markup.markdown(text) for text in row] for row in body]
+    lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
+    lines += caption(report)
+    for cell in report.cells:
+        if any(figure.verdict == "missing" for figure in cell.figures):
+            reasons = one_line("; ".join(cell.reasons)) or "not run"
+            lines.append(f"Missing in {cell.id}: {_cut(reasons)}.")
+    return "\n".join(lines) + "\n"
+
+
+def latex(report: TableReport) -> str:
+    """The table as LaTeX (booktabs), ours with the printed figure in parentheses."""
+    heads, body = _grid(report)
+    notes = " ".join(caption(report)).replace("`", "")
+    rows = [[markup.latex(text) for text in row] for row in body]
+    heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
+    return markup.latex_table(heading, [markup.latex(head) for head in heads], rows) + "\n"
+
+
+def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: a column for each figure that any of its cells has."""
+    heads, places = [""], list[tuple[str, str]]()
+    for column in report.columns:
+        cells = [cell for cell in report.cells if cell.column == column]
+        names = list(dict.fromkeys(figure.name for cell in cells for figure in cell.figures))
+        heads += [column] if len(names) == 1 else [f"{column} {name}" for name in names]
+        places += [(column, name) for name in names]
+    body = []
+    for row in report.rows:
+        found = {c.column: {f.name: f for f in c.figures} for c in report.cells if c.row == row}
+        figures = [found.get(column, {}).get(name) for column, name in places]
+        body.append([row, *("" if f is None else text_of(f) for f in figures)])
+    return heads, body
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_REASONS else text[:MAX_REASONS] + "..."

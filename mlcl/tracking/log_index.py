@@ -1,0 +1,97 @@
+"""What a log already has, read from its file once and then as it grows."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.names import State
+
+METRICS = b'{"kind":"metrics"'
+"""How a line with metrics begins: most of a log, and needed only by those who log metrics."""
+
+
+class LogIndex:
+    """The entries up to `offset`: who started it, its state, which points and parameters it has."""
+
+    def __init__(self, path: Path) -> None:
+        self.offset = 0
+        self.start: dict[str, Any] = {}
+        self.state = State.RUNNING
+        self.reason = ""
+        self.params: set[str] = set()
+        self.texts: dict[str, str] = {}
+        self._path = path
+        self._unread: list[bytes] = []
+        self._steps: dict[str, array[int]] = {}
+
+    def catch_up(self) -> None:
+        """Reads what has been appended, by whomever."""
+        for line, end in read_lines(self._path, self.offset):
+            self._take(line)
+            self.offset = end
+
+    def took(self, lines: bytes) -> None:
+        """Takes lines that this process has just appended."""
+        for line in lines.splitlines(keepends=True):
+            if not line.startswith(METRICS):  # `add_points` has them already
+                self._take(line)
+        self.offset += len(lines)
+
+    def new_points(self, values: Mapping[str, float], step: int) -> dict[str, float]:
+        """Those metrics that have no value at `step` yet; from now on they have."""
+        for line in self._unread:
+            entry = decode(line)
+            for name in entry.get("values", {}):
+                self._add(name, int(entry["step"]))
+        self._unread.clear()
+        return {name: value for name, value in values.items() if self._add(name, step)}
+
+    def _add(self, name: str, step: int) -> bool:
+        steps = self._steps.setdefault(name, array("q"))
+        if not steps or steps[-1] < step:
+            steps.append(step)
+            return True
+        place = bisect_left(steps, step)
+        if steps[place] == step:
+            return False
+        steps.insert(place, step)
+        return True
+
+    def _take(self, line: bytes) -> None:
+        if line.startswith(METRICS):
+            self._unread.append(line)
+            return
+        entry = decode(line)
+        take = self._takes.get(entry.get("kind", ""))
+        if take is not None:
+            take(self, entry)
+
+    def _started(self, entry: dict[str, Any]) -> None:
+        self.start = entry
+        self.params |= entry["params"].keys()
+        self.texts |= entry["texts"]
+
+    def _parameters(self, entry: dict[str, Any]) -> None:
+        self.params |= entry["values"].keys()
+
+    def _text(self, entry: dict[str, Any]) -> None:
+        self.texts[entry["name"]] = entry["file"]
+
+    def _reopened(self, _entry: dict[str, Any]) -> None:
+        self.state, self.reason = State.RUNNING, ""
+
+    def _finished(self, entry: dict[str, Any]) -> None:
+        self.state, self.reason = State(entry["state"]), entry["reason"]
+
+    _takes: Mapping[str, Callable[[LogIndex, dict[str, Any]], None]] = {
+        "start": _started,
+        "params": _parameters,
+        "text": _text,
+        "reopen": _reopened,
+        "finish": _finished,
+    }

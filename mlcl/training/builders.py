@@ -1,0 +1,151 @@
+"""From a checked job to modules: the one place where the schema's keys become keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from mlcl.config import ClassifierConfig, HeadConfig, JobConfig
+from mlcl.config.job import LearnedTemperature, TemperatureSchedule
+from mlcl.config.space import default_mode
+from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
+from mlcl.losses import (
+    LOSSES,
+    ConstantTemperature,
+    ContrastiveLoss,
+    ScheduledTemperature,
+    Temperature,
+    build_loss,
+)
+from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
+from mlcl.models import LinearClassifier, PrototypeClassifier, build_encoder, build_projection
+from mlcl.training.batches import Rows
+from mlcl.training.context import Context
+from mlcl.training.embeddings import label_logits
+from mlcl.training.events import Listener
+from mlcl.training.loop import Loop, Patience
+from mlcl.training.memory import check_micro_batch
+from mlcl.training.objective import Classifier, ContrastiveModel, Head, Objective
+from mlcl.training.optim import build_optimizer, build_schedule
+
+
+def build_model(
+    job: JobConfig,
+    info: DatasetInfo,
+    vocabulary_size: int | None,
+    label_graph_LL: Tensor | None = None,
+    class_distance_CC: Tensor | None = None,
+) -> ContrastiveModel:
+    """Encoder, heads and classifier. Parts of weight 0 are left out.
+
+    `label_graph_LL` is for ldgn, `class_distance_CC` for the classifier `guided`: both come from the
+    training rows.
+    """
+    space = info.space(job.objective.classifier.labels)
+    encoder = build_encoder(job.encoder, vocabulary_size, space.n_classes, label_graph_LL)
+    dim = int(encoder.dim)  # type: ignore[arg-type]
+    heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
+    own_logits = label_logits(encoder)
+    classifier = None
+    if job.objective.classifier_weight > 0:
+        layer = classifier_layer(job.objective.classifier, dim, space, own_logits, class_distance_CC)
+        regulariser = layer.regulariser if isinstance(layer, PrototypeClassifier) else None
+        classifier = Classifier(layer, job.objective.classifier_weight, regulariser)
+    return ContrastiveModel(encoder, Objective(heads, classifier, own_logits))
+
+
+def classifier_layer(
+    config: ClassifierConfig, dim: int, space: LabelSpace, own_logits: int, class_distance_CC: Tensor | None
+) -> nn.Module:
+    """From what the classifier reads (R, D), or an encoder's own logits, to logits."""
+    if own_logits:
+        return nn.Identity()
+    if config.loss == "guided":
+        assert class_distance_CC is not None
+        return PrototypeClassifier(dim, class_distance_CC, weight=config.distortion)
+    return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
+
+
+def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
+    projection = build_projection(config.projection, dim)
+    prototypes = None
+    if LOSSES[config.loss].prototypes and config.labels is not None:
+        projected = dim if config.projection.kind == "identity" else config.projection.dim
+        prototypes = (info.space(config.labels).n_classes, projected)
+    return Head(projection, _loss(config, prototypes), config.weight)
+
+
+def _loss(config: HeadConfig, prototypes: tuple[int, int] | None) -> ContrastiveLoss:
+    return build_loss(
+        config.loss,
+        temperature=_temperature(config),
+        reduction=config.reduction,
+        normalize=config.unit_length,
+        gather=True,
+        prototypes=prototypes,
+        **config.options,
+    )
+
+
+def _temperature(config: HeadConfig) -> Temperature:
+    given = config.temperature
+    if isinstance(given, TemperatureSchedule):
+        return ScheduledTemperature(given.start, given.end, given.schedule)
+    if isinstance(given, LearnedTemperature):
+        return LearnedTemperatureModule(given.learned)
+    return ConstantTemperature(given)
+
+
+def build_loop(
+    job: JobConfig,
+    model: ContrastiveModel,
+    rows: Rows,
+    context: Context,
+    *,
+    checkpoint: Path | None,
+    identity: dict[str, str],
+    listener: Listener,
+    validate: Callable[[], dict[str, float]],
+    should_stop: Callable[[], bool],
+) -> Loop:
+    """The loop over `rows` with the job's optimiser and schedule.
+
+    Raises UserError for a micro-batch that is too small for the encoder.
+    """
+    train = job.train
+    check_micro_batch(train.micro_batch_size, model.encoder)
+    sampler = EpochSampler(
+        len(rows), train.batch_size, train.seed, context.rank, context.world_size, train.drop_last
+    )
+    optimizer = build_optimizer(model, train.optimizer, train.lr, train.weight_decay, train.momentum)
+    steps = train.epochs * sampler.steps_per_epoch
+    return Loop(
+        model=model,
+        optimizer=optimizer,
+        schedule=build_schedule(optimizer, train.schedule, steps, train.warmup),
+        rows=rows,
+        sampler=sampler,
+        context=context,
+        epochs=train.epochs,
+        views=train.views,
+        micro_batch_size=train.micro_batch_size,
+        precision=train.precision,
+        clip_norm=train.clip_norm,
+        validate_every=job.evaluation.every,
+        checkpoint_every=train.checkpoint_every,
+        checkpoint=checkpoint,
+        identity=identity,
+        listener=listener,
+        validate=validate,
+        should_stop=should_stop,
+        patience=_patience(job),
+    )
+
+
+def _patience(job: JobConfig) -> Patience | None:
+    if job.train.patience is None:
+        return None
+    metric = job.evaluation.metric
+    return Patience(job.train.patience, metric, default_mode(metric.rpartition("/")[2]))

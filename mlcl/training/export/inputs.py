@@ -1,0 +1,184 @@
+"""What is to be labelled, row by row: tables, lines, folders of images, splits of data sets.
+
+Nothing is read ahead, so that a file may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlcl.data import Split
+from mlcl.data.format import Modality
+from mlcl.data.sources.csv import LONGEST_FIELD
+from mlcl.data.sources.image_folder import SUFFIXES
+from mlcl.errors import UserError
+from mlcl.training.export.image_decoder import Content
+
+ROWS_AT_ONCE = 256
+FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
+
+
+class Item(NamedTuple):
+    """One text or image, its id, and what to call its place in messages."""
+
+    id: str
+    place: str
+    content: Content
+
+
+def read_items(path: Path, modality: Modality) -> Iterator[Item]:
+    """The rows of a file, or the images of a folder.
+
+    A table needs a column `text` or `image` (bytes, or the path of a file, from the table's folder on), and
+    may have an `id`; else a row's number, from 0 on, is its id. Raises UserError for a form that is not
+    known, and with the row for what cannot be read.
+    """
+    if path.is_dir():
+        return _images(path, modality)
+    if not path.is_file():
+        raise UserError("no such file or folder", file=path)
+    suffix = path.suffix.lower()
+    if suffix not in FORMS:
+        raise UserError(
+            "not a form that can be read", file=path, found=suffix or "no suffix",
+            allowed=[*FORMS, "a folder of images", "a data set"],
+        )  # fmt: skip
+    if suffix == ".txt":
+        return _lines(path, modality)
+    rows = {".jsonl": _json_rows, ".parquet": _parquet_rows}.get(suffix, _csv_rows)(path, modality)
+    return _items(path, modality, rows)
+
+
+def split_items(split: Split) -> Iterator[Item]:
+    """The rows of a data set's split."""
+    contents: Iterable[Content] = split.texts() if split.info.modality == "text" else split.images()
+    for id, content in zip(split.ids, contents, strict=True):
+        yield Item(id, f"id {id}", content)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """As many rows at a time as are encoded together."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _items(path: Path, modality: Modality, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Item]:
+    for number, (place, values) in enumerate(rows):
+        content = values[modality]
+        if modality == "image":
+            content = _image(content, path.parent)
+        if not isinstance(content, str | bytes | Path):
+            raise UserError(f"no {modality} at {place}", file=path, key=modality, found=content)
+        id = values.get("id")
+        id = str(number if id is None else id)
+        if not is_unicode(id):
+            raise UserError(f"no Unicode text at {place}", file=path, key="id", found=repr(id))
+        yield Item(id, f"{place} of {path}", content)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON may escape half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _image(value: Any, folder: Path) -> Content | None:
+    if isinstance(value, Mapping):
+        # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
+        value = value.get("bytes") or value.get("path")
+    return folder / value if isinstance(value, str) and value else value
+
+
+def _csv_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    csv.field_size_limit(LONGEST_FIELD)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with _reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        header = next(reader, None)
+        if header is None:
+            return
+        _check_columns(path, "line 1", header, modality)
+        for fields in reader:
+            place = f"line {reader.line_num}"  # its last, where a text has several
+            if fields and len(fields) != len(header):
+                raise UserError(
+                    f"wrong number of fields at {place}", file=path, found=len(fields), allowed=len(header)
+                )
+            if fields:
+                yield place, dict(zip(header, fields, strict=True))
+
+
+def _check_columns(path: Path, place: str, names: list[str], modality: Modality) -> None:
+    if modality not in names:
+        raise UserError(f"no such column in {place}", file=path, key=modality, found=names, allowed=modality)
+    for name in (modality, "id"):
+        if names.count(name) > 1:
+            raise UserError(f"this column occurs twice in {place}", file=path, key=name, found=names)
+
+
+def _json_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with _reading(path), path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                place = f"line {number}"
+                values = _json_object(path, place, line)
+                _check_columns(path, place, list(values), modality)
+                yield place, values
+
+
+def _json_object(path: Path, place: str, line: str) -> Mapping[str, Any]:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid JSON at {place}", file=path, found=error) from None
+    if not isinstance(values, dict):
+        raise UserError(f"not an object at {place}", file=path, found=type(values).__name__)
+    return values
+
+
+def _parquet_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with _reading(path), pq.ParquetFile(path, memory_map=True) as file:
+        _check_columns(path, "its schema", file.schema_arrow.names, modality)
+        columns = [name for name in file.schema_arrow.names if name in (modality, "id")]
+        number = 0
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+            for values in batch.to_pylist():
+                yield f"row {number}", values
+                number += 1
+
+
+def _lines(path: Path, modality: Modality) -> Iterator[Item]:
+    if modality != "text":
+        raise UserError("this model reads images", file=path, found="lines of text")
+    with _reading(path), path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file):
+            yield Item(str(number), f"line {number + 1} of {path}", line.rstrip("\r\n"))
+
+
+def _images(folder: Path, modality: Modality) -> Iterator[Item]:
+    if modality != "image":
+        raise UserError("this model reads texts", file=folder, found="a folder", allowed=FORMS)
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in SUFFIXES and file.is_file():
+            yield Item(file.relative_to(folder).as_posix(), str(file), file)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise UserError("cannot be read", file=path, found=error) from None

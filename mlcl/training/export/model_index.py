@@ -1,0 +1,138 @@
+"""`model.json`: what an exported model predicts, how, where it comes from, and a checksum of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from mlcl.config.loader import validate
+from mlcl.data.format import LabelSpace, Modality, Record
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting, Task
+from mlcl.training.files import JOB, TOKENIZER
+
+INDEX = "model.json"
+VERSION = 1
+NETWORK, DATASTORE, CONFIG = "weights.safetensors", "datastore.parquet", "config.json"
+
+Way = Literal["classifier", "probe", "knn", "knn_best"]
+"""How probabilities are made: by the trained classifier, by the linear probe, or blended with the neighbours'
+under the job's own setting or the one that was best on validation."""
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class KnnSetting(Record):
+    """Neighbours, their share in the prediction, and the temperature of their weights."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    k: int = Field(ge=1)
+    lambda_: float = Field(alias="lambda", ge=0, le=1)
+    temperature: float = Field(gt=0)
+
+    @property
+    def setting(self) -> Setting:
+        """The same, as evaluation takes it."""
+        return Setting(self.k, self.lambda_, self.temperature)
+
+
+class Level(Record):
+    """A coarser level: its classes, and the class there of each class that is predicted, -1 unknown."""
+
+    classes: tuple[str, ...]
+    parents: tuple[int, ...]
+
+
+class Index(Record):
+    """All of `model.json`. `ways` has the settings of those with neighbours; the first way needs none."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    version: Literal[1] = 1
+    modality: Modality
+    task: Task
+    labels: str
+    space: LabelSpace
+    levels: dict[str, Level]
+    ways: dict[Way, KnnSetting | None]
+    best: Way
+    metric: str
+    threshold: float = Field(ge=0, le=1)
+    preprocessing: dict[str, int | list[float]]
+    metrics: dict[str, float]
+    provenance: dict[str, str]
+    files: dict[FileName, str]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        layers = [way for way in self.ways if way in ("classifier", "probe")]
+        if not layers or next(iter(self.ways)) != layers[0]:
+            raise ValueError("the first of the ways must be classifier or probe")
+        if any((self.ways[way] is None) != (way in layers) for way in self.ways):
+            raise ValueError("knn and knn_best need a setting, classifier and probe have none")
+        if self.best not in self.ways:
+            raise ValueError(f"best is {self.best}, which is none of the ways")
+        for name, level in self.levels.items():
+            known = range(-1, len(level.classes))
+            if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
+                raise ValueError(f"parents of level {name} do not fit the classes")
+        return self
+
+    def prefix(self, way: Way) -> str:
+        """How the names of a way's metrics begin."""
+        return "" if way == next(iter(self.ways)) else f"{way}/"
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """Writes `model.json`."""
+    text = index.model_dump_json(indent=2, by_alias=True)
+    (folder / INDEX).write_text(text + "\n", encoding="utf-8")
+
+
+def read_index(folder: Path) -> Index:
+    """The index of an exported model, whose files are all compared with it. Raises UserError for damage."""
+    file = folder / INDEX
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError("not an exported model: no such file", file=file) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError("not valid JSON", file=file, found=error) from None
+    if not isinstance(tree, dict):
+        raise UserError("must be a mapping of keys", file=file, found=type(tree).__name__)
+    version = tree.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise UserError(
+            "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
+        )
+    index = validate(Index, tree, file)
+    needed = {JOB, NETWORK, DATASTORE, *([TOKENIZER] if index.modality == "text" else [])}
+    if needed - index.files.keys():
+        raise UserError("a file is not listed", file=file, key="files", found=needed - index.files.keys())
+    for name, expected in index.files.items():
+        _check(folder / name, expected)
+    return index
+
+
+def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of files."""
+    return {name: _sha256(folder / name) for name in sorted(names)}
+
+
+def _check(file: Path, expected: str) -> None:
+    try:
+        found = _sha256(file)
+    except OSError as error:
+        raise UserError("a file of this model cannot be read", file=file, found=error.strerror) from None
+    if found != expected:
+        raise UserError("SHA-256 differs: the file is damaged", file=file, found=found, allowed=expected)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

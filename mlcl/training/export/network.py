@@ -1,0 +1,105 @@
+"""The network of an exported model: the encoder, and the layers from its output to logits.
+
+Shapes: M rows, D embedding, O the encoder's output (D, or D + L), L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mlcl.config import JobConfig
+from mlcl.data import LabelSpace
+from mlcl.errors import UserError
+from mlcl.models import LinearClassifier, build_encoder
+from mlcl.training.builders import classifier_layer
+from mlcl.training.embeddings import label_logits
+from mlcl.training.files import PROBE, WEIGHTS
+from mlcl.training.objective import ContrastiveModel
+from mlcl.training.weights import load_trained_weights
+
+CLASSIFIER = "classifier"
+
+
+class Network(nn.Module):
+    """An encoder with its `layers`: `classifier`, `probe` or both."""
+
+    def __init__(self, encoder: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layers = nn.ModuleDict(layers)
+        self.dim = int(encoder.dim)  # type: ignore[arg-type]
+        self.label_logits = label_logits(encoder)
+
+    def embedding(self, output_MO: Tensor) -> Tensor:
+        """The embedding (M, D) in an encoder's output."""
+        return output_MO[:, : self.dim]
+
+    def features(self, output_MO: Tensor, layer: str) -> Tensor:
+        """What a layer reads: the embedding, or the encoder's own logits where they are the classifier's."""
+        if layer == CLASSIFIER and self.label_logits:
+            return output_MO[:, self.dim :]
+        return self.embedding(output_MO)
+
+
+def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
+    """The network of a run from the folder `model` that it left, `model` being its job's, newly built.
+
+    Raises UserError for weights that cannot be read or belong to another model.
+    """
+    weights = read_weights(run / WEIGHTS)
+    try:
+        load_trained_weights(model, weights)
+    except RuntimeError as error:
+        raise UserError("weights of another model", file=run / WEIGHTS, found=error) from None
+    layers: dict[str, nn.Module] = {}
+    if model.objective.classifier is not None:
+        layers[CLASSIFIER] = model.objective.classifier.linear
+    network = Network(model.encoder, layers)
+    if (run / PROBE).exists():
+        network.layers["probe"] = _probe_layer(network.dim, space)
+        layer = read_weights(run / PROBE)
+        flat = {"linear.weight": layer["weight"].flatten(0, -2), "linear.bias": layer["bias"].flatten()}
+        network.layers["probe"].load_state_dict(flat)
+    if not network.layers:
+        raise UserError("the run left no classifier and no linear probe", file=run)
+    return network
+
+
+def rebuilt_network(
+    job: JobConfig, space: LabelSpace, vocabulary_size: int | None, folder: Path, *, probe: bool
+) -> Network:
+    """The same network, with weights that the caller sets; `folder` has the config.json of a pretrained one.
+
+    Raises UserError where a package that the encoder needs is not installed.
+    """
+    size = space.n_classes
+    # Graph and distances are buffers, so they come with the weights.
+    encoder = build_encoder(job.encoder, vocabulary_size, size, torch.ones(size, size), rebuild_from=folder)
+    dim = int(encoder.dim)  # type: ignore[arg-type]
+    layers: dict[str, nn.Module] = {}
+    if job.objective.classifier_weight > 0:
+        apart_CC = 1 - torch.eye(size)
+        own_logits = label_logits(encoder)
+        layers[CLASSIFIER] = classifier_layer(job.objective.classifier, dim, space, own_logits, apart_CC)
+    if probe:
+        layers["probe"] = _probe_layer(dim, space)
+    return Network(encoder, layers)
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Tensors by name. Raises UserError for what is no whole safetensors file."""
+    try:
+        tensors: dict[str, Tensor] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise UserError("cannot read these weights as safetensors", file=file, found=error) from None
+    return tensors
+
+
+def _probe_layer(dim: int, space: LabelSpace) -> nn.Module:
+    return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)

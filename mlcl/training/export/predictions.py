@@ -1,0 +1,93 @@
+"""From probabilities to names: what a model says of each row.
+
+Shapes: M rows, C classes, L labels, A aspects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlcl.errors import UserError
+from mlcl.evaluation.tasks import Array
+from mlcl.training.export.model_index import Index
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What is predicted of M rows.
+
+    `labels`: a class name a row; with several labels a list of names; with aspects a rating by aspect.
+    `probabilities`: (M, C), (M, L) or (M, A, C). `columns`: the same as a table, column by column: `label`
+    and `probability`, lists of them with several labels, `label.ASPECT` and `probability.ASPECT` with
+    aspects; and `label.LEVEL`, the coarser class that a predicted one belongs to.
+    """
+
+    labels: Sequence[Any]
+    probabilities: Array
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def decide(index: Index, probabilities: Array, threshold: float | None = None) -> Predictions:
+    """Names of the most probable class, or of the labels from `threshold` (default: the job's) on.
+
+    Of equal classes the first one is predicted, as in evaluation. Raises UserError for a threshold that does
+    not fit, see `check_threshold`.
+    """
+    check_threshold(index, threshold)
+    if index.task == "multi_label":
+        return _several(index, probabilities, index.threshold if threshold is None else threshold)
+    if index.task == "aspects":
+        return _aspects(index, probabilities)
+    best_M, probability_M = _best(probabilities)
+    labels = [index.space.classes[best] for best in best_M]
+    columns: dict[str, list[Any]] = {"label": labels, "probability": probability_M.tolist()}
+    for name, level in index.levels.items():
+        columns[f"label.{name}"] = [
+            None if level.parents[best] < 0 else level.classes[level.parents[best]] for best in best_M
+        ]
+    return Predictions(labels, probabilities, columns)
+
+
+def check_threshold(index: Index, threshold: float | None) -> None:
+    """Raises UserError for one that is no probability, and for any where a row has one class."""
+    if threshold is None:
+        return
+    if index.task != "multi_label":
+        raise UserError(
+            "is for several labels; this model predicts the most probable class",
+            key="threshold",
+            found=threshold,
+        )
+    if not 0 <= threshold <= 1:
+        raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
+
+
+def _several(index: Index, probability_ML: Array, threshold: float) -> Predictions:
+    rows = [np.flatnonzero(row_L >= np.float32(threshold)) for row_L in probability_ML]
+    labels = [[index.space.classes[label] for label in row] for row in rows]
+    values = [row_L[row].tolist() for row, row_L in zip(rows, probability_ML, strict=True)]
+    return Predictions(labels, probability_ML, {"label": labels, "probability": values})
+
+
+def _aspects(index: Index, probability_MAC: Array) -> Predictions:
+    best_MA, value_MA = _best(probability_MAC)
+    ratings = [f"{value:g}" for value in index.space.scale]
+    columns: dict[str, list[Any]] = {}
+    for place, aspect in enumerate(index.space.aspects):
+        columns[f"label.{aspect}"] = [ratings[best] for best in best_MA[:, place]]
+        columns[f"probability.{aspect}"] = value_MA[:, place].tolist()
+    named = [[*columns[f"label.{aspect}"]] for aspect in index.space.aspects]
+    labels = [dict(zip(index.space.aspects, row, strict=True)) for row in zip(*named, strict=True)]
+    return Predictions(labels, probability_MAC, columns)
+
+
+def _best(probabilities: Array) -> tuple[Array, Array]:
+    best = probabilities.argmax(-1)
+    return best, np.take_along_axis(probabilities, best[..., None], -1)[..., 0]

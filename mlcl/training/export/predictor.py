@@ -1,0 +1,112 @@
+"""One pass over what is to be labelled: batch by batch, or whole where the labels are known and are scored.
+
+Shapes: M rows, O an encoder's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mlcl.data import Dataset, Split
+from mlcl.data.format import INFO_FILE
+from mlcl.errors import UserError
+from mlcl.evaluation.tasks import array
+from mlcl.training.export.inputs import Item, batches, read_items, split_items
+from mlcl.training.export.model import ExportedModel
+from mlcl.training.export.model_index import Way
+from mlcl.training.export.outputs import Sink
+from mlcl.training.export.predictions import check_threshold, decide
+from mlcl.training.export.scores import can_score, score
+
+SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """How many rows were labelled, in which way, and their metrics where the labels are known.
+
+    `unknown`: it was a data set without labels that the model predicts.
+    """
+
+    rows: int
+    way: Way
+    metrics: dict[str, float] = field(default_factory=dict)
+    unknown: bool = False
+
+
+class Labelling:
+    """What `mlcl predict` does; `split` is of a data set alone, and `SPLIT` by default.
+
+    Raises UserError for a split, a way, a threshold or an input that does not fit.
+    """
+
+    def __init__(
+        self,
+        model: ExportedModel,
+        path: Path,
+        split: str | None = None,
+        way: str | None = None,
+        threshold: float | None = None,
+        batch_size: int | None = None,
+        probabilities: bool = False,
+    ) -> None:
+        self._model, self._path = model, path
+        check_threshold(model.index, threshold)
+        self._way = model.way(way)
+        self._scored: list[Way] = [self._way] if way else list(model.index.ways)
+        self._threshold, self._all = threshold, probabilities
+        self._batch_size = batch_size or model.job.evaluation.batch_size
+        self._split = _split(model, path, split)
+
+    def run(self, write: Sink) -> Labelled:
+        """Labels everything and gives it to `write`, batch by batch."""
+        if self._split is not None and can_score(self._model.index, self._split):
+            return self._with_metrics(self._split, write)
+        its, modality = self._split, self._model.index.modality
+        items = read_items(self._path, modality) if its is None else split_items(its)
+        rows = 0
+        for batch in batches(items, self._batch_size):
+            self._write([item.id for item in batch], self._outputs(batch), write)
+            rows += len(batch)
+        if not rows:
+            raise UserError("no rows", file=self._path)
+        return Labelled(rows, self._way, unknown=its is not None)
+
+    def _with_metrics(self, split: Split, write: Sink) -> Labelled:
+        """The encoder in batches, the rest at once, both as in the run: so the last bit is the same."""
+        threads = self._model.job.train.threads
+        if threads is not None:
+            torch.set_num_threads(threads)
+        output_MO = torch.cat(
+            [self._outputs(batch) for batch in batches(split_items(split), self._batch_size)]
+        )
+        self._write(split.ids, output_MO, write)
+        metrics = score(self._model, split, output_MO, self._scored, self._threshold)
+        return Labelled(len(split), self._way, metrics)
+
+    def _outputs(self, batch: Iterable[Item]) -> Tensor:
+        contents, places = zip(*((item.content, item.place) for item in batch), strict=True)
+        return self._model.outputs(contents, places)
+
+    def _write(self, ids: list[str], output_MO: Tensor, write: Sink) -> None:
+        probabilities = array(self._model.probabilities(output_MO, self._way))
+        columns = {"id": ids, **decide(self._model.index, probabilities, self._threshold).columns}
+        write(columns | ({"probabilities": probabilities.tolist()} if self._all else {}))
+
+
+def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
+    """The split to label, where the path is a data set."""
+    if not (path / INFO_FILE).is_file():
+        if name is not None:
+            raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
+        return None
+    split = Dataset.open(path).split(SPLIT if name is None else name)
+    wanted, found = model.index.modality, split.info.modality
+    if wanted != found:
+        raise UserError(f"this model reads {wanted}s", file=path, found=f"a data set of {found}s")
+    return split

@@ -1,0 +1,74 @@
+"""The README of an exported model."""
+
+from __future__ import annotations
+
+from mlcl.markup import markdown, markdown_table
+from mlcl.training.export.model_index import Index
+
+README = "README.md"
+_TEXT = """# {title}
+
+Written by `mlcl export`. It holds all that predicting needs, and opens without a network, the data set, Ray
+or MLflow.
+
+```python
+import mlcl
+
+model = mlcl.load_model("{folder}")
+found = model.predict({example})
+found.labels, found.probabilities
+```
+
+`mlcl predict {folder} FILE` labels a file.
+
+It reads {modality}s and predicts {what}.
+By default it predicts with `{best}`, the best on validation by {metric}; `way=` chooses another:
+
+{ways}
+
+| file | what |
+|---|---|
+| `model.json` | label names, ways, figures, and a SHA-256 of every file but itself and this one |
+| `weights.safetensors` | encoder, classifier, linear probe |
+| `datastore.parquet` | id, embedding and label of every training row, for the neighbours |
+| `job.yaml` | the job that was trained |
+| `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
+
+{source}
+"""
+
+
+def readme(index: Index, folder: str) -> str:
+    """How to load the model, and the figures that it had."""
+    provenance = index.provenance
+    return _TEXT.format(
+        title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),
+        folder=folder,
+        example='["a text"]' if index.modality == "text" else '["an_image.png"]',
+        modality=index.modality,
+        what=_what(index),
+        best=index.best,
+        metric=index.metric,
+        ways=_ways(index),
+        source=markdown_table(
+            ("from", ""), [(key, markdown(value)) for key, value in provenance.items()], left=(0, 1)
+        ),
+    )
+
+
+def _what(index: Index) -> str:
+    if index.task == "aspects":
+        return f"a rating for each of {len(index.space.aspects)} aspects (`{index.labels}`)"
+    several = "any number" if index.task == "multi_label" else "one"
+    return f"{several} of {index.space.n_classes} classes (`{index.labels}`)"
+
+
+def _ways(index: Index) -> str:
+    rows = []
+    for way, its in index.ways.items():
+        how = "" if its is None else f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"
+        names = (f"{index.prefix(way)}{split}/{index.metric}" for split in ("val", "test"))
+        values = [index.metrics.get(name) for name in names]
+        rows.append((f"`{way}`", how, *("" if value is None else f"{value:.4f}" for value in values)))
+    heads = ("way", "neighbours", f"validation {index.metric}", f"test {index.metric}")
+    return markdown_table(heads, rows, left=(0, 1))

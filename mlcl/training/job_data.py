@@ -1,0 +1,194 @@
+"""What a job works on: its data set, tokenizer and encoded splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mlcl.config import JobConfig
+from mlcl.config.encoder import (
+    CnnImageConfig,
+    CnnTextConfig,
+    LdgnConfig,
+    PlmIcdConfig,
+    ResNetConfig,
+    TransformerConfig,
+)
+from mlcl.data import (
+    Dataset,
+    EpochSampler,
+    ImageRows,
+    Split,
+    Tokenizer,
+    TokenRows,
+    add_label_noise,
+    decode_all,
+    encode,
+    hugging_face_tokenizer,
+    load_tokenizer,
+    prepare,
+    rating_classes,
+    subset,
+    train_word_tokenizer,
+)
+from mlcl.data.format import SPLITS
+from mlcl.errors import UserError
+from mlcl.evaluation import Task
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES
+from mlcl.models import label_graph, model_folder, tree_distances
+from mlcl.training.batches import Rows
+from mlcl.training.checks import check_job
+from mlcl.training.hierarchy import parents
+from mlcl.training.objective import CLASSIFIER, Labels
+from mlcl.training.transfer import Transfer
+
+
+def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
+    """The job's data set, prepared first where the job names a source. Raises UserError."""
+    data = job.data
+    if data.path is not None:
+        return Dataset.open(data.path, verify=verify)
+    assert data.source is not None
+    return Dataset.open(prepare(data.source, home / "data", data.options, data.split_seed), verify=verify)
+
+
+@dataclass(frozen=True)
+class JobData:
+    """A checked job with its data: `train` is the subset that is trained on."""
+
+    job: JobConfig
+    dataset: Dataset
+    task: Task
+    tokenizer: Tokenizer | None
+    train: Split
+    cache: Path
+    transfer: Transfer | None = None
+
+    @classmethod
+    def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> JobData:
+        """Opens and checks what the job names; `verify` compares every shard with its SHA-256.
+
+        Raises UserError before anything has been started.
+        """
+        dataset = open_dataset(job, home, verify=verify)
+        present = [str(name) for name, rows in dataset.info.rows.items() if rows]
+        for split in SPLITS:
+            if split not in present:
+                raise UserError("the data set has no such split", file=dataset.place, found=split)
+        task = check_job(job, dataset.info)
+        train = dataset.split("train")
+        wanted = job.data.subset
+        if wanted is not None:
+            space = wanted.labels or job.objective.classifier.labels
+            train = subset(train, space, per_class=wanted.per_class, n=wanted.n, seed=wanted.seed)
+        noise = job.data.label_noise
+        if noise is not None:
+            space = noise.labels or job.objective.classifier.labels
+            train = add_label_noise(train, space, noise.rate, noise.seed)
+        _check_batches(job, len(train))
+        other = job.evaluation.transfer_to
+        transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
+        return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache", transfer)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data set's content."""
+        return self.dataset.info.fingerprint
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Word types of the tokenizer; None for images."""
+        return None if self.tokenizer is None else self.tokenizer.get_vocab_size()
+
+    def rows(self, split: Split) -> Rows:
+        """A split, encoded, with the labels of every part of the objective."""
+        labels: dict[str, Labels] = {}
+        for name, head in self.job.objective.heads.items():
+            if head.labels is not None and head.weight > 0:
+                labels[name] = _for_loss(head.loss, self.dataset, split, head.labels)
+        labels[CLASSIFIER] = self.targets(split)
+        return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
+
+    def unlabelled(self, split: Split) -> Rows:
+        """A split of any data set of this modality, encoded, without labels."""
+        return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
+
+    def targets(self, split: Split) -> Labels:
+        """The classifier's targets; aspects as classes (N, A), -1 missing."""
+        return targets_of(split, self.job.objective.classifier.labels, self.task)
+
+    def label_graph(self) -> Tensor | None:
+        """How the labels of the training rows stand together, for an encoder that asks for it."""
+        targets = self.targets(self.train)
+        if self.job.encoder.name != "ldgn" or not isinstance(targets, LabelRows):
+            return None
+        return label_graph(targets)
+
+    def class_distances(self) -> Tensor | None:
+        """Distances of the classes on the data set's tree (C, C), for a classifier that asks for them."""
+        classifier = self.job.objective.classifier
+        if classifier.loss != "guided":
+            return None
+        levels = parents(self.dataset, classifier.labels)
+        leaves = torch.arange(self.dataset.info.space(classifier.labels).n_classes)
+        return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
+
+    def _inputs(self, split: Split) -> TokenRows | ImageRows:
+        encoder = self.job.encoder
+        if self.tokenizer is None:
+            assert isinstance(encoder, CnnImageConfig | ResNetConfig)
+            return decode_all(split, encoder.image_size, self.cache)
+        assert not isinstance(encoder, CnnImageConfig | ResNetConfig)
+        return encode(self.tokenizer, split, encoder.max_length, self.cache)
+
+
+def targets_of(split: Split, name: str, task: Task) -> Labels:
+    """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
+    labels = split.labels(name)
+    if task == "aspects":
+        assert isinstance(labels, Tensor)
+        return rating_classes(labels, split.info.space(name).scale)
+    return labels
+
+
+def _check_batches(job: JobConfig, rows: int) -> None:
+    train = job.train
+    try:
+        EpochSampler(rows, train.batch_size, train.seed, 0, train.workers, train.drop_last)
+    except ValueError as error:
+        raise UserError(str(error), key="train.batch_size", found=train.batch_size) from None
+
+
+def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
+    encoder = job.encoder
+    if isinstance(encoder, CnnTextConfig | LdgnConfig):
+        # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
+        return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
+    if isinstance(encoder, TransformerConfig | PlmIcdConfig):
+        tokenizer = hugging_face_tokenizer(str(model_folder(encoder.model)))
+        _check_room(tokenizer, encoder.max_length)
+        return tokenizer
+    return None
+
+
+def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
+    """The library does not shorten a text at all where its special tokens alone would fill the length."""
+    least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
+    if max_length < least:
+        raise UserError(
+            "no room for a word beside the model's special tokens",
+            key="encoder.max_length",
+            found=max_length,
+            allowed=f"{least} or more",
+        )
+
+
+def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:
+    labels = split.labels(name)
+    if LOSSES[loss].labels == "multi_label" and isinstance(labels, Tensor):
+        return LabelRows.from_classes(labels, dataset.info.space(name).n_classes)
+    return labels

@@ -1,0 +1,111 @@
+"""Neighbours' figures of a finished run from the embeddings that it left: any (k, lambda, tau), no training.
+
+Shapes: N rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from mlcl.config import default_mode
+from mlcl.evaluation import Setting, evaluate, neighbour_overlap, search
+from mlcl.evaluation.tasks import Array, known_rows
+from mlcl.labels import LabelRows
+from mlcl.training.hierarchy import coarse_accuracy, parents
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun
+
+NAMES = {"validation": "val", "test": "test"}
+
+
+def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[str, float]:
+    """`knn/val/...` and `knn/test/...` of a run under `setting`: what the run itself would have logged.
+
+    `lambda_` 0 is the model alone. Raises UserError where the run left no embeddings, or those of other rows.
+    """
+    run = StoredRun.read(folder, job_data)
+    coarser = parents(job_data.dataset, job_data.job.objective.classifier.labels)
+    store = run.datastore()
+    metrics: dict[str, float] = {}
+    for split_name, name in NAMES.items():
+        split, queries_ND = run.split(split_name), run.embeddings[split_name]
+        model, targets = run.probabilities[split_name], job_data.targets(split)
+        predict = store.predictor(lambda _, model=model: model, setting)  # type: ignore[misc]
+        probabilities = predict(queries_ND)
+        values = evaluate(
+            job_data.task, probabilities, targets, job_data.job.evaluation.threshold, run.space.aspects
+        )
+        values |= coarse_accuracy(probabilities, split, coarser)
+        overlap = store.overlap(queries_ND, targets, setting.k)
+        if overlap == overlap:
+            values["neighbour_overlap"] = overlap
+        metrics |= {f"knn/{name}/{metric}": value for metric, value in values.items()}
+    return metrics
+
+
+def stored_grid(
+    run: StoredRun, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
+) -> Array:
+    """The job's metric of a run at every setting, on validation and on test, without training.
+
+    A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run never
+    read it), ordered by the first three; a value is what `stored_metrics` gives. A k beyond the training rows
+    becomes their number. Raises ValueError for an empty or invalid grid.
+    """
+    store, metric = run.datastore(), run.job_data.job.evaluation.metric.rpartition("/")[2]
+    ks = [min(k, len(run.job_data.train)) for k in ks]
+    tables = {
+        name: search(
+            store.retrieve(run.embeddings[split], max(ks, default=1)),
+            store.labels,
+            run.job_data.targets(run.split(split)),
+            run.probabilities[split],
+            task=store.task,
+            ks=ks,
+            lambdas=lambdas,
+            temperatures=temperatures,
+            metric=metric,
+            mode=default_mode(metric),
+            threshold=run.job_data.job.evaluation.threshold,
+            aspects=run.space.aspects,
+        ).table
+        for split, name in NAMES.items()
+        if split in run.embeddings
+    }
+    fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
+    table = np.empty(len(tables["val"]), dtype=fields)
+    for field in ("k", "lambda", "temperature"):
+        table[field] = tables["val"][field]
+    for name in NAMES.values():
+        table[name] = tables[name][metric] if name in tables else np.nan
+    return table
+
+
+def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> list[float]:
+    """For each k the share of the neighbours' labels that are a split's row's own (kNN-MLTC Table 6).
+
+    A class counts as one label, and so does an aspect's rating. Rows without a class or rating are left out;
+    NaN where none remains.
+    """
+    targets = run.job_data.targets(run.split(split))
+    rows = torch.from_numpy(np.flatnonzero(known_rows(run.job_data.task, targets)))
+    known = label_rows(run, "train"), label_rows(run, split).take(rows)
+    if not len(rows):
+        return [float("nan")] * len(ks)
+    neighbours = run.datastore().retrieve(run.embeddings[split][rows], max(ks))
+    return [neighbour_overlap(neighbours, *known, k) for k in ks]
+
+
+def label_rows(run: StoredRun, split: str) -> LabelRows:
+    """What is to be predicted of a split's rows, as labels: a class is one, an aspect's rating is one."""
+    targets, size = run.job_data.targets(run.split(split)), run.space.n_classes
+    if isinstance(targets, LabelRows):
+        return targets
+    if targets.ndim == 1:
+        return LabelRows.from_classes(targets, size)
+    return LabelRows.from_dense(functional.one_hot(targets + 1, size + 1)[..., 1:].flatten(1))

@@ -1,0 +1,48 @@
+import json
+
+import pytest
+
+from mlcl.data import Dataset
+from mlcl.data.description import describe
+
+
+def test_label_spaces_of_the_training_split(text_set):
+    found = describe(text_set)
+    train = Dataset.open(text_set).split("train")
+    tags, rows = found.labels["tags"], train.labels("tags")
+    assert tags.classes == 4
+    assert tags.cardinality == pytest.approx(len(rows.columns) / 24)
+    assert tags.density == pytest.approx(tags.cardinality / 4)
+    counts = [rows.columns.tolist().count(c) for c in range(4)]
+    assert tags.imbalance == pytest.approx(max(counts) / min(counts))
+    assert list(tags.most_frequent.values()) == sorted(counts, reverse=True)
+    assert list(tags.least_frequent.values()) == sorted(counts)
+    assert tags.missing == 1
+    assert found.labels["topic"].missing == 1
+    assert found.labels["ratings.value"].missing == train.labels("ratings.value").eq(-1).sum()
+    assert set(found.labels) == {"topic", "detail", "tags", "ratings.value", "ratings.room"}
+    assert found.hierarchies == {"path": ["topic", "detail"]}
+    assert found.rows == {"train": 24, "validation": 8, "test": 8}
+
+
+def test_text_lengths(text_set):
+    content = describe(text_set).content
+    assert content["words_q0"] == content["words_q100"] == 4
+
+
+def test_image_sizes(write_images, image_batch):
+    content = describe(write_images(image_batch)).content
+    assert (content["width_q50"], content["height_q50"]) == (12, 8)
+
+
+def test_it_is_plain_data(text_set):
+    found = describe(text_set)
+    assert json.loads(json.dumps(found.as_dict()))["labels"]["tags"]["classes"] == 4
+
+
+def test_held_out_labels_are_not_read(text_set, monkeypatch):
+    read = []
+    split = Dataset.split
+    monkeypatch.setattr(Dataset, "split", lambda self, name: read.append(name) or split(self, name))
+    describe(text_set)
+    assert set(read) == {"train"}

@@ -1,0 +1,116 @@
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from mlcl.data.validation import check
+from mlcl.errors import UserError
+
+
+def test_a_good_set_passes_with_its_counts(text_set):
+    report = check(text_set)
+    assert report.rows == {"train": 24, "validation": 8, "test": 8}
+    assert (report.name, report.shards, report.warnings) == ("toy", 5, ())
+    assert json.loads(json.dumps(report.as_dict()))["fingerprint"] == report.fingerprint
+
+
+def test_a_good_image_set_passes(write_images, image_batch):
+    assert check(write_images(image_batch)).rows == {"train": 12, "validation": 4, "test": 4}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("id", "r3", "id: id is also in shard 3 at row 1, id r3"),
+        ("id", "", "id: id is empty at row 1"),
+        ("text", "  ", "text: text is empty at row 1, id r8"),
+        ("text", None, "text: text is empty at row 1, id r8"),
+        ("topic", 2, "topic: class index outside the classes at row 1, id r8; found: 2; allowed: 0 to 1"),
+        ("topic", -2, "topic: class index outside the classes at row 1, id r8; found: -2"),
+        (
+            "tags",
+            [0, 4],
+            "tags: class index outside the classes at row 1, id r8; found: 0, 4; allowed: 0 to 3",
+        ),
+        ("tags", [-1], "tags: class index outside the classes at row 1, id r8"),
+        ("ratings", [1, 1.2], "ratings: rating outside the scale at row 1, id r8; found: 1.0, 1.2"),
+        ("ratings", [1, float("nan")], "ratings: rating outside the scale at row 1, id r8"),
+    ],
+)
+def test_the_first_bad_row_is_named(write, batch, column, value, message):
+    batch[column][8] = value
+    with pytest.raises(UserError) as error:
+        check(write(batch, shard_rows=10))
+    assert error.value.file.endswith("validation-00000.parquet")
+    assert f"key {message}" in error.value.line()
+
+
+def test_an_unknown_split_and_wrong_counts_are_named(text_set, monkeypatch):
+    from mlcl.data import Dataset
+
+    monkeypatch.setattr(Dataset, "_check_hash", lambda *_: None)
+    shard = text_set / "validation-00000.parquet"
+    table = pq.read_table(shard)
+
+    def resplit(name):
+        column = table.column_names.index("split")
+        pq.write_table(table.set_column(column, "split", [[name] + ["validation"] * 7]), shard)
+
+    resplit("dev")
+    with pytest.raises(
+        UserError, match=r"unknown split at row 0, id r3; found: dev; allowed: train, validation"
+    ):
+        check(text_set)
+    resplit("train")
+    with pytest.raises(UserError, match="rows of the splits differ"):
+        check(text_set)
+
+
+def test_a_wrong_hash_is_found_and_named(text_set):
+    file = text_set / "dataset.json"
+    info = json.loads(file.read_text())
+    info["shards"][1]["sha256"] = "0" * 64
+    file.write_text(json.dumps(info))
+    with pytest.raises(UserError, match="SHA-256 differs") as error:
+        check(text_set)
+    assert error.value.file.endswith("train-00001.parquet")
+
+
+def test_a_truncated_shard_is_named(text_set):
+    shard = text_set / "train-00002.parquet"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(UserError, match="truncated") as error:
+        check(text_set)
+    assert error.value.file == str(shard)
+
+
+def test_a_corrupt_image_is_named(write_images, image_batch):
+    image_batch["image"][3] = b"no image"
+    with pytest.raises(UserError, match=r"image cannot be decoded at row 0, id i3") as error:
+        check(write_images(image_batch))
+    assert error.value.file.endswith("validation-00000.parquet")
+
+
+@pytest.mark.parametrize(("column", "value", "label"), [("detail", 2, "vote"), ("tags", [3], "d")])
+def test_a_label_in_the_test_split_only_is_an_error(write, batch, column, value, label):
+    other = 0 if column == "detail" else [0]
+    batch[column] = [value if i == 14 else other for i in range(40)]
+    folder = write(batch)
+    with pytest.raises(UserError, match="label in the test split only, at row 2, id r14") as error:
+        check(folder)
+    assert (error.value.key, error.value.found) == (column, label)
+    assert error.value.file.endswith("test-00000.parquet")
+    assert check(folder, allow_untrained=True).warnings == (
+        f"{column}: 1 classes have no training row: {label}",
+    )
+    assert check(write(batch, "allowed", allow_untrained=True)).warnings
+
+
+def test_a_label_in_validation_and_test_only_is_a_warning(write, batch):
+    batch["detail"] = [1 if split == "train" else 2 for split in batch["split"]]
+    assert check(write(batch)).warnings == ("detail: 1 classes have no training row: vote",)
+
+
+def test_a_rating_in_the_test_split_only_is_a_warning(write, batch):
+    batch["ratings"] = [[2, 1] if split == "test" else [1, 1] for split in batch["split"]]
+    assert check(write(batch)).warnings == ("ratings.value: 1 classes have no training row: 2",)

@@ -1,0 +1,51 @@
+"""What a run's page in MLflow says of its report."""
+
+import pytest
+
+from mlcl.report.document import Document, Section, Table, Text, words
+from mlcl.report.mlflow_note import END, MOST, NOTE, write_note
+from mlcl.report.runs import Runs
+
+
+def table(rows, width):
+    return Table(("key", "value"), tuple(words(f"key {row}", "v" * width) for row in range(rows)))
+
+
+@pytest.fixture
+def note(store):
+    """Gives the note of a report whose first section has these blocks."""
+
+    def write(*blocks):
+        runs = Runs(store.tracker)
+        id = store.add("noted", "sweep")
+        write_note(runs, runs.get(id), Document("it", "", (Section("Result", blocks),)), "run/{}".format)
+        text = runs.get(id).data.tags[NOTE]
+        page, *said, end = text.split("\n\n")
+        assert page == f"[The report](run/{id}/artifacts/report/report.html)"
+        assert end == END
+        return text, said
+
+    return write
+
+
+def test_what_fits_is_kept_whole(note):
+    _, said = note(Text("Trial 3 is best."), Text("Its settings:"), table(3, 10))
+    assert said[:2] == ["Trial 3 is best.", "Its settings:"]
+    assert said[2].count("vvv |") == 3
+
+
+def test_a_table_that_is_too_long_goes_with_what_announces_it(note):
+    text, said = note(
+        Text("Trial 3 is best."), Text("On fresh seeds:"), table(2, 10), Text("Its settings:"), table(50, 100)
+    )
+    assert said[:2] == ["Trial 3 is best.", "On fresh seeds:"]
+    assert len(said) == 3
+    assert len(text) <= MOST
+
+
+def test_the_whole_note_is_measured(note):
+    shortest = len(note()[0])
+    for length in (1, 2, 3):
+        paragraph = Text("a" * (MOST - shortest - length))
+        text, said = note(paragraph)
+        assert (len(said), len(text) <= MOST) == (length >= 2, True)

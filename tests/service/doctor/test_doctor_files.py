@@ -1,0 +1,169 @@
+"""What the doctor finds in a home's files: named without --fix, mended with it, left where somebody lives."""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+from doctored import Swept, left, look, start, statuses, tree
+
+from mlcl.service.engine.ledger import Ledger
+from mlcl.tracking import State
+from mlcl.tracking.atomic_files import locked
+from mlcl.tracking.cursor import LOCK
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+    return tmp_path / "home"
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def mended(home, name, *paths):
+    """Each found, each mended, nothing found after."""
+    before = tree(home)
+    found = look(home, name)
+    assert [result.what for result in found] == [str(path) for path in paths]
+    assert statuses(found) == ["FOUND"] * len(paths)
+    assert all(result.mendable and result.why and result.cure for result in found)
+    assert tree(home) == before
+    assert statuses(look(home, name, fix=True)) == ["MENDED"] * len(paths)
+    assert look(home, name) == []
+
+
+def test_a_home_that_is_not_there_is_healthy_and_stays_so(home):
+    assert look(home) == look(home, fix=True) == []
+    assert not home.exists()
+
+
+def test_killed_runs_and_sweeps_are_stopped(home):
+    run, log = left(home)
+    sweep = Swept(home)
+    entry = sweep.trial()
+    sweep.running()
+    left(home, state=State.COMPLETE)
+    mended(home, "killed", run.path, sweep.folder.path)
+    assert run.record.state is sweep.folder.record.state is log.state is State.STOPPED
+    assert Ledger(sweep.folder.path).entries[entry.key].state is State.STOPPED
+
+
+def test_what_lives_is_left_alone(home):
+    run, _ = left(home)
+    sweep = Swept(home)
+    sweep.trial(told=False)
+    sweep.running()
+    for folder in (run, sweep.folder):
+        for name in (".checkpoint.pt.1.partial", "STOP", "ray-1/x"):
+            write(folder.path / name)
+        with (folder.path / "ledger.jsonl").open("a") as file:
+            file.write('{"torn')
+    logged = write(home / "logs" / run.path.name / ".cursor.json.ab.partial")
+    with ExitStack() as living:
+        for folder in (run, sweep.folder):
+            assert living.enter_context(folder.owned())
+        before = tree(home)
+        assert set(statuses(look(home))) <= {"NOTE"}  # its command delivers
+        assert set(statuses(look(home, fix=True, uri="sqlite:///other.db"))) <= {"NOTE"}
+        assert tree(home) == before
+    assert str(logged) in {result.what for result in look(home, "partial-files")}
+
+
+def test_half_written_files_are_removed(home):
+    run, _ = left(home, state=State.STOPPED)
+    sweep = Swept(home)
+    paths = [
+        write(run.path / ".checkpoint.pt.12.partial"),
+        write(sweep.folder.path / "trials" / "trial-0000" / ".result.json.12.partial"),
+        write(home / "logs" / run.path.name / ".cursor.json.ab.partial"),
+        write(home / "logs" / "never-started" / "files" / ".abc.ab.partial"),
+        write(home / "data" / ".digits-1.partial-ab" / "part.parquet").parent,
+        write(home / "models" / ".run-1.partial-ab" / "weights.safetensors").parent,
+        write(home / "reports" / ".sweep-1.partial-ab" / "new" / "report.md").parent.parent,
+    ]
+    mended(home, "partial-files", *paths)
+    assert run.record.state is State.STOPPED
+
+
+def test_a_half_written_file_of_a_living_writer_is_not(home):
+    sweep = Swept(home)
+    trial = write(sweep.folder.path / "trials" / "trial-0000" / ".checkpoint.pt.12.partial")
+    log = write(home / "logs" / "x" / ".cursor.json.ab.partial")
+    data = write(home / "data" / ".digits-1.partial-ab" / "part.parquet")
+    with ExitStack() as living:
+        for lock in (trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"):
+            assert living.enter_context(locked(lock))
+        assert look(home, "partial-files", fix=True) == []
+    assert all(path.exists() for path in (trial, log, data))
+    assert statuses(look(home, "partial-files", fix=True)) == ["MENDED"] * 3
+
+
+def test_leftovers_of_killed_commands_are_removed(home):
+    run, _ = left(home, state=State.STOPPED)
+    sweep = Swept(home)
+    paths = [
+        write(run.path / "STOP"),
+        write(sweep.folder.path / "ray-17" / "tuner.pkl").parent,
+        write(sweep.folder.path / "STOP"),
+        write(sweep.folder.path / "trials" / "trial-0000" / "STOP"),
+    ]
+    mended(home, "leftovers", *paths)
+    assert not any(path.exists() for path in paths)
+
+
+def test_torn_lines_are_cut(home):
+    sweep = Swept(home)
+    entry = sweep.trial(State.COMPLETE)
+    scores = write(sweep.folder.path / "trials" / entry.key / "scores.jsonl", '{"epoch":1,"score":0.5}\n')
+    log = home / "logs" / sweep.id / "log.jsonl"
+    journal, ledger = sweep.folder.path / "study.journal", sweep.ledger.path
+    paths = [ledger, journal, scores, log]
+    whole = [path.read_bytes() for path in paths]
+    for path in paths:
+        with path.open("a") as file:
+            file.write('{"torn')
+    mended(home, "torn-lines", *paths)
+    assert [path.read_bytes() for path in paths] == whole
+
+
+def test_a_file_with_nothing_but_a_torn_line_is_empty_then(home):
+    sweep = Swept(home)
+    scores = write(sweep.folder.path / "trials" / "t" / "scores.jsonl", '{"ep')
+    write(sweep.folder.path / "trials" / "u" / "scores.jsonl")
+    mended(home, "torn-lines", scores)
+    assert scores.read_bytes() == b""
+
+
+def test_records_and_ledgers_that_cannot_be_read_are_named_only(home):
+    run, _ = left(home)
+    sweep = Swept(home)
+    write(run.path / "run.json", "{")
+    with sweep.ledger.path.open("a") as file:
+        file.write("{}\n")
+    paths = [str(run.path / "run.json"), str(sweep.ledger.path)]
+    found = look(home, "records")
+    assert [result.what for result in found] == paths
+    assert not any(result.mendable for result in found)
+    before = tree(home)
+    assert statuses(look(home, "records", fix=True)) == ["LEFT", "LEFT"]
+    assert tree(home) == before
+    assert look(home, "studies") == []  # said once
+
+
+def test_without_fix_not_a_byte_is_changed(home):
+    run, _ = left(home)
+    sweep = Swept(home)
+    sweep.trial(told=False)
+    sweep.running()
+    write(run.path / "STOP")
+    write(run.path / ".x.1.partial")
+    write(home / "logs" / "odd" / "log.jsonl", json.dumps({"kind": "start"}) + '\n{"torn')
+    start(home, "other", "other", uri="http://elsewhere")
+    before = tree(home)
+    checks = {result.check for result in look(home)}
+    assert checks >= {"killed", "torn-lines", "partial-files", "leftovers", "delivery", "studies"}
+    assert tree(home) == before

@@ -1,0 +1,88 @@
+"""What the watcher of a sweep is told."""
+
+import pytest
+
+from mlcl.service.engine.budget import Account, parse_budget
+from mlcl.service.engine.ledger import Entry, Ledger
+from mlcl.service.engine.progress import Reporter
+from mlcl.service.engine.progress_events import ProgressEvent, steady
+from mlcl.tracking import State
+
+JOB = {"train": {"epochs": 4}}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def reporter(tmp_path, clock, told):
+    ledger = Ledger(tmp_path)
+    for number in range(4):
+        ledger.entries[f"t{number}"] = Entry(f"t{number}", f"trial {number}", JOB, {}, number=number)
+    account = Account(parse_budget("1h"), 0.0, clock=lambda: clock[0])
+    return Reporter(ledger, account, "val/accuracy", "val/accuracy", told.append)
+
+
+def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
+    entry = reporter._ledger.entries["t0"]
+    reporter.stage("search", 1, 4, 2)
+    assert (told[-1].kind, told[-1].text) == ("stage", "search: 4 trainings, 1 done, up to 2 at once")
+    assert told[-1].progress.seconds_left is None
+    reporter.begin(entry)
+    clock[0] += 2
+    entry.rungs.append((1, 0.25))
+    reporter.rung(entry)
+    row = told[-1].row
+    assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
+    assert row.seconds == 2
+    assert told[-1].progress.running == (row,)
+    clock[0] += 8
+    entry.state, entry.score, entry.seconds = State.COMPLETE, 0.5, 10.0
+    entry.metrics = {"val/accuracy": 0.5}
+    reporter.best = entry
+    reporter.close(entry)
+    last = told[-1]
+    assert (last.kind, last.row.epoch, last.row.score, last.row.seconds) == ("close", 4, 0.5, 10)
+    assert (last.progress.done, last.progress.running) == (2, ())
+    assert last.progress.best == ("trial 0", 0.5)
+    assert last.progress.seconds_left == 10  # two are left, two at once
+
+
+def test_what_is_interrupted_is_not_done(reporter, told):
+    entry = reporter._ledger.entries["t0"]
+    reporter.stage("search", 0, 4, 2)
+    reporter.begin(entry)
+    entry.state = State.STOPPED
+    reporter.close(entry)
+    assert (told[-1].progress.done, told[-1].progress.seconds_left) == (0, None)
+
+
+def test_notes_and_the_end(reporter, told):
+    reporter.stage("confirmation", 3, 3, 2)
+    assert told[-1].progress.stage == "confirmation"
+    reporter.note("so it is")
+    assert (told[-1].kind, told[-1].text, told[-1].progress) == ("note", "so it is", None)
+    reporter.end("over")
+    assert (told[-1].kind, told[-1].text) == ("end", "over")
+
+
+def test_a_watcher_that_nobody_reads_any_more_ends_nothing():
+    heard = []
+
+    def watch(event):
+        heard.append(event.text)
+        raise BrokenPipeError
+
+    tell = steady(watch)
+    tell(ProgressEvent("note", "one"))
+    tell(ProgressEvent("note", "two"))
+    assert heard == ["one"]

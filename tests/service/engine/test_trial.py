@@ -1,0 +1,129 @@
+"""One training of a sweep: what it reports, however often it is begun."""
+
+import json
+import math
+from contextlib import suppress
+
+import pytest
+from builders import tiny_job
+from sweeps import World
+
+from mlcl.config import dump_job
+from mlcl.service.engine.trial import TrialTask, train
+from mlcl.service.engine.trial_scores import Scores
+from mlcl.tracking import RunLog
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def task(world, tiny, tmp_path):
+    RunLog.start(
+        world.home, "log", uri="u", experiment="e", name="n", owner="o", params={}, tags={}, parent=None
+    )
+    return TrialTask(
+        key="trial-0",
+        job=dump_job(tiny_job(tiny)),
+        folder=str(tmp_path / "trial"),
+        home=str(world.home),
+        log="log",
+        metric="val/accuracy",
+        scores=("val/accuracy", "val/macro_f1"),
+        test=False,
+        stop_file=str(tmp_path / "STOP"),
+        cpus=1,
+        gpus=0,
+    )
+
+
+class Killed(BaseException):
+    pass
+
+
+def played(task, stop_after=math.inf):
+    """The reports of one process, which may be killed inside of one."""
+    reports = []
+
+    def report(result):
+        reports.append(result)
+        if len(reports) > stop_after:
+            raise Killed
+
+    with suppress(Killed):
+        train(task, report)
+    return reports
+
+
+def rungs(reports):
+    return [each["epoch"] for each in reports if not each["ended"]]
+
+
+def test_a_task_travels_as_one_string(task):
+    config = task.config()
+    assert list(config) == ["payload"]
+    assert TrialTask.of(json.loads(json.dumps(config))) == task
+
+
+def test_every_validation_but_the_last_then_the_end(task, world):
+    reports = played(task)
+    assert rungs(reports) == [1, 2, 3]
+    assert [r["ended"] for r in reports] == ["", "", "", "COMPLETE"]
+    job = tiny_job(task.job["data"]["path"])
+    assert [r["score"] for r in reports[:3]] == [world.formula.score(job, epoch) for epoch in (1, 2, 3)]
+    figures = world.formula.figures(job)
+    assert json.loads(reports[-1]["values"]) == [figures["val/accuracy"], figures["val/macro_f1"]]
+
+
+def test_a_later_process_of_a_finished_training_reports_everything_again(task, world):
+    whole, trained = played(task), len(world.formula.trained)
+    assert played(task) == whole
+    assert len(world.formula.trained) == trained
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_killed_process_is_gone_on_from(task, world, count, tmp_path):
+    first = played(task, stop_after=count)
+    again = played(task)
+    assert again[: len(first)] == first
+    assert rungs(again) == [1, 2, 3]
+    assert again[-1]["ended"] == "COMPLETE"
+    assert len(world.formula.trained) <= 5  # at most the epoch of the kill is trained twice
+    assert [epoch for epoch, _ in Scores(tmp_path / "trial").rungs] == [1, 2, 3]
+
+
+def test_a_failure_is_reported_with_its_reason(task, world):
+    world.formula.fails = lambda _job, epoch: epoch == 2
+    reports = played(task)
+    assert reports[-1] == {"ended": "FAILED", "reason": "Diverged: the loss is not finite [step 20]"}
+    assert len(reports) == 2
+    assert played(task) == reports
+
+
+def test_the_stop_file_ends_it_at_its_next_checkpoint(task, world, tmp_path):
+    world.formula.before = lambda _job, epoch: epoch == 2 and (tmp_path / "STOP").touch()
+    assert played(task)[-1] == {"ended": "STOPPED", "reason": ""}
+    assert len(world.formula.trained) == 2
+    assert played(task)[-1] == {"ended": "STOPPED", "reason": ""}
+    assert len(world.formula.trained) == 2  # it does not even begin
+    (tmp_path / "STOP").unlink()
+    assert played(task)[-1]["ended"] == "COMPLETE"
+    assert [epoch for _, epoch in world.formula.trained] == [1, 2, 3, 4]
+
+
+def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
+    formula = world.formula.__call__
+
+    def neighbours(*arguments, listener, **how):
+        def renamed(event):
+            metrics = {name.replace("val/", "knn/val/"): value for name, value in event.metrics.items()}
+            listener(event.__class__(**{**vars(event), "metrics": metrics}))
+
+        return formula(*arguments, listener=renamed, **how)
+
+    monkeypatch.setattr("mlcl.service.engine.trial.run_experiment", neighbours)
+    reports = played(task)
+    assert rungs(reports) == [1, 2, 3]
+    assert reports[-1]["ended"] == "COMPLETE"

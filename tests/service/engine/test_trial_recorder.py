@@ -1,0 +1,66 @@
+"""The book: first the ledger, then everybody else; a kill in between is made good."""
+
+import pytest
+from builders import tiny_job
+from mortal import Killed
+from optuna.trial import TrialState
+from sweeps import World
+
+from mlcl.service.search.sampling import draw
+from mlcl.service.search.sweep_session import SweepSession
+from mlcl.tracking import State
+
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+search: {reduction_factor: 2, startup: 2}
+"""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+def test_what_the_judge_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
+    plan = world.plan(tiny_job(tiny), SPACE, trials=4)
+    end = SweepSession.end
+
+    def die(session, key, result):
+        if not result:
+            world.mortal.at = world.mortal.count  # the next write is the close of a pruned trial
+        end(session, key, result)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepSession, "end", die)
+        assert world.killed(plan)
+    stopped = world.ledger.trials()[-1]
+    assert stopped.state is State.RUNNING
+    trained = len(world.formula.trained)
+    world.run(plan)
+    assert world.ledger.entries[stopped.key].state is State.PRUNED
+    assert stopped.key not in {key for key, _ in world.formula.trained[trained:]}
+    assert world.study.trials[stopped.study_number].state is TrialState.PRUNED
+    log = world.everything()["logs"][f"SWEEP.{stopped.key}"]
+    assert log["end"] == ["PRUNED", ""]
+    assert log["points"]["score 0"] == stopped.rungs[-1][1]
+
+
+def test_a_trial_that_was_half_drawn_is_drawn_to_its_end(world, tiny, monkeypatch):
+    plan = world.plan(tiny_job(tiny), SPACE, trials=3)
+    whole = World(world.home.parent / "whole", monkeypatch)
+    whole.run(whole.plan(tiny_job(tiny), SPACE, trials=3))
+
+    def die(space, trial):
+        if trial.number == 2:
+            trial.suggest_float("objective.heads.detail.temperature", 0.05, 1.0, log=True)
+            raise Killed
+        return draw(space, trial)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlcl.service.engine.trial_recorder.draw", die)
+        with pytest.raises(Killed):
+            world.run(plan)
+    world.run(plan)
+    assert world.everything()["study"] == whole.everything()["study"]

@@ -1,0 +1,172 @@
+"""What Tune asks of the desk. Tune itself runs in the end-to-end tests."""
+
+import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.tune.execution import class_cache, tune_controller
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from mlcl.service.engine.packing import Packing
+from mlcl.service.engine.trial import TrialTask
+from mlcl.service.engine.tune_executor import (
+    _Abort,
+    _Closer,
+    _Feed,
+    _Guard,
+    _Manager,
+    _resources,
+    _Scheduler,
+    run_trainings,
+)
+
+
+class TrialCallbacks:
+    """Writes down what it is asked."""
+
+    def __init__(self, *tasks, early=False, over=False):
+        self.tasks, self.early, self.over, self.heard = list(tasks), early, over, []
+
+    def next(self):
+        return self.tasks.pop(0) if self.tasks else None
+
+    def begin(self, key):
+        self.heard.append(("begin", key))
+
+    def rung(self, key, epoch, score):
+        self.heard.append(("rung", key, epoch, score))
+        return self.early
+
+    def end(self, key, result):
+        self.heard.append(("end", key, result))
+
+    def died(self, key, reason):
+        self.heard.append(("died", key, reason))
+
+    def abort(self):
+        return self.over
+
+
+@pytest.fixture
+def task():
+    return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0)
+
+
+def trial(task, result=None):
+    return SimpleNamespace(config=task.config(), last_result=result)
+
+
+def test_trainings_are_handed_out_until_there_are_none(task):
+    feed = _Feed(TrialCallbacks(task))
+    assert TrialTask.of(feed.suggest("a")) == task
+    assert feed.suggest("b") == Searcher.FINISHED
+
+
+@pytest.mark.parametrize(("early", "answer"), [(True, TrialScheduler.STOP), (False, TrialScheduler.CONTINUE)])
+def test_the_desk_says_who_stops_early(task, early, answer):
+    callbacks = TrialCallbacks(early=early)
+    result = {"epoch": 2, "score": 0.5, "ended": ""}
+    assert _Scheduler(callbacks).on_trial_result(None, trial(task), result) == answer
+    assert callbacks.heard == [("rung", "t", 2, 0.5)]
+
+
+def test_the_last_report_is_no_rung(task):
+    callbacks = TrialCallbacks(early=True)
+    last = {"epoch": 4, "ended": "COMPLETE"}
+    assert _Scheduler(callbacks).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE
+    assert callbacks.heard == []
+
+
+@pytest.mark.parametrize("last", [None, {"epoch": 1, "score": 0.5, "ended": ""}])
+def test_a_training_without_a_last_report_was_stopped(task, last):
+    callbacks = TrialCallbacks()
+    _Closer(callbacks).on_trial_complete(trial=trial(task, last))
+    assert callbacks.heard == [("end", "t", {})]
+
+
+def test_begin_end_and_death_are_told(task):
+    callbacks, last = TrialCallbacks(), {"ended": "FAILED", "reason": "why"}
+    closer = _Closer(callbacks)
+    closer.on_trial_start(1, [], trial=trial(task))
+    closer.on_trial_complete(1, [], trial=trial(task, last))
+    assert callbacks.heard == [("begin", "t"), ("end", "t", last)]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "its process died again and again (killed, or out of memory)"),
+        (RayActorError(), "its process died again and again (killed, or out of memory)"),
+        (
+            RuntimeError("another process is still training"),
+            "RuntimeError: another process is still training",
+        ),
+    ],
+)
+def test_a_training_that_was_given_up_says_why(task, error, reason):
+    callbacks = TrialCallbacks()
+    given_up = SimpleNamespace(config=task.config(), get_error=lambda: error)
+    _Closer(callbacks).on_trial_error(1, [], trial=given_up)
+    assert callbacks.heard == [("died", "t", reason)]
+
+
+def test_the_desks_first_error_is_kept_and_ends_all(task):
+    class Broken(TrialCallbacks):
+        def begin(self, key):
+            raise OSError("disk full")
+
+    callbacks = Broken(task)
+    guard = _Guard(callbacks, nullcontext)
+    guard.begin("t")
+    assert isinstance(guard.error, OSError)
+    assert guard.next() is None
+    assert guard.abort()
+    guard.end("t", {})
+    assert callbacks.heard == []
+
+
+def test_the_desk_ends_all_and_no_single_one(task):
+    assert _Abort(TrialCallbacks(over=True)).stop_all()
+    assert not _Abort(TrialCallbacks()).stop_all()
+    assert not _Abort(TrialCallbacks(over=True))("t", {})
+
+
+@pytest.mark.parametrize("kind", [_Feed, _Scheduler, _Closer, _Abort])
+def test_snapshots_leave_the_desk_out(kind):
+    assert pickle.loads(pickle.dumps(kind(TrialCallbacks()))).__dict__ == {}
+
+
+def test_what_a_training_takes():
+    assert _resources(Packing(2, 1.5, 0.5, 1)) == {"cpu": 1.5, "gpu": 0.5}
+    assert _resources(Packing(1, 1, 0, 2))["cpu"] == 0
+
+
+def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
+    heard = []
+    actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: heard.append(error))
+    failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
+    manager = _Manager.__new__(_Manager)
+    manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
+    manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
+    assert [type(error) for error in heard] == [RayActorError, RayActorError]
+    assert "node running low" in str(heard[0])
+    assert manager._failed_actor_ids == {"a"}
+
+
+def test_tune_has_our_manager_while_it_works_and_its_own_after(monkeypatch, tmp_path):
+    def now():
+        return tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
+
+    usual, seen = now(), []
+    monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
+    ((manager, variables),) = seen
+    assert manager is _Manager
+    assert now() == usual
+    # Ray writes what Tune hands to its processes into its logs.
+    assert set(usual[1] - variables) == {name for name in usual[1] if name.startswith("AWS_")}
+    assert usual[1] - variables

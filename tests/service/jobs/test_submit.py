@@ -1,0 +1,219 @@
+"""Jobs without a cluster: a stand-in for Ray's client keeps what it is given."""
+
+import getpass
+import json
+import os
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray.job_submission
+import requests
+from ray.exceptions import AuthenticationError
+from ray_jobs import enter_workdir
+
+from mlcl.config.cluster import ClusterConfig
+from mlcl.errors import UserError
+from mlcl.service.jobs import JobsClient, resume, submit
+from mlcl.service.jobs.submit import known_submissions, read_submission
+
+WORDS = ["sweep", "job.yaml", "space.yaml", "train.epochs=2", "--trials", "8"]
+
+
+@pytest.fixture
+def ray_(monkeypatch):
+    return enter_workdir(monkeypatch)
+
+
+@pytest.fixture
+def lab(tmp_path, ray_, monkeypatch):
+    """A client, a working directory and a home: `submit(...)` and `resume(...)` with them."""
+    monkeypatch.setenv("LAB_TOKEN", "very-secret")
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("job.yaml", "space.yaml"):
+        (work / name).write_text("x")
+    config = ClusterConfig.model_validate(
+        {
+            "ray": {"address": "http://head:8265", "token": {"env": "LAB_TOKEN"}},
+            "mlflow": {
+                "uri": "http://mlflow:5000",
+                "username": {"env": "U"},
+                "password": {"file": "/run/pw"},
+            },
+            "storage": "/mnt/lab",
+            "env": {"NCCL_DEBUG": "WARN", "HF_TOKEN": {"env": "HF_TOKEN"}},
+            "working_dir": {"path": str(work)},
+        }
+    )
+    file, home = tmp_path / "lab.yaml", tmp_path / "home"
+    client = JobsClient(config, file)
+    needed = [Path("job.yaml"), Path("space.yaml")]
+
+    def check(words, folder):
+        assert folder == work
+        if "--trialz" in words:
+            raise UserError("no such option", key="--trialz")
+        return needed
+
+    return SimpleNamespace(
+        client=client, home=home, work=work, config=config, file=file,
+        submit=lambda words=WORDS, **how: submit(
+            client, config, file, words, home=home, **({"needed": needed} | how)
+        ),
+        resume=lambda id, *more: resume(client, config, file, id, more, home=home, check=check),
+    )  # fmt: skip
+
+
+def test_a_command_becomes_a_job_under_its_id(lab, ray_):
+    id = lab.submit()
+    job = ray_.jobs[id]
+    assert id.startswith("mlcl-")
+    assert shlex.split(job.entrypoint) == ["python", "-m", "mlcl.cli.job_entrypoint", *WORDS]
+    assert {"job.yaml", "space.yaml"} <= job.files
+    variables = job.runtime_env["env_vars"]
+    assert variables["MLCL_HOME"] == "/mnt/lab"
+    assert variables["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+    assert (variables["MLCL_JOB"], variables["NCCL_DEBUG"]) == (id, "WARN")
+    assert json.loads(variables["MLCL_REFERENCES"]) == {
+        "HF_TOKEN": {"env": "HF_TOKEN"},
+        "MLFLOW_TRACKING_USERNAME": {"env": "U"},
+        "MLFLOW_TRACKING_PASSWORD": {"file": "/run/pw"},
+    }
+
+
+def test_secrets_do_not_travel(lab, ray_):
+    id = lab.submit()
+    job = ray_.jobs[id]
+    assert ray_.headers == {"Authorization": "Bearer very-secret"}
+    told = f"{job.entrypoint} {job.runtime_env} {job.metadata} {read_submission(lab.home, id)}"
+    assert "very-secret" not in told
+    assert "HF_TOKEN" not in job.runtime_env["env_vars"]
+
+
+def test_rays_own_variables_do_not_lead_elsewhere(lab, monkeypatch):
+    seen = []
+    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
+    monkeypatch.setattr(
+        ray.job_submission, "JobSubmissionClient", lambda *_, **__: seen.append(os.environ.get("RAY_ADDRESS"))
+    )
+    JobsClient(lab.config, lab.file)
+    assert seen == [None]
+    assert os.environ["RAY_ADDRESS"] == "elsewhere:6379"
+
+
+def test_an_id_is_given_once(lab, ray_):
+    lab.submit(id="lab-1")
+    with pytest.raises(UserError) as caught:
+        lab.submit(["run", "job.yaml"], id="lab-1")
+    assert str(caught.value.found) == f"lab-1: RUNNING, mlcl {shlex.join(WORDS)}"
+    assert list(ray_.jobs) == ["lab-1"]
+
+
+@pytest.mark.parametrize("id", ["", "../x", "a/b", "a b", "-a", "a.b", "x" * 101])
+def test_an_id_is_the_name_of_a_folder(lab, ray_, id):
+    with pytest.raises(UserError) as caught:
+        lab.submit(id=id or "/")
+    assert caught.value.key == "--id"
+    assert not ray_.jobs
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "state"),
+    [
+        ("PENDING", None, "PENDING"), ("RUNNING", None, "RUNNING"), ("STOPPED", None, "STOPPED"),
+        ("SUCCEEDED", 0, "COMPLETE"), ("FAILED", 3, "FAILED"), ("FAILED", 4, "BUDGET"),
+        ("FAILED", 2, "REFUSED"), ("FAILED", 130, "STOPPED"), ("FAILED", None, "FAILED"),
+        ("FAILED", -9, "FAILED"),
+    ],
+)  # fmt: skip
+def test_a_state_is_told_in_our_words(lab, ray_, status, code, state):
+    id = lab.submit()
+    ray_.end(id, status, code)
+    view = lab.client.get(id)
+    assert (view.state, view.going) == (state, state in ("PENDING", "RUNNING"))
+    assert (view.started, view.ended, view.command) == (1.0, 61.0, tuple(WORDS))
+    assert view.user == getpass.getuser()
+
+
+def test_a_stopped_job_goes_on_under_its_id_with_more_words(lab, ray_):
+    id = lab.submit(id="lab-1")
+    with pytest.raises(UserError, match="still runs"):
+        lab.resume(id)
+    lab.client.stop(lab.client.get(id))
+    assert lab.resume(id, "--trials", "16") == "lab-1-2"
+    again = ray_.jobs["lab-1-2"]
+    assert shlex.split(again.entrypoint)[-4:] == ["--trials", "8", "--trials", "16"]
+    assert again.runtime_env["env_vars"]["MLCL_JOB"] == "lab-1"
+    view = lab.client.get("lab-1")
+    assert (view.attempt, view.attempts, view.state) == ("lab-1-2", 2, "RUNNING")
+    ray_.end("lab-1-2", "FAILED", 3)
+    assert lab.resume(id) == "lab-1-3"
+    assert shlex.split(ray_.jobs["lab-1-3"].entrypoint)[-2:] == ["--trials", "16"]
+
+
+def test_what_is_resumed_is_checked_as_what_is_submitted(lab, ray_):
+    id = lab.submit()
+    ray_.end(id, "STOPPED")
+    with pytest.raises(UserError, match="no such option"):
+        lab.resume(id, "--trialz", "16")
+    (lab.work / "job.yaml").unlink()
+    with pytest.raises(UserError, match="no such file"):
+        lab.resume(id)
+    assert list(ray_.jobs) == [id]
+
+
+def test_a_complete_job_goes_on_only_with_more(lab, ray_):
+    id = lab.submit()
+    ray_.end(id, "SUCCEEDED", 0)
+    with pytest.raises(UserError, match="complete"):
+        lab.resume(id)
+    assert lab.resume(id, "--trials", "16") == f"{id}-2"
+
+
+def test_a_cluster_that_forgot_its_jobs_gets_them_again(lab, ray_):
+    id = lab.submit()
+    ray_.jobs.clear()
+    assert lab.resume(id) == id
+    assert shlex.split(ray_.jobs[id].entrypoint)[3:] == WORDS
+
+
+def test_a_job_of_another_machine_goes_on_from_here(lab, ray_):
+    id = lab.submit()
+    ray_.end(id, "STOPPED")
+    for file in (lab.home / "jobs").iterdir():
+        file.unlink()
+    assert lab.resume(id) == f"{id}-2"
+    assert known_submissions(lab.home)[id].words == tuple(WORDS)
+
+
+def test_what_is_no_record_of_ours_is_left_alone(lab):
+    id = lab.submit()
+    for name, text in (("my notes.json", "{}"), ("damaged.json", "{"), ("a.b.json", "[]")):
+        (lab.home / "jobs" / name).write_text(text)
+    assert list(known_submissions(lab.home)) == [id]
+
+
+def test_nobody_knows_it(lab):
+    with pytest.raises(UserError, match="no such job"):
+        lab.resume("mlcl-x")
+    with pytest.raises(UserError, match="knows no such job"):
+        lab.client.get("mlcl-x")
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (ConnectionError("Failed to connect"), "no Ray cluster answers"),
+        (requests.exceptions.ConnectionError("refused"), "no Ray cluster answers"),
+        (AuthenticationError("Authentication failed: wrong\nlong help"), "does not take this token"),
+        (RuntimeError("Request failed with status code 500: x"), "the cluster refused"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_line(lab, ray_, error, problem):
+    ray_.error = error
+    with pytest.raises(UserError, match=problem) as caught:
+        lab.submit()
+    assert "\n" not in caught.value.line()
+    assert "very-secret" not in caught.value.line()

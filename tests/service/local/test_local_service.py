@@ -1,0 +1,332 @@
+"""The local service, with stand-ins for Ray and MLflow: real processes, ports and requests."""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import local_servers
+import psutil
+import pytest
+from patience import until
+
+from mlcl.config.cluster import load_cluster
+from mlcl.errors import UserError
+from mlcl.service.local import ServiceError, UpOptions, down, look, pages, up
+from mlcl.service.local.folder import ServiceFolder, read_secret
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import family
+from mlcl.service.local.ray_head import RayHead
+from mlcl.service.local.settings import settle
+from mlcl.service.local.state import read_state
+
+SCRIPT = Path(local_servers.__file__)
+
+
+class Service:
+    """The commands on one home."""
+
+    def __init__(self, home):
+        self.home, self.folder = home, ServiceFolder(home)
+        self.wish = UpOptions(free_port(), free_port(), free_port())
+
+    def up(self, **wish):
+        return up(UpOptions(**wish) if wish else self.wish, self.home)
+
+    def down(self, **how):
+        return down(self.home, **how)
+
+    def roots(self):
+        state = read_state(self.folder)
+        return {name: running.processes[0].pid for name, running in state.servers.items()}
+
+    def members(self):
+        """All processes of the service."""
+        state = read_state(self.folder)
+        return [one for running in state.servers.values() for one in family(running.processes)]
+
+    def kill(self, name):
+        pid = self.roots()[name]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not lives(psutil.Process(pid)))
+
+    def wrong(self):
+        return {server.name: server.wrong for server in look(self.home).servers}
+
+    def touch(self, name, text=""):
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        (self.folder.path / name).write_text(text)
+
+
+def lives(member):
+    try:
+        return member.is_running() and member.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    extra = ModuleType("flask_wtf")
+    extra.__spec__ = ModuleSpec("flask_wtf", None)
+    monkeypatch.setitem(sys.modules, "flask_wtf", extra)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    for server, port in ((RayHead, "dashboard_port"), (MlflowServer, "mlflow_port")):
+
+        def command(self, _scratch, port=port):
+            return [sys.executable, str(SCRIPT), self.name, str(getattr(self._settings, port))]
+
+        monkeypatch.setattr(server, "command", command)
+    made = Service(tmp_path / "home")
+    yield made
+    made.down(force=True)
+
+
+def test_up_starts_both_once(service):
+    first = service.up()
+    assert first.fresh == ("ray", "mlflow")
+    roots = service.roots()
+    assert len(service.members()) == 4
+    again = service.up(mlflow_port=service.wish.mlflow_port)
+    assert (again.fresh, service.roots()) == ((), roots)
+    status = look(service.home)
+    assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
+    assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
+
+
+def test_its_pages_are_known_while_it_runs(service):
+    assert pages(service.home) is None
+    service.up()
+    assert pages(service.home) == f"http://127.0.0.1:{service.wish.mlflow_port}"
+    service.down()
+    assert pages(service.home) is None
+
+
+def test_the_cluster_file_leads_to_it(service):
+    service.up()
+    cluster = load_cluster(service.folder.cluster)
+    assert cluster.ray.address == f"http://127.0.0.1:{service.wish.dashboard_port}"
+    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.wish.mlflow_port}"
+    assert (cluster.storage, cluster.python) == (str(service.home), sys.executable)
+    assert cluster.ray.token.resolve("ray.token") == read_secret(service.folder.ray_token)
+    assert cluster.mlflow.password.resolve("p") == read_secret(service.folder.mlflow_password)
+
+
+def test_down_ends_all_and_keeps_what_is_kept(service):
+    service.up()
+    members = service.members()
+    scratch = Path(read_state(service.folder).servers["ray"].scratch)
+    (scratch / "session_2026/logs").mkdir(parents=True)
+    (scratch / "session_2026/logs/gcs.out").touch()
+    assert service.down().processes == 4
+    assert not any(lives(member) for member in members)
+    assert not scratch.exists()
+    assert (service.folder.ray_logs / "session_2026/gcs.out").exists()
+    left = {path.name for path in service.folder.path.iterdir()}
+    kept = {
+        "ray.token",
+        "mlflow.user",
+        "mlflow.password",
+        "mlflow-users.db",
+        "mlflow.ini",
+        "ray.log",
+        "mlflow.log",
+    }
+    assert left == kept | {".lock", "ray-logs"}
+    assert service.down().servers == ()
+    assert not look(service.home).healthy
+
+
+@pytest.mark.parametrize(("dead", "alive"), [("ray", "mlflow"), ("mlflow", "ray")])
+def test_up_mends_a_dead_half(service, dead, alive):
+    service.up()
+    before, members = service.roots(), service.members()
+    service.kill(dead)
+    assert service.wrong() == {dead: "is not running", alive: ""}
+    assert service.up().fresh == (dead,)
+    after = service.roots()
+    assert after[alive] == before[alive]
+    # The child of the dead one was left, and might have held its port.
+    assert sum(lives(member) for member in members) == 2
+    assert service.wrong() == {dead: "", alive: ""}
+
+
+def test_a_start_that_fails_leaves_nothing(service, tmp_path):
+    service.touch("mlflow.dies")
+    with pytest.raises(ServiceError, match=r"MLflow ended while it started.*no room for it here"):
+        service.up()
+    assert read_state(service.folder) is None
+    assert not list(tmp_path.glob("mlcl-ray-*"))
+    assert not [each for each in psutil.process_iter() if str(SCRIPT) in words(each)]
+
+
+def words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_a_mend_that_fails_leaves_the_other_half(service):
+    service.up()
+    service.kill("mlflow")
+    service.touch("mlflow.dies")
+    with pytest.raises(ServiceError):
+        service.up()
+    assert service.wrong() == {"ray": "", "mlflow": "is not running"}
+
+
+def test_a_server_that_lets_everybody_in_is_no_success(service):
+    service.touch("ray.open")
+    with pytest.raises(ServiceError, match=r"Ray at .* answers without a secret"):
+        service.up()
+    assert read_state(service.folder) is None
+
+
+def test_a_secret_that_was_changed_is_named(service):
+    service.up()
+    service.folder.mlflow_password.write_text("another\n")
+    assert "refuses the secret in" in service.wrong()["mlflow"]
+    with pytest.raises(ServiceError, match=r"write the present one into .*mlflow\.password"):
+        service.up()
+    assert len(service.members()) == 4
+
+
+def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
+    members = []
+
+    def interrupted(_self):
+        members.extend(service.members())
+        os.kill(os.getpid(), signal.SIGINT)
+
+        class Starting:
+            passing = True
+
+        return Starting
+
+    monkeypatch.setattr(RayHead, "trouble", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        service.up()
+    assert members
+    assert not any(lives(member) for member in members)
+    assert read_state(service.folder) is None
+
+
+def test_a_taken_port_is_told_before_anything_starts(service):
+    service.up()
+    other = Service(service.home.with_name("other"))
+    other.wish = replace(other.wish, dashboard_port=service.wish.dashboard_port)
+    with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
+        other.up()
+    assert caught.value.key == "--dashboard-port"
+    assert not other.folder.state.exists()
+
+
+def test_down_refuses_while_jobs_run(service):
+    service.up()
+    jobs = [
+        {"submission_id": "mlcl-a", "job_id": None, "status": "RUNNING"},
+        {"submission_id": None, "job_id": "02000000", "status": "PENDING"},
+        {"submission_id": "mlcl-b", "job_id": None, "status": "SUCCEEDED"},
+    ]
+    service.touch("jobs.json", json.dumps(jobs))
+    assert look(service.home).jobs == ("mlcl-a", "02000000")
+    with pytest.raises(UserError, match=r"jobs run: mlcl-a, 02000000; allowed: .*--force"):
+        service.down()
+    assert len(service.members()) == 4
+    assert service.down(force=True).processes == 4
+
+
+def test_down_refuses_where_ray_does_not_tell(service):
+    service.up()
+    service.folder.ray_token.write_text("another\n")
+    with pytest.raises(UserError, match="does not tell"):
+        service.down()
+    service.kill("ray")
+    assert set(service.down().servers) == {"ray", "mlflow"}
+
+
+def test_strangers_with_our_numbers_are_left_alone(service):
+    service.up()
+    service.down()
+    stranger = psutil.Popen(["sleep", "1000"])
+    process = {"pid": stranger.pid, "created": stranger.create_time() - 3600}
+    running = {"processes": [process], "scratch": "", "started": ""}
+    settings = {"store": "sqlite:////a.db", "artifacts": "/a"}
+    service.touch("state.json", json.dumps({"settings": settings, "servers": {"ray": running}}))
+    assert service.wrong()["ray"] == "is not running"
+    assert service.down().servers == ()
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+
+def test_secrets_stay_where_they_belong(service, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "not-for-you")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-for-you")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    service.up()
+    token, password = read_secret(service.folder.ray_token), read_secret(service.folder.mlflow_password)
+    for member in service.members():
+        environment = member.environ()
+        assert "not-for-you" not in environment.values()
+        assert environment["OMP_NUM_THREADS"] == "1"
+        assert token not in environment.values()
+        assert not {token, password} & set(member.cmdline())
+    assert not any(word in service.folder.state.read_text() for word in (token, password))
+    # Workers and jobs inherit what Ray has.
+    (ray,) = [one for one in service.members() if one.pid == service.roots()["ray"]]
+    assert password not in ray.environ().values()
+
+
+def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
+    monkeypatch.setattr("mlcl.service.local.settings.check_store", lambda uri: None)
+    url = "postgresql+psycopg://ada:s3cret@host/db"
+    service.wish = UpOptions(**{**vars(service.wish), "store": url})
+    service.up()
+    having = [member.pid for member in service.members() if url in member.environ().values()]
+    assert service.roots()["mlflow"] in having
+    assert service.roots()["ray"] not in having
+    assert look(service.home).store == "postgresql+psycopg://ada:***@host/db"
+    files = [path for path in service.home.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"s3cret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("wish", "root"),
+    [
+        (UpOptions(artifacts="/kept"), "file:///kept"),
+        (UpOptions(artifacts="s3://lab/mlflow"), None),
+        (UpOptions(artifacts="/kept", store="postgresql://ada@host/db"), None),
+    ],
+)
+def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, wish, root):
+    server = MlflowServer(settle(wish, service.folder, None), service.folder)
+    assert server.environment().get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
+
+
+def test_one_command_at_a_time(service):
+    service.folder.make()
+    with service.folder.owned(), pytest.raises(UserError, match="is at work"):
+        service.up()
+    assert not service.folder.state.exists()
+
+
+def test_a_state_that_cannot_be_read_is_named(service):
+    service.touch("state.json", "{")
+    for command in (service.up, service.down, lambda: look(service.home)):
+        with pytest.raises(UserError, match=r"state\.json: cannot be read"):
+            command()
+    (service.folder.state).unlink()
+
+
+def test_authentication_has_to_be_installed(service, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flask_wtf", None)
+    with pytest.raises(UserError, match=r"mlflow\[auth\]"):
+        service.up()
+    assert not service.folder.state.exists()

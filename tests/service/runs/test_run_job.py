@@ -1,0 +1,139 @@
+"""One run in this process: which log it writes, and what a kill at the wrong moment leaves."""
+
+import pytest
+from builders import tiny_job
+
+from mlcl.errors import UserError
+from mlcl.service.runs.run_job import run_job, start_log
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
+from mlcl.tracking.log import RunLog as Log
+from mlcl.training.events import Stopped
+from mlcl.training.job_data import JobData
+
+
+def quiet(_event):
+    return
+
+
+def stop_after(epochs):
+    """A listener that ends the run as a stop does."""
+
+    def listen(event):
+        if event.kind == "saving" and event.epoch >= epochs:
+            raise Stopped
+
+    return listen
+
+
+def run(job, home, listener=quiet, **how):
+    return run_job(job, home=home, listener=listener, **how)
+
+
+def runs(home):
+    client = Tracker(home).client
+    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+
+
+@pytest.fixture
+def job(tiny):
+    return tiny_job(tiny, epochs=2)
+
+
+def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
+    report = run(job, tmp_path)
+    (found,) = runs(tmp_path)
+    assert (report.state, report.mlflow_run_id, report.undelivered) == (
+        State.COMPLETE, found.info.run_id, 0
+    )  # fmt: skip
+    assert found.data.tags["mlcl.log"] == report.log == report.id
+    assert RunFolders(tmp_path).unfinished("j", "d") is None
+
+
+def test_a_job_that_is_resumed_goes_on_with_the_run_that_fresh_began(job, tmp_path, monkeypatch):
+    other = run(job, tmp_path, stop_after(1))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    first = run(job, tmp_path, stop_after(1), fresh=True)
+    again = run(job, tmp_path, fresh=True)
+    assert (first.id, again.id) == ("lab-7", "lab-7")
+    assert other.id != first.id
+    assert (first.state, again.state) == (State.STOPPED, State.COMPLETE)
+    assert run(job, tmp_path, fresh=True).id not in (other.id, first.id)
+
+
+def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_path, monkeypatch):
+    first = run(job, tmp_path, stop_after(1))
+    second = run(job, tmp_path, stop_after(2))
+    assert (first.state, second.state) == (State.STOPPED, State.STOPPED)
+    assert first.log == second.log
+    here = tracking_uri(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    elsewhere = run(job, tmp_path)
+    assert (elsewhere.id, elsewhere.log) == (first.id, f"{first.id}-2")
+    (other,) = runs(tmp_path)
+    assert other.info.status == "FINISHED"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (old,) = runs(tmp_path)
+    assert old.info.status == "KILLED"
+    assert RunLog.attach(tmp_path, first.log).uri == here
+
+
+def test_a_run_that_was_deleted_in_mlflow_goes_on_in_a_new_one(job, tmp_path):
+    first = run(job, tmp_path, stop_after(1))
+    client = Tracker(tmp_path).client
+    client.delete_run(first.mlflow_run_id)
+    said = []
+    again = run(job, tmp_path, stop_after(2), announce=said.append)
+    assert any("does not take the log" in text for text in said)
+    last = run(job, tmp_path)
+    assert (again.id, last.id) == (first.id, first.id)
+    assert last.log == f"{first.id}-2"
+    (found,) = runs(tmp_path)
+    assert found.info.status == "FINISHED"
+
+
+def test_a_kill_between_record_and_log_leaves_nothing_running(job, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_args, **_how):
+        raise Killed
+
+    with monkeypatch.context() as moment:
+        moment.setattr(Log, "start", killed)
+        with pytest.raises(Killed):
+            run(job, tmp_path)
+    (before,) = RunFolders(tmp_path).records()
+    assert before[1].state is State.RUNNING
+    report = run(job, tmp_path)
+    assert (report.id, report.state) == (before[1].id, State.COMPLETE)
+    assert len(runs(tmp_path)) == 1
+
+
+def test_a_deleted_experiment_is_said_before_anything_starts(job, tmp_path):
+    tracker = Tracker(tmp_path)
+    tracker.client.delete_experiment(tracker.experiment(job.experiment))
+    with pytest.raises(UserError, match="deleted in MLflow"):
+        run(job, tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_log_of_a_job_leaves_free_keys_open(job, tmp_path):
+    log = start_log(
+        tmp_path,
+        "sqlite:///x.db",
+        job,
+        JobData.of(job, tmp_path).dataset.info,
+        id="trial",
+        name="trial 0",
+        owner="sweep",
+        source=Provenance({}, ""),
+        parent="sweep",
+        tags={"mlcl.kind": "trial"},
+        free=("evaluation.knn.k",),
+    )
+    log.params({"evaluation.knn.k": "3"})
+    assert (
+        '"kind":"params","values":{"evaluation.knn.k":"3"}'
+        in (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
+    )

@@ -1,0 +1,192 @@
+"""Early stopping, against loops written from the definitions."""
+
+import math
+import random
+import statistics
+
+import pytest
+
+from mlcl.config import SearchConfig
+from mlcl.service.search.pruner import ReplayPruner, rungs
+from mlcl.tracking import State
+
+EPOCHS = 40
+
+
+def search(scheduler, grace=1, reduction_factor=3, startup=5):
+    return SearchConfig(scheduler=scheduler, grace=grace, reduction_factor=reduction_factor, startup=startup)
+
+
+def pruner(how, mode="max", *, epochs=EPOCHS, every=1, name="sweep"):
+    return ReplayPruner(how, mode, epochs=epochs, every=every, name=name)
+
+
+@pytest.mark.parametrize(
+    ("how", "epochs", "every", "expected"),
+    [
+        (search("asha"), 40, 1, [1, 3, 9, 27]),
+        (search("asha"), 27, 1, [1, 3, 9]),
+        (search("asha", grace=2, reduction_factor=2), 30, 3, [6, 12, 24]),
+        (search("asha", grace=10), 10, 1, []),
+        (search("median"), 10, 3, [3, 6, 9]),
+        (search("hyperband"), 40, 1, [1, 3, 9, 27]),
+        (search("none"), 10, 1, []),
+    ],
+)
+def test_rungs(how, epochs, every, expected):
+    assert rungs(how, epochs, every) == expected
+
+
+def reports(trials, at, seed, ties=False):
+    """(number, epoch, score) of all trials in an order as parallel trials have it: each one's own is kept."""
+    draw = random.Random(seed)
+    waiting = {number: list(at) for number in range(trials)}
+    while waiting:
+        number = draw.choice(list(waiting)[:4])
+        score = draw.randrange(4) / 4 if ties else draw.random()
+        yield number, waiting[number].pop(0), score
+        if not waiting[number]:
+            del waiting[number]
+
+
+def play(pruner, calls):
+    """The decisions for calls of trials that have not been stopped, as {(number, epoch): decision}."""
+    decisions, stopped = {}, set()
+    for number, epoch, score in calls:
+        if number not in stopped:
+            decisions[number, epoch] = pruner.rung(number, epoch, score)
+            if decisions[number, epoch]:
+                stopped.add(number)
+                pruner.close(number, State.PRUNED, score)
+    return decisions
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("eta", [2, 3, 4])
+def test_asha_keeps_the_best_share_of_those_that_reached_the_rung(mode, ties, eta):
+    how = search("asha", grace=2, reduction_factor=eta)
+    reached = {}
+    stopped = set()
+    found = pruner(how, mode)
+    for number, epoch, score in reports(60, rungs(how, EPOCHS, 1), seed=eta, ties=ties):
+        if number in stopped:
+            continue
+        scores = reached.setdefault(epoch, [])
+        scores.append(score if mode == "max" else -score)
+        keep = max(1, len(scores) // eta)
+        stop = scores[-1] < sorted(scores, reverse=True)[keep - 1]
+        assert found.rung(number, epoch, score) is stop
+        if stop:
+            stopped.add(number)
+    assert 0 < len(stopped) < 60
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_median_stops_what_is_below_the_median_of_the_complete(mode):
+    sign = 1 if mode == "max" else -1
+    how = search("median", grace=2, startup=3)
+    at = rungs(how, 12, 2)
+    found = pruner(how, mode, epochs=12, every=2)
+    complete, stopped, draw = [], 0, random.Random(1)
+    for number in range(40):
+        history = {}
+        for epoch in at:
+            history[epoch] = sign * draw.random()
+            peers = [other[epoch] for other in complete]
+            stop = (
+                epoch >= 4 and len(complete) >= 3 and max(history.values()) < statistics.median(sorted(peers))
+            )
+            assert found.rung(number, epoch, sign * history[epoch]) is stop
+            if stop:
+                found.close(number, State.PRUNED, sign * history[epoch])
+                stopped += 1
+                break
+        else:
+            found.close(number, State.COMPLETE, sign * draw.random())
+            complete.append(history)
+    assert 0 < stopped < 37
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median", "none"])
+def test_the_same_calls_give_the_same_decisions(scheduler):
+    how = search(scheduler, startup=2)
+    calls = list(reports(50, rungs(search("median"), 30, 1), seed=7))
+    first = play(pruner(how, epochs=30), calls)
+    assert play(pruner(how, epochs=30), calls) == first
+    assert any(first.values()) is (scheduler in ("asha", "hyperband"))
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_a_repeated_report_is_answered_as_the_first(scheduler):
+    found = pruner(search(scheduler, startup=1))
+    decisions = {(n, 1): found.rung(n, 1, n / 10) for n in (3, 2, 1, 0)}
+    assert {(n, 1): found.rung(n, 1, 99.0) for n in (0, 1, 2, 3)} == decisions
+
+
+def first_bracket(name, numbers):
+    """The trials that Hyperband stops at epoch 1 where each is worse than all before it."""
+    calls = [(number, 1, -place) for place, number in enumerate(numbers)]
+    return sorted(
+        n for (n, _), stop in play(pruner(search("hyperband"), epochs=27, name=name), calls).items() if stop
+    )
+
+
+def test_hyperband_brackets_depend_on_name_and_number_alone():
+    up = first_bracket("sweep", range(60))
+    down = first_bracket("sweep", range(59, -1, -1))
+    # The first of a bracket has nobody to lose to: it is another one in the other order.
+    assert up[:-1] == down[1:]
+    assert 5 < len(up) < 55
+    assert first_bracket("another", range(60)) != up
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_number_never_stops_a_trial_and_is_no_peer(scheduler, score):
+    found = pruner(search(scheduler, startup=1), "max")
+    assert found.rung(0, 1, score) is False
+    assert found.rung(1, 1, 0.5) is False
+    found.close(0, State.COMPLETE, score)
+    assert found.rung(2, 1, score) is False
+
+
+def test_a_trial_may_end_twice_and_go_on_after_a_stop():
+    found = pruner(search("median", startup=1), epochs=4)
+    for epoch in (1, 2):
+        found.rung(0, epoch, 0.5)
+    found.close(0, State.STOPPED, 0.5)
+    assert found.rung(1, 1, 0.1) is False  # nothing is complete yet
+    assert found.rung(0, 3, 0.5) is False
+    found.close(0, State.COMPLETE, 0.5)
+    found.close(0, State.COMPLETE, 0.9)
+    assert found.rung(1, 2, 0.1) is True
+    found.close(1, State.PRUNED, 0.1)
+    found.close(2, State.FAILED, None)
+    assert found.rung(3, 1, 0.6) is False
+
+
+def test_hyperband_decides_at_its_rungs_alone():
+    how = search("hyperband")
+    calls = list(reports(60, range(1, 30), seed=3))
+    decisions = play(pruner(how, epochs=30), calls)
+    at = rungs(how, 30, 1)
+    assert {epoch for (_, epoch), stop in decisions.items() if stop} == set(at)
+    sparse = play(pruner(how, epochs=30), [call for call in calls if call[1] in at])
+    assert sparse == {(number, epoch): stop for (number, epoch), stop in decisions.items() if epoch in at}
+
+
+def test_a_grace_beyond_the_last_epoch_stops_nothing():
+    found = pruner(search("hyperband", grace=50), epochs=10)
+    assert not any(found.rung(number, epoch, -number) for number in range(9) for epoch in range(1, 10))
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "median"])
+def test_many_trials_are_no_burden(scheduler):
+    found = pruner(search(scheduler), epochs=243)
+    draw = random.Random(0)
+    for number in range(400):
+        for epoch in (1, 3, 9, 27, 81):
+            found.rung(number, epoch, draw.random())
+        found.close(number, State.COMPLETE, draw.random())
+    assert len(found._decisions) == 2000

@@ -1,0 +1,239 @@
+"""Settings drawn from a space, and the way back from a job to its point."""
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcl.config import (
+    Choice,
+    Float,
+    Goal,
+    Int,
+    Parameter,
+    SearchConfig,
+    Simplex,
+    Space,
+    dump_job,
+    flatten,
+    load_job,
+    load_space,
+)
+from mlcl.service.search.sampling import (
+    Misfit,
+    describe,
+    distributions,
+    draw,
+    example,
+    fit,
+    grid_size,
+    simplex,
+)
+
+KEYS = tuple(f"h{i}.weight" for i in range(9))
+GOAL = Goal("val/accuracy", "max")
+JOB = {
+    "experiment": "test",
+    "data": {"source": "icd10cm"},
+    "encoder": {"name": "cnn_text"},
+    "objective": {
+        "heads": {
+            "a": {"loss": "supcon", "labels": "section", "weight": 0.1},
+            "b": {"loss": "supcon", "labels": "chapter", "weight": 0.3},
+            "path": {"loss": "himulcone", "labels": "path", "weight": 0.2},
+        },
+        "classifier": {"loss": "cross_entropy", "labels": "section"},
+    },
+    "train": {"epochs": 2, "batch_size": 8},
+}
+SPACE = """
+space:
+  encoder: {choice: [{name: cnn_text}, {name: cnn_text, width: 7}, {name: transformer, model: folder}]}
+  encoder.dropout: {float: [0.1, 0.7], when: {encoder.name: cnn_text}}
+  objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}
+  objective.heads.*.temperature: {log_float: [0.03, 1]}
+  objective.heads.path.options.level_weights:
+    {simplex: {total: [1, 3], size: 2}, when: {objective.heads.path.loss: himulcone}}
+  objective.heads.path.loss: {choice: [himulcone, himulcon, hicone]}
+  train.epochs: {int: [1, 9]}
+  train.optimizer: {choice: [adamw, sgd], when: {train.epochs: {above: 3}}}
+  train.momentum: {float: [0.5, 0.95], when: {train.optimizer: sgd}}
+  train.clip_norm: {choice: [null, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+"""
+
+
+def plain(*parameters, posthoc=None):
+    return Space(parameters, posthoc or {}, SearchConfig(), (GOAL,), GOAL)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_job(JOB)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, base):
+    path = tmp_path_factory.mktemp("space") / "space.yaml"
+    path.write_text(SPACE)
+    return load_space(path, base)
+
+
+def flat(job):
+    return flatten(dump_job(job))
+
+
+def agree(one, other):
+    """Equal, numbers up to the last digits."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(agree(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    return one == (pytest.approx(other, rel=1e-9) if isinstance(one, float) else other)
+
+
+class Uniforms:
+    """A trial whose numbers are given."""
+
+    def __init__(self, numbers):
+        self.numbers = iter(numbers)
+
+    def suggest_float(self, name, low, high, *, log=False):
+        return low + (high - low) * float(next(self.numbers))
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_weights_are_uniform_on_the_simplex(count):
+    """Means 1/k, variances (k-1)/(k^2 (k+1)), covariances -1/(k^2 (k+1)): the flat Dirichlet's."""
+    space, draws = plain(Parameter("w", Simplex(KEYS[:count], 1.0, 1.0))), 20_000
+    rng = np.random.default_rng(0)
+    found = [draw(space, Uniforms(row)) for row in rng.random((draws, count - 1))]
+    weights = np.array([[drawn[key] for key in KEYS[:count]] for drawn in found])
+    assert np.abs(weights.sum(1) - 1).max() < 1e-12
+    assert weights.min() >= 0
+    variance = (count - 1) / (count**2 * (count + 1))
+    assert np.abs(weights.mean(0) - 1 / count).max() < 4 * np.sqrt(variance / draws)
+    # The products that a covariance averages, with their own spread.
+    centred = weights - 1 / count
+    products = centred[:, :, None] * centred[:, None, :]
+    expected = np.full((count, count), -1 / (count**2 * (count + 1)))
+    np.fill_diagonal(expected, variance)
+    assert (np.abs(products.mean(0) - expected) < 4.5 * products.std(0) / np.sqrt(draws)).all()
+
+
+@given(st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=9))
+@settings(deadline=None)
+def test_weights_survive_the_way_to_their_sticks_and_back(weights):
+    again = simplex.weights(sum(weights), simplex.sticks(weights))
+    assert again == pytest.approx(weights, rel=1e-6)
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0]])
+def test_weights_of_zero_are_weights(weights):
+    assert simplex.weights(sum(weights), simplex.sticks(weights)) == weights
+
+
+def test_a_total_in_a_range_and_a_list_of_weights():
+    space = plain(Parameter("w", Simplex(("w",), 0.1, 0.6, size=3)))
+    drawn = draw(space, Uniforms([0.5, 0.25, 1.0]))
+    assert drawn == {"w": pytest.approx([0.35 * 0.5, 0.35 * 0.5 * 0, 0.35 * 0.5], abs=1e-12)}
+
+
+def test_what_optuna_is_asked_for(whole):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3))
+    for _ in range(40):
+        trial = study.ask()
+        drawn = draw(whole, trial)
+        assert distributions(whole, trial.params) == trial.distributions
+        assert ("train.momentum" in drawn) == (drawn.get("train.optimizer") == "sgd")
+        assert ("train.optimizer" in drawn) == (drawn["train.epochs"] > 3)
+        assert ("encoder.dropout" in drawn) == (drawn["encoder"]["name"] == "cnn_text")
+    assert "objective.heads.*.weight.stick2" in trial.params
+    assert not any(name.endswith(".total") for name in trial.params if "*" in name)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_drawn_job_is_a_point_that_draws_it_again(whole, base, seed):
+    drawn = example(whole, seed)
+    job = load_job(dump_job(base), drawn)
+    point = fit(whole, flat(job), flat(base))
+    again = draw(whole, optuna.trial.FixedTrial(point))
+    assert agree(again, drawn)
+    assert optuna.trial.create_trial(value=1.0, params=point, distributions=distributions(whole, point))
+
+
+def test_the_job_as_written_is_a_point_where_it_lies_in_the_space(whole, base):
+    with pytest.raises(Misfit, match="level_weights is None, the space has 2 weights"):
+        fit(whole, flat(base), flat(base))
+    written = load_job(JOB, ["objective.heads.path.options.level_weights=[1, 2]"])
+    point = fit(whole, flat(written), flat(base))
+    drawn = draw(whole, optuna.trial.FixedTrial(point))
+    # The classifier's remainder, 1 less the heads' weights, is drawn as a number.
+    assert drawn["objective.classifier.weight"] == pytest.approx(0.4)
+    assert drawn["objective.heads.path.options.level_weights"] == pytest.approx([1.0, 2.0])
+
+
+LEVELS = "objective.heads.path.options.level_weights=[1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["train.epochs=10"], "train.epochs is 10, the space has 1 to 9"),
+        (["objective.heads.a.temperature={learned: 0.1}"], "objective.heads.a.temperature is None"),
+        (["objective.heads.a.temperature=0.01"], "is 0.01, the space has 0.03 to 1"),
+        (["train.lr=0.1"], "train.lr is 0.1, the swept job has 0.001"),
+        (["objective.heads.path.loss=hicone"], "level_weights is [1, 2], the swept job has None"),
+        (["train.momentum=0.5"], "train.momentum is 0.5, the swept job has 0.9"),
+        (["train.clip_norm=3"], "train.clip_norm is 3.0, the space has"),
+        (["encoder.width=8"], "encoder.width is 8"),
+        (["encoder={name: resnet18}"], "encoder is"),
+        (["objective.classifier.weight=0.1"], "adds up to 0.7, the space has 1 to 1"),
+        (["objective.heads.path.options.level_weights=exp"], "the space has 2 weights"),
+        (["objective.heads.path.options.level_weights=[1, 1, 1]"], "the space has 2 weights"),
+        (
+            ["objective.heads.c={loss: simclr, weight: 0}"],
+            "objective.heads.c.loss is simclr, the swept job has None",
+        ),
+    ],
+)
+def test_a_job_outside_the_space_is_no_point(whole, base, overrides, reason):
+    job = load_job(JOB, [LEVELS, *overrides])
+    with pytest.raises(Misfit) as caught:
+        fit(whole, flat(job), flat(base))
+    assert reason in caught.value.reason
+
+
+def test_keys_that_do_not_change_what_settings_are_worth(whole, base):
+    free = ["train.seed=7", "train.threads=2", "evaluation.metric=val/macro_f1", "evaluation.knn.k=9"]
+    one = fit(whole, flat(load_job(JOB, [LEVELS])), flat(base))
+    assert fit(whole, flat(load_job(JOB, [LEVELS, *free])), flat(base)) == one
+
+
+def test_the_size_of_a_grid(whole):
+    assert grid_size(whole) is None
+    assert grid_size(plain()) == 1
+    assert grid_size(plain(Parameter("a", Int(1, 4)), Parameter("b", Choice((1, 2))))) == 8
+    assert grid_size(plain(Parameter("a", Float(1, 4)))) is None
+
+
+def test_a_description_is_the_whole_space_in_plain_data(whole, base):
+    described = describe(whole, base)
+    by_name = {parameter["name"]: parameter for parameter in described["parameters"]}
+    assert by_name.keys() == {parameter.name for parameter in whole.parameters}
+    assert by_name["train.momentum"]["when"] == "train.optimizer is sgd"
+    assert by_name["objective.heads.a.temperature"] == {
+        "name": "objective.heads.a.temperature",
+        "kind": "log_float",
+        "low": 0.03,
+        "high": 1.0,
+        "scale": "log",
+        "when": None,
+    }
+    assert described["combinations"] == "continuous"
+    assert described["posthoc"]["varied"] == ["k"]
+    assert described["posthoc"]["settings"] == 2 * 21 * 7
+    weights = [value for key, value in described["example"].items() if key.endswith(".weight")]
+    assert sum(weights) == pytest.approx(1)

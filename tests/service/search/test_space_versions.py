@@ -1,0 +1,131 @@
+"""A sweep whose space changes, and one that begins with another one's trials."""
+
+import pytest
+from builders import text_dataset, tiny_job
+from optuna.trial import TrialState
+from sweeps import World
+
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.tracking import State
+
+SEARCH = "search: {scheduler: none}"
+WIDE = f"space: {{objective.heads.detail.temperature: {{log_float: [0.05, 1.0]}}}}\n{SEARCH}"
+NARROW = f"space: {{objective.heads.detail.temperature: {{log_float: [0.3, 1.0]}}}}\n{SEARCH}"
+FREE = f"space: {{train.lr: {{log_float: [0.001, 0.1]}}, evaluation.knn.k: {{choice: [1, 3]}}}}\n{SEARCH}"
+NAME = "objective.heads.detail.temperature"
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def job(tiny):
+    return tiny_job(tiny)
+
+
+def temperature(entry):
+    return entry.settings[NAME]
+
+
+def test_a_changed_space_keeps_what_fits_and_says_what_does_not(world, job):
+    world.formula.fails = lambda _job, epoch: len(world.ledger.trials()) == 5 and epoch == 2
+    world.run(world.plan(job, WIDE, trials=8))
+    old = world.ledger.trials()
+    report = world.run(world.plan(job, NARROW, trials=3))
+    ledger, study = world.ledger, world.study
+    first, second = ledger.generations
+    assert (first.number, second.number, first.study == second.study) == (0, 1, False)
+    fit = [e for e in old if e.state is State.COMPLETE and temperature(e) >= 0.3]
+    assert 0 < len(fit) < 7
+    assert list(second.kept) == [entry.key for entry in fit]
+    assert second.kept.keys() | second.dropped.keys() == {entry.key for entry in old}
+    for entry in old:
+        if entry.state is State.FAILED:
+            assert second.dropped[entry.key] == "is FAILED"
+        elif entry not in fit:
+            assert "the space has 0.3 to 1" in second.dropped[entry.key]
+    for entry in fit:
+        taken = study.trials[second.kept[entry.key]]
+        assert (taken.state, taken.value) == (TrialState.COMPLETE, entry.score)
+        assert taken.params[NAME] == pytest.approx(temperature(entry))
+        assert taken.user_attrs["from"] == entry.key
+    assert len(study.trials) == len(fit) + 3
+    assert [trial.key for trial in report.trials] == [e.key for e in fit] + [
+        f"trial-{number:04d}" for number in (8, 9, 10)
+    ]
+    note = next(event.text for event in world.events if "taken over" in event.text)
+    assert f"{len(fit)} earlier trials fit the space" in note
+    assert "is FAILED" in note
+    assert {"space.yaml", "space-1.yaml"} <= world.everything()["logs"]["SWEEP"]["texts"].keys()
+
+
+def test_the_same_space_again_is_the_same_generation(world, job):
+    world.run(world.plan(job, WIDE, trials=2))
+    world.run(world.plan(job, WIDE + "\n# a word", trials=3))
+    assert len(world.ledger.generations) == 1
+
+
+def test_the_best_so_far_of_the_sweeps_run_goes_on_over_spaces(world, job):
+    world.run(world.plan(job, WIDE, trials=4))
+    world.run(world.plan(job, NARROW, trials=2))
+    points = world.everything()["logs"]["SWEEP"]["points"]
+    steps = [int(point.split()[1]) for point in points if point.startswith("sweep/best ")]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    best = max(trial.score for trial in world.ledger.counted())
+    assert points["sweep/best 6"] == best
+    assert points["score 6"] == best
+
+
+def test_a_sweep_begins_with_another_ones_trials(world, job):
+    before = world.run(world.plan(job, WIDE, trials=4, name="before"))
+    plan = world.plan(job, NARROW, trials=2, warm_start="before")
+    report = world.run(plan)
+    (generation,) = world.ledger.generations
+    assert generation.warm == (before.id,)
+    assert {key.split("/")[0] for key in (*generation.kept, *generation.dropped)} == {before.id}
+    kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
+    assert {key.split("/")[1] for key in generation.kept} == {trial.key for trial in kept}
+    assert len(world.study.trials) == len(kept) + 2
+    assert len(report.trials) == 2  # the others are the other sweep's
+    world.run(world.plan(job, NARROW, trials=3))
+    assert len(world.ledger.generations) == 1  # what was taken over stays
+
+
+def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
+    one = world.run(world.plan(job, WIDE, trials=1, name="one"))
+    other = tiny_job(job.data.path, "train.seed=7")
+    two = world.run(world.plan(other, WIDE, trials=1, name="two"))
+    world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="one"))
+    world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="two"))
+    ledger = Ledger(RunFolders(world.home, "sweeps").named("three").path)
+    assert ledger.generations[-1].warm == (one.id, two.id)
+    assert sorted(ledger.generations[-1].kept.values()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("why", ["fingerprint", "scores", "no such sweep"])
+def test_a_warm_start_that_cannot_be_leaves_nothing_behind(world, job, tmp_path, why):
+    data = text_dataset(tmp_path / "other", seed=1) if why == "fingerprint" else job.data.path
+    text = FREE if why == "scores" else WIDE
+    world.run(world.plan(tiny_job(data), text, trials=1, name="before"))
+    name = "unknown" if why == "no such sweep" else "before"
+    with pytest.raises(UserError, match=f"--warm-start.*{why}|{why}.*{name}"):
+        world.run(world.plan(job, WIDE, trials=1, warm_start=name))
+    assert [record.name for _, record in RunFolders(world.home, "sweeps").records()] == ["before"]
+
+
+def test_other_values_of_the_grid_are_other_scores(world, job):
+    world.run(world.plan(job, FREE, trials=2))
+    world.run(world.plan(job, FREE.replace("[1, 3]", "[1, 3, 5]"), trials=1))
+    dropped = world.ledger.generations[1].dropped
+    assert set(dropped.values()) == {"was scored over other k, lambda or temperatures"}
+
+
+def test_the_job_as_written_goes_first_where_the_space_has_it(world, job):
+    world.run(world.plan(job, WIDE, trials=2))
+    assert temperature(world.ledger.trials()[0]) == job.objective.heads["detail"].temperature
+    world.run(world.plan(job, NARROW, trials=2))
+    assert all(0.3 <= temperature(trial) <= 1 for trial in world.ledger.trials(1))

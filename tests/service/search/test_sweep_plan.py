@@ -1,0 +1,49 @@
+"""What a sweep refuses before anything starts."""
+
+import pytest
+import yaml
+from builders import text_dataset, tiny_job
+
+from mlcl.config import load_space
+from mlcl.errors import UserError
+from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+
+
+def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):
+    (tmp_path / "space.yaml").write_text(text)
+    settings = {"name": "sweep", "trials": 2, "seeds": 1, "baselines": []} | how
+    return SweepPlan(job, load_space(tmp_path / "space.yaml", job), text, **settings)
+
+
+def test_the_score_is_the_best_over_free_keys_where_there_are_any(tiny, tmp_path):
+    job = tiny_job(tiny)
+    assert plan_of(tmp_path, job).score == "val/accuracy"
+    free = yaml.safe_dump({"space": {"evaluation.knn.k": {"choice": [1, 3]}}})
+    assert plan_of(tmp_path, job, free).score == "knn_best/val/accuracy"
+    knn = tiny_job(tiny, "evaluation.metric=knn/val/accuracy")
+    assert plan_of(tmp_path, knn, free).score == "knn_best/val/accuracy"
+
+
+def test_a_choice_that_the_data_does_not_have(tiny, tmp_path):
+    text = "space: {objective.heads.detail.labels: {choice: [detail, detial]}}"
+    with pytest.raises(UserError, match="did you mean detail"):
+        check_plan(plan_of(tmp_path, tiny_job(tiny), text), tmp_path)
+
+
+def test_a_baseline_on_other_data_or_targets(tiny, tmp_path):
+    other = tiny_job(text_dataset(tmp_path / "other", seed=1))
+    with pytest.raises(UserError, match="a baseline needs the swept job's"):
+        check_plan(plan_of(tmp_path, tiny_job(tiny), baselines=[("b", other)]), tmp_path)
+    topic = tiny_job(tiny, "objective.classifier.labels=topic")
+    with pytest.raises(UserError, match=r"objective\.classifier\.labels"):
+        check_plan(plan_of(tmp_path, tiny_job(tiny), baselines=[("b", topic)]), tmp_path)
+
+
+def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path):
+    text = "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {metric: val/macro_f1}"
+    plan = plan_of(tmp_path, tiny_job(tiny, "experiment=ours"), text)
+    baseline = plan.with_grid(tiny_job(tiny, "experiment=theirs", "objective.heads={}"))
+    assert baseline.experiment == "ours"
+    assert baseline.evaluation.metric == "val/macro_f1"
+    assert baseline.evaluation.knn.grid.k == (1, 3)
+    assert baseline.train.threads == 1

@@ -1,0 +1,463 @@
+"""What a sweep's commands do: they grow it, stop it, refuse another's name, and tell everybody the truth."""
+
+import json
+import math
+
+import pytest
+from builders import text_dataset, tiny_job
+from formula import in_process
+from optuna.trial import TrialState
+from sweeps import World
+
+from mlcl.errors import UserError
+from mlcl.service.engine.budget import Account, parse_budget
+from mlcl.tracking import RunLog, State
+
+SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
+PLAIN = f"{SPACE}\nsearch: {{scheduler: none}}"
+FREE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+  evaluation.knn.lambda: {choice: [0, 0.5]}
+search: {reduction_factor: 2, startup: 2}
+"""
+GRID = """
+space:
+  objective.heads.detail.temperature: {choice: [0.1, 0.2, 0.5]}
+  train.lr: {choice: [0.01, 0.02]}
+search: {sampler: brute_force, scheduler: none}
+"""
+GOALS = """
+space: {train.lr: {log_float: [0.001, 0.1]}, objective.heads.*.temperature: {log_float: [0.05, 1.0]}}
+search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
+"""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def job(tiny):
+    return tiny_job(tiny)
+
+
+def trials(world):
+    return world.ledger.trials()
+
+
+def states(world):
+    return [trial.state for trial in trials(world)]
+
+
+def log_of(world, key):
+    return world.everything()["logs"][f"SWEEP.{key}"]
+
+
+def test_more_trials_grow_it_and_settled_ones_stay(world, job):
+    assert world.run(world.plan(job, SPACE, trials=3)).state is State.COMPLETE
+    before = world.everything()["ledger"]["entries"]
+    report = world.run(world.plan(job, SPACE, trials=6))
+    after = world.everything()["ledger"]["entries"]
+    assert len(report.trials) == 6
+    assert {key: after[key] for key in before} == before
+    whole = World(world.home.parent / "other", world._patch)
+    whole.run(whole.plan(job, SPACE, trials=6))
+    assert whole.everything()["study"] == world.everything()["study"]
+
+
+def test_nothing_to_do_prints_the_same_report(world, job):
+    plan = world.plan(job, FREE, trials=3, seeds=2)
+    first = world.run(plan)
+    trained = list(world.formula.trained)
+    again = world.run(plan)
+    assert again == first.__class__(**{**vars(first), "spent": again.spent})
+    assert world.formula.trained == trained
+
+
+def test_a_stop_is_gone_on_from_with_the_same_settings(world, job):
+    plan = world.plan(job, PLAIN, trials=4, seeds=1)
+    world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 3)
+    report = world.run(plan)
+    assert (report.state, states(world)) == (State.STOPPED, [State.COMPLETE, State.STOPPED])
+    assert [trial.state for trial in world.study.trials] == [TrialState.COMPLETE, TrialState.WAITING]
+    assert log_of(world, "trial-0001")["end"] == ["STOPPED", ""]
+    stopped = trials(world)[1]
+    done = len(world.formula.trained)
+    assert world.run(plan).state is State.COMPLETE
+    assert world.formula.trained[done] == ("trial-0001", 4)  # the epoch after its checkpoint
+    assert trials(world)[1].settings == stopped.settings
+    assert trials(world)[1].rungs[: len(stopped.rungs)] == stopped.rungs
+    whole = World(world.home.parent / "other", world._patch)
+    whole.run(whole.plan(job, PLAIN, trials=4, seeds=1))
+    assert world.everything()["study"] == whole.everything()["study"]
+
+
+def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
+    def insist(_job, epoch):
+        if len(trials(world)) == 2 and epoch == 3:
+            world.formula.before = lambda _job, _epoch: None
+            raise KeyboardInterrupt
+
+    world.formula.before = insist
+    plan = world.plan(job, PLAIN, trials=3)
+    assert world.run(plan).state is State.STOPPED
+    assert states(world) == [State.COMPLETE, State.STOPPED]
+    assert all(log["end"] is not None for log in world.everything()["logs"].values())
+    assert world.run(plan).state is State.COMPLETE
+    assert states(world) == [State.COMPLETE] * 3
+
+
+def test_the_name_is_one_sweeps(world, job, tmp_path):
+    world.run(world.plan(job, SPACE))
+    before = world.everything()
+    others = {
+        "job": world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE),
+        "job|data set": world.plan(tiny_job(text_dataset(tmp_path / "other", seed=1)), SPACE),
+        "score": world.plan(job, GOALS),
+        "score|set of free keys": world.plan(job, FREE),
+        "scheduler": world.plan(job, PLAIN),
+        "study storage": world.plan(job, SPACE, study=f"sqlite:///{tmp_path}/study.db"),
+    }
+    for what, plan in others.items():
+        with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
+            world.run(plan)
+    assert world.everything() == before
+
+
+def test_the_data_under_the_same_path_is_not_the_same_data(world, tmp_path):
+    job = tiny_job(text_dataset(tmp_path / "data"))
+    world.run(world.plan(job, SPACE, trials=1))
+    for file in (tmp_path / "data").iterdir():
+        file.unlink()
+    text_dataset(tmp_path / "data", seed=1)
+    with pytest.raises(UserError, match="has another data set"):
+        world.run(world.plan(job, SPACE, trials=1))
+
+
+def test_fresh_begins_anew(world, job):
+    first = world.run(world.plan(job, SPACE, trials=2))
+    second = world.run(world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=3, fresh=True))
+    assert second.id != first.id
+    assert len(second.trials) == 3
+    third = world.run(world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE, trials=4))
+    assert (third.id, len(third.trials)) == (second.id, 4)
+
+
+def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeypatch):
+    other = world.run(world.plan(job, SPACE, trials=2))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    first = world.run(world.plan(job, SPACE, trials=2, fresh=True))
+    monkeypatch.delenv("MLCL_JOB")
+    later = world.run(world.plan(job, SPACE, trials=1, fresh=True))
+    monkeypatch.setenv("MLCL_JOB", "lab-7")
+    again = world.run(world.plan(job, SPACE, trials=4, fresh=True))
+    assert len({other.id, first.id, later.id}) == 3
+    assert (first.id, again.id, len(again.trials)) == ("lab-7", "lab-7", 4)
+
+
+def test_a_budget_ends_it_and_a_larger_one_goes_on(world, job, monkeypatch):
+    monkeypatch.setattr(Account, "over", lambda account: len(trials(world)) > account.budget.amount)
+    report = world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s")))
+    assert (report.state, report.reason) == (State.BUDGET, "the budget is used up")
+    assert len(trials(world)) == 3
+    trained = len(world.formula.trained)
+    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s"))).state is State.BUDGET
+    assert len(world.formula.trained) == trained
+    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("4cpu-s"))).state is State.COMPLETE
+    assert states(world) == [State.COMPLETE] * 4
+
+
+def test_a_budget_that_was_enough_is_no_reason_to_say_budget(world, job, monkeypatch):
+    plan = world.plan(job, PLAIN, trials=2, budget=parse_budget("2cpu-s"))
+    world.run(plan)
+    monkeypatch.setattr(Account, "over", lambda _account: True)
+    assert world.run(plan).state is State.COMPLETE
+
+
+def test_what_a_budget_interrupts_says_budget_everywhere(world, job, monkeypatch):
+    monkeypatch.setattr(Account, "over", lambda _account: len(world.formula.trained) >= 6)
+    plan = world.plan(job, PLAIN, trials=4, budget=parse_budget("1cpu-h"))
+    assert world.run(plan).state is State.BUDGET
+    assert states(world) == [State.COMPLETE, State.BUDGET]
+    assert log_of(world, "trial-0001")["end"] == ["BUDGET", "the budget is used up"]
+    assert world.study.trials[1].state is TrialState.WAITING
+    assert world.study.trials[1].user_attrs["state"] == "BUDGET"
+    monkeypatch.setattr(Account, "over", lambda _account: False)
+    assert world.run(plan).state is State.COMPLETE
+    assert world.study.trials[1].user_attrs["reason"] == ""
+
+
+def test_a_failed_trial_keeps_its_reason_everywhere(world, job):
+    world.formula.fails = lambda _job, epoch: len(trials(world)) == 2 and epoch == 2
+    report = world.run(world.plan(job, PLAIN, trials=3))
+    reason = "Diverged: the loss is not finite [step 20]"
+    assert report.state is State.COMPLETE
+    assert (report.trials[1].state, report.trials[1].reason) == (State.FAILED, reason)
+    assert (trials(world)[1].state, trials(world)[1].reason) == (State.FAILED, reason)
+    assert world.study.trials[1].state is TrialState.FAIL
+    assert world.study.trials[1].user_attrs["reason"] == reason
+    log = log_of(world, "trial-0001")
+    assert log["end"] == ["FAILED", reason]
+    assert "error.txt" in log["texts"]
+
+
+def test_too_many_failures_in_a_row_end_it(world, job):
+    world.formula.fails = lambda _job, _epoch: len(trials(world)) > 1
+    text = f"{SPACE}\nsearch: {{scheduler: none, max_failed: 1}}"
+    report = world.run(world.plan(job, text, trials=9, seeds=2))
+    assert report.state is State.FAILED
+    assert report.reason.startswith("2 trainings failed in a row, the limit is 1; the last: Diverged")
+    assert states(world) == [State.COMPLETE, State.FAILED, State.FAILED]
+    assert report.best is not None
+    assert report.confirmations == ()
+    assert not (world.folder / "STOP").exists()
+
+
+def test_what_runs_when_others_failed_is_stopped_and_may_go_on(world, job):
+    world.formula.fails = lambda job, _epoch: job.objective.heads["topic"].temperature == 0.5
+    world.execute(at_once=2)
+    text = f"{SPACE}\nsearch: {{scheduler: none, max_failed: 0}}"
+    plan = world.plan(job, text, trials=2)  # the first is the job as written
+    report = world.run(plan)
+    assert (report.state, states(world)) == (State.FAILED, [State.FAILED, State.STOPPED])
+    assert trials(world)[1].reason.startswith("1 trainings failed in a row")
+    assert world.run(plan).state is State.COMPLETE
+    assert states(world) == [State.FAILED, State.COMPLETE]
+    assert trials(world)[1].reason == ""
+
+
+def test_no_complete_trial_is_a_failure(world, job):
+    world.formula.fails = lambda _job, _epoch: True
+    report = world.run(world.plan(job, PLAIN, trials=2, seeds=2))
+    assert (report.state, report.reason, report.best) == (State.FAILED, "no trial is complete", None)
+    assert report.confirmations == ()
+
+
+def test_a_score_that_is_no_number_is_a_failure_everywhere(world, job):
+    world.formula.scale = lambda _job: math.nan if len(trials(world)) == 1 else 1.0
+    report = world.run(world.plan(job, PLAIN, trials=2))
+    assert states(world) == [State.FAILED, State.COMPLETE]
+    assert report.trials[0].reason == "val/accuracy is not a number"
+    assert world.study.trials[0].state is TrialState.FAIL
+    assert log_of(world, "trial-0000")["end"] == ["FAILED", "val/accuracy is not a number"]
+
+
+def test_an_exception_of_the_executor_ends_in_a_true_state(world, job, monkeypatch):
+    def broken(callbacks, **_):
+        callbacks.begin(callbacks.next().key)
+        raise RuntimeError("no cluster")
+
+    monkeypatch.setattr("mlcl.service.search.sweep_session.run_trainings", broken)
+    with pytest.raises(RuntimeError, match="no cluster"):
+        world.run(world.plan(job, PLAIN))
+    told = world.everything()
+    assert (told["ledger"]["state"], told["ledger"]["record"]) == ("FAILED", "FAILED")
+    assert told["logs"]["SWEEP"]["end"] == ["FAILED", "RuntimeError: no cluster"]
+    assert told["logs"]["SWEEP.trial-0000"]["end"] == ["STOPPED", ""]
+    assert states(world) == [State.STOPPED]
+
+
+def test_processes_that_die_again_and_again(world, job, monkeypatch):
+    def deadly(callbacks, **_):
+        task = callbacks.next()
+        callbacks.begin(task.key)
+        callbacks.begin(task.key)  # a second process
+        callbacks.died(task.key, "its process died again and again")
+        callbacks.end(task.key, {})  # Tune says both
+
+    monkeypatch.setattr("mlcl.service.search.sweep_session.run_trainings", deadly)
+    world.run(world.plan(job, PLAIN, trials=1))
+    assert states(world) == [State.FAILED]
+    assert "died again and again" in trials(world)[0].reason
+    assert world.study.trials[0].state is TrialState.FAIL
+
+
+def test_a_training_that_never_began_is_handed_out_again(world, job, monkeypatch):
+    handed = []
+
+    def with_a_dead_process(callbacks, **how):
+        if not handed:
+            handed.append(callbacks.next().key)
+            callbacks.died(handed[0], "its process died")
+            return
+        in_process(callbacks, **how)
+
+    monkeypatch.setattr("mlcl.service.search.sweep_session.run_trainings", with_a_dead_process)
+    world.run(world.plan(job, PLAIN, trials=1))
+    assert states(world) == [State.COMPLETE]
+    assert handed == ["trial-0000"]
+
+
+def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
+    def twice(callbacks, **how):
+        in_process(callbacks, **how)
+        with pytest.raises(RuntimeError, match="trial 0 is COMPLETE"):
+            callbacks.begin("trial-0000")
+
+    monkeypatch.setattr("mlcl.service.search.sweep_session.run_trainings", twice)
+    world.run(world.plan(job, PLAIN, trials=1))
+    assert states(world) == [State.COMPLETE]
+
+
+def test_another_metric_to_prune_by_is_another_sweep(world, job):
+    world.run(world.plan(job, GOALS, trials=1))
+    other = GOALS.replace("scheduler: none,", "scheduler: none, prune_by: val/macro_f1,")
+    assert other != GOALS
+    with pytest.raises(UserError, match="has another metric to prune by"):
+        world.run(world.plan(job, other, trials=2))
+
+
+def test_a_study_that_is_away_at_the_end_leaves_nothing_running(world, job, monkeypatch):
+    def away(*_args, **_how):
+        raise ConnectionError("the database is away")
+
+    def then_away(callbacks, **how):
+        in_process(callbacks, **{**how, "most": 1})
+        callbacks.begin(callbacks.next().key)
+        monkeypatch.setattr("mlcl.service.engine.state_sync.tell", away)
+        callbacks.rung("trial-0001", 1, 0.5)
+        raise ConnectionError("so Tune's loop ends")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlcl.service.search.sweep_session.run_trainings", then_away)
+        with pytest.raises(ConnectionError):
+            world.run(world.plan(job, PLAIN, trials=2))
+    assert states(world) == [State.COMPLETE, State.STOPPED]
+    sweep = world.ledger.head["id"]
+    told = [
+        RunLog.attach(world.home, id).state for id in (sweep, f"{sweep}.trial-0000", f"{sweep}.trial-0001")
+    ]
+    assert told == [State.FAILED, State.COMPLETE, State.STOPPED]
+
+
+def test_with_free_keys_the_direction_is_the_metrics_own(world, job):
+    space = FREE.replace("search: {", "search: {mode: min, ")
+    with pytest.raises(UserError, match="takes the other direction"):
+        world.run(world.plan(job, space))
+
+
+def test_several_goals_have_a_front(world, job):
+    report = world.run(world.plan(job, GOALS, trials=8, seeds=1, confirm=2))
+    assert [goal.metric for goal in report.goals] == ["val/accuracy", "val/macro_f1"]
+    assert 1 < len(report.front) < len(report.trials)
+    for trial in report.trials:
+        beaten = [
+            other
+            for other in report.trials
+            if other.values[0] >= trial.values[0]
+            and other.values[1] >= trial.values[1]
+            and other.values != trial.values
+        ]
+        assert (trial in report.front) == (not beaten)
+    assert {trial.key for trial in report.front} == {
+        trials(world)[trial.number].key for trial in world.study.best_trials
+    }
+    confirmed = [group.label for group in report.confirmations]
+    best = sorted(report.front, key=lambda trial: -trial.values[0])[:2]
+    assert [f"best found ({best[0].label})", f"no. 2 found ({best[1].label})"] == confirmed[1:]
+
+
+def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, job):
+    baseline = tiny_job(job.data.path, "objective.heads.detail.temperature=0.3")
+    report = world.run(
+        world.plan(job, PLAIN, trials=1, seeds=3, baselines=[("base", baseline), ("twin", job)])
+    )
+    # The job as written is the first trial, so it is the best one, too.
+    assert [group.label for group in report.confirmations] == [
+        "base",
+        "twin = as written = best found (trial 0)",
+    ]
+    for group in report.confirmations:
+        assert group.state is State.COMPLETE
+        seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in group.seeds]
+        assert seeds == [1, 2, 3]
+        assert all("test/accuracy" in seed.metrics for seed in group.seeds)
+    searched = [trial.job["train"]["seed"] for trial in trials(world)]
+    assert searched == [0]
+    assert not any("test/accuracy" in trial.metrics for trial in trials(world))
+
+
+def test_a_confirmation_is_told_as_the_mean_of_its_seeds_and_grows(world, job):
+    world.run(world.plan(job, PLAIN, trials=1, seeds=2))
+    (group,) = world.ledger.groups
+    first = log_of(world, group)["points"]
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
+    assert first["test/accuracy 2"] == pytest.approx(sum(seeds) / 2)
+    report = world.run(world.plan(job, PLAIN, trials=1, seeds=3))
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
+    assert log_of(world, group)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
+    assert log_of(world, group)["end"] == ["COMPLETE", ""]
+    assert len(report.confirmations[0].seeds) == 3
+
+
+def test_a_confirmation_with_a_failed_seed_is_not_complete(world, job):
+    world.formula.fails = lambda job, _epoch: job.train.seed == 2
+    report = world.run(world.plan(job, PLAIN, trials=1, seeds=2))
+    (group,) = report.confirmations
+    assert group.state is State.FAILED
+    assert [seed.state for seed in group.seeds] == [State.COMPLETE, State.FAILED]
+    assert log_of(world, group.key)["end"] == ["FAILED", "not every seed is complete"]
+
+
+def test_a_stopped_confirmation_goes_on(world, job):
+    plan = world.plan(job, PLAIN, trials=3, seeds=2)
+    world.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
+    report = world.run(plan)
+    assert report.state is State.STOPPED
+    assert [group.state for group in report.confirmations] == [State.STOPPED] * 2
+    assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
+    report = world.run(plan)
+    assert report.state is State.COMPLETE
+    assert {group.state for group in report.confirmations} == {State.COMPLETE}
+    assert all(log["end"][0] == "COMPLETE" for log in world.everything()["logs"].values())
+
+
+def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
+    plan = world.plan(job, PLAIN, trials=3, seeds=2)
+    world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
+    report = world.run(plan)
+    assert (report.state, report.confirmations) == (State.STOPPED, ())
+    assert not world.ledger.groups
+    assert len(world.run(plan).confirmations) == 2
+
+
+def test_a_grid_ends_when_each_point_was_tried(world, job):
+    world.formula.fails = lambda job, _epoch: job.train.lr == 0.02 and len(trials(world)) % 2 == 0
+    report = world.run(world.plan(job, GRID, trials=99))
+    points = [json.dumps(trial.settings, sort_keys=True) for trial in report.trials]
+    assert (len(points), len(set(points))) == (6, 6)
+    assert world.run(world.plan(job, GRID, trials=200)).trials == report.trials
+
+
+def test_a_grid_that_is_widened_tries_what_is_new(world, job):
+    world.run(world.plan(job, GRID, trials=99))
+    wider = world.run(world.plan(job, GRID.replace("0.2, 0.5", "0.2, 0.5, 0.8"), trials=99))
+    points = {json.dumps(trial.settings, sort_keys=True) for trial in wider.trials}
+    assert (len(wider.trials), len(points)) == (8, 8)
+
+
+def test_free_keys_are_told_where_they_were_answered_and_nowhere_else(world, job):
+    report = world.run(world.plan(job, FREE, trials=6))
+    found = {trial.state for trial in report.trials}
+    assert found == {State.COMPLETE, State.PRUNED}
+    for trial, told in zip(report.trials, world.study.trials, strict=True):
+        params = log_of(world, trial.key)["params"]
+        if trial.state is State.PRUNED:
+            assert trial.chosen == {}
+            assert "chosen" not in told.user_attrs
+            assert not {"evaluation.knn.k", "evaluation.knn.lambda"} & params.keys()
+        else:
+            k = 3 if trial.metrics["val/accuracy"] > 0.5 else 1
+            chosen = {
+                "evaluation.knn.k": k,
+                "evaluation.knn.lambda": 0.5,
+                "evaluation.knn.temperature": 1.0,
+            }
+            assert trial.chosen == told.user_attrs["chosen"] == chosen
+            assert isinstance(trial.chosen["evaluation.knn.k"], int)
+            assert params["evaluation.knn.k"] == str(k)
+            assert params["evaluation.knn.lambda"] == "0.5"
+            assert trial.score == trial.metrics["knn_best/val/accuracy"]

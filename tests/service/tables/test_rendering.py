@@ -1,0 +1,195 @@
+"""A table on paper: the very text, also of what is missing, and of signs that mean something to LaTeX."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlcl.service.tables import CellReport, FigureReport, TableReport
+from mlcl.service.tables.rendering import as_dict, caption, latex, markdown, text_of
+from mlcl.service.tables.summary import scaled
+from mlcl.tracking import State
+
+
+def figure(*values, printed=None, tolerance=0.5, name="Acc", digits=2):
+    return FigureReport(name, f"test/{name.lower()}", printed, values, tolerance, digits)
+
+
+def cell(row, column, *figures, reasons=()):
+    runs = tuple(None if value is None else f"mlcl-{seed}" for seed, value in enumerate(figures[0].values))
+    return CellReport(row, column, f"{row.lower()}/{column.lower()}", figures, runs, reasons)
+
+
+def report(*cells, **how):
+    fields = {
+        "id": "mlcl-1",
+        "name": "table",
+        "command": "mlcl reproduce table",
+        "title": "A table",
+        "source": "A paper, Table 1",
+        "about": "Batch size is ours.",
+        "state": State.COMPLETE,
+        "reason": "",
+        "folder": Path("outputs/tables/mlcl-1"),
+        "cells": cells,
+        "unit": "percent",
+        "higher": {"Acc": True},
+    }
+    return TableReport(**{**fields, **how})
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "deviation"),
+    [
+        ((), None, None),
+        ((None,), None, None),
+        ((3.0,), 3.0, None),
+        ((1.0, None, 4.0), 2.5, 2.1213203435596424),
+    ],
+)
+def test_mean_and_deviation_are_over_the_seeds_that_are_there(values, mean, deviation):
+    assert (figure(*values).mean, figure(*values).deviation) == (mean, deviation)
+
+
+@pytest.mark.parametrize(
+    ("values", "printed", "tolerance", "verdict"),
+    [
+        ((72.8,), 71.3, 1.5, "within"),  # 72.8 - 71.3 is more than 1.5 in binary
+        ((69.8,), 71.3, 1.5, "within"),
+        ((72.81,), 71.3, 1.5, "outside"),
+        ((69.79,), 71.3, 1.5, "outside"),
+        ((70.0, 74.0), 72.0, 0.1, "within"),
+        ((72.0, None), 72.0, 0.1, "missing"),
+        ((None,), None, 0.1, "missing"),
+        ((72.0,), None, 0.1, "not judged"),
+        ((72.0,), 10.0, None, "not judged"),
+    ],
+)
+def test_a_verdict_is_about_the_mean_and_holds_at_the_edge(values, printed, tolerance, verdict):
+    assert figure(*values, printed=printed, tolerance=tolerance).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "scale"),
+    [(0.25, "percent", 25.0), (0.25, "share", 0.25), (None, "share", None), (float("nan"), "percent", None),
+     (float("inf"), "share", None)],
+)  # fmt: skip
+def test_metrics_come_in_the_tables_unit_if_they_are_numbers(value, unit, scale):
+    assert scaled(value, unit) == scale
+
+
+@pytest.mark.parametrize(
+    ("its", "text"),
+    [
+        (figure(71.304), "71.30"),
+        (figure(71.0, 72.0, printed=71.3, digits=1), "71.5 ± 0.7 (71.3)"),
+        (figure(71.0, 72.0, printed=75.0, digits=1), "71.5 ± 0.7 (75.0) !"),
+        (figure(71.0, None, printed=75.0), "71.00 [1 of 2] (75.00)"),
+        (figure(None, None, printed=75.0), "- (75.00)"),
+        (figure(0.004, printed=0.0061, tolerance=None, digits=4), "0.0040 (0.0061)"),
+    ],
+)
+def test_a_figure_is_ours_then_the_printed_one(its, text):
+    assert text_of(its) == text
+
+
+def test_figures_have_digits_and_tolerances_of_their_own():
+    its = report(
+        cell("CE", "All", figure(2.31, printed=2.25, tolerance=0.1, digits=3, name="HL"),
+             figure(60.0, printed=62.5, tolerance=1.0, digits=1, name="F1")),
+    )  # fmt: skip
+    assert "| CE | 2.310 (2.250) | 60.0 (62.5) ! |" in markdown(its)
+    assert caption(its)[1] == (
+        "`!` marks a mean that is more than 0.1 (HL), 1 (F1) from the printed figure (1 of 2)."
+    )
+
+
+TWO = report(
+    cell("CE", "All", figure(71.0, 72.0, printed=71.3), figure(60.0, 62.0, name="F1")),
+    cell("CE", "Few", figure(50.0, None, printed=71.3), reasons=("Diverged: the loss\nis not finite",)),
+    cell("MLCL", "All", figure(80.0, 80.0, printed=85.0), figure(70.0, 71.0, printed=70.5, name="F1")),
+    state=State.FAILED,
+)
+
+
+def test_markdown_is_exactly_this():
+    assert markdown(TWO) == (
+        "## A table\n"
+        "\n"
+        "A paper, Table 1; `mlcl reproduce table`.\n"
+        "\n"
+        "|  | All Acc | All F1 | Few |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| CE | 71.50 ± 0.71 (71.30) | 61.00 ± 1.41 | 50.00 \\[1 of 2] (71.30) |\n"
+        "| MLCL | 80.00 ± 0.00 (85.00) ! | 70.50 ± 0.71 (70.50) |  |\n"
+        "\n"
+        "Mean ± standard deviation over 2 seeds; in parentheses the printed figure.\n"
+        "`!` marks a mean that is more than 0.5 from the printed figure (1 of 3).\n"
+        "Batch size is ours.\n"
+        "Missing in ce/few: Diverged: the loss is not finite.\n"
+    )
+
+
+def test_latex_is_exactly_this():
+    assert latex(TWO) == (
+        "\\begin{table}\n"
+        "\\centering\n"
+        "\\caption{A table. Mean $\\pm$ standard deviation over 2 seeds; in parentheses the printed figure."
+        " ! marks a mean that is more than 0.5 from the printed figure (1 of 3). Batch size is ours.}\n"
+        "\\begin{tabular}{lrrr}\n"
+        "\\toprule\n"
+        " & All Acc & All F1 & Few \\\\\n"
+        "\\midrule\n"
+        "CE & 71.50 $\\pm$ 0.71 (71.30) & 61.00 $\\pm$ 1.41 & 50.00 {[}1 of 2] (71.30) \\\\\n"
+        "MLCL & 80.00 $\\pm$ 0.00 (85.00) ! & 70.50 $\\pm$ 0.71 (70.50) &  \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+        "\\end{table}\n"
+    )
+
+
+def test_signs_stay_signs():
+    signs = report(
+        cell("[CLS] 5%_|\\ {a}", "τ < 1\n& more", figure(1.0)),
+        title="50% & more\n\nthan #1",
+        about="a_b $5\n\n~^",
+    )
+    assert r"| \[CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
+    assert r"|  | τ \< 1 & more |" in markdown(signs)
+    assert "## 50% & more than #1\n" in markdown(signs)
+    text = latex(signs)
+    assert r"{[}CLS] 5\%\_\textbar{}\textbackslash{} \{a\} & 1.00 \\" in text
+    assert r" & $\tau$ \textless{} 1 \& more \\" in text
+    assert (
+        r"\caption{50\% \& more than \#1. One seed; no figures are printed. a\_b \$5 \textasciitilde{}"
+        in text
+    )
+    assert "\n\n" not in text
+
+
+def test_what_is_not_the_papers_setting_is_not_judged():
+    its = report(cell("CE", "All", figure(10.0, printed=71.3, tolerance=None)), about="")
+    assert caption(its) == [
+        "One seed; in parentheses the printed figure.",
+        "Figures are shown beside each other and not judged: this is not the paper's setting.",
+    ]
+    assert (its.outside, its.judged, its.limits) == ([], 0, {})
+
+
+def test_a_long_reason_is_cut_and_none_is_not_run():
+    assert "Missing in ce/all: not run.\n" in markdown(report(cell("CE", "All", figure(None))))
+    long = markdown(report(cell("CE", "All", figure(None), reasons=("x" * 9000,))))
+    assert f"Missing in ce/all: {'x' * 500}....\n" in long
+
+
+def test_the_document_has_every_seeds_figure_with_its_run():
+    tree = json.loads(json.dumps(as_dict(TWO), allow_nan=False, default=str))
+    few = tree["cells"][1]
+    assert few["runs"] == ["mlcl-0", None]
+    assert few["figures"][0]["values"] == [50.0, None]
+    assert {key: few["figures"][0][key] for key in ("mean", "deviation", "verdict")} == {
+        "mean": 50.0, "deviation": None, "verdict": "missing"
+    }  # fmt: skip
+    assert tree["cells"][0]["figures"][0]["difference"] == pytest.approx(0.2)
+    assert (tree["state"], tree["folder"]) == ("FAILED", "outputs/tables/mlcl-1")
+    assert (tree["outside"], tree["missing"]) == (["mlcl/all Acc"], ["ce/few Acc"])

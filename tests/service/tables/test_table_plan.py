@@ -1,0 +1,189 @@
+"""Whether a table can be run, and what it would take: told before anything is started."""
+
+import json
+import shutil
+
+import pytest
+from reproduced import Tables
+
+from mlcl.data.sources import cifar
+from mlcl.errors import UserError
+from mlcl.service.tables import cost, plan_table
+
+
+@pytest.fixture
+def tables(tiny, tmp_path, monkeypatch):
+    return Tables(tmp_path / "home", monkeypatch, tiny)
+
+
+MORE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
+MULTI = {
+    "objective.heads": {},
+    "objective.classifier": {"loss": "bce", "labels": "tags"},
+    "evaluation.metric": "val/micro_f1",
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "settings", "text"),
+    [
+        ("test/acuracy", {}, "did you mean test/accuracy"),
+        ("accuracy", {}, "found: accuracy"),
+        ("train/accuracy", {}, "found: train/accuracy"),
+        ("test/accuracy_nonsense", {}, "found: test/accuracy_nonsense"),
+        ("knn/test/accuracy", {"evaluation.knn": None}, "no run of cell cold/all"),
+        ("knn_best/test/accuracy", {"evaluation.knn.grid": None}, "no run of cell"),
+        ("probe/test/accuracy", {}, "no run of cell"),
+        ("transfer/test/accuracy", {}, "no run of cell"),
+        ("knn/test/neighbour_overlap", {}, "no run of cell"),
+        ("test/neighbour_overlap", MULTI, "no run of cell"),
+        ("test/precision_at_8", MULTI, "no run of cell"),
+    ],
+)
+def test_a_metric_that_no_run_will_have_is_told_before_the_start(tables, metric, settings, text):
+    rows = {"Cold": {"set": settings}}
+    with pytest.raises(UserError) as caught:
+        tables.run(tables.plan({"metrics": {"x": metric}, "rows": rows}))
+    assert (caught.value.key, caught.value.file) == ("metrics", str(tables.home / "table.yaml"))
+    assert text in caught.value.line()
+    assert not list(tables.home.glob("*/mlcl-*"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "settings"),
+    [
+        ("test/accuracy_topic", {}),
+        ("knn/val/accuracy_topic", {}),
+        ("probe/test/macro_f1", {"evaluation.probe": {}}),
+        ("knn_best/test/neighbour_overlap", MULTI),
+        ("test/accuracy_word", {"objective.heads": {}, "objective.classifier.labels": "ratings"}),
+        ("transfer/test/map", {"evaluation.transfer_to": {"labels": "tags", "metric": "micro_f1"}}),
+    ],
+)
+def test_metrics_that_runs_do_have_are_taken(tables, tiny, metric, settings):
+    if "evaluation.transfer_to" in settings:
+        settings = {"evaluation.transfer_to": {**settings["evaluation.transfer_to"], "path": str(tiny)}}
+    plan = tables.plan({"metrics": {"x": metric}, "rows": {"Cold": {"set": settings}}})
+    assert plan_table(plan, tables.home)["trainings"]["missing"] == 2
+
+
+@pytest.mark.parametrize(("key", "value"), [("train.workers", 2), ("train.device", "auto")])
+def test_one_packing_holds_for_all_cells(tables, key, value):
+    rows = {"a": {}, "b": {"set": {key: value}}}
+    with pytest.raises(UserError, match="the trainings of a table share this key") as caught:
+        tables.run(tables.plan({"rows": rows}))
+    assert (caught.value.key, caught.value.file) == (key, str(tables.home / "table.yaml"))
+
+
+def test_a_job_that_does_not_fit_its_data_names_the_cell(tables):
+    rows = {"a": {}, "B b": {"set": {"objective.classifier.labels": "nonsense"}}}
+    with pytest.raises(UserError, match=r"\(cell b-b/all\)") as caught:
+        tables.run(tables.plan({"rows": rows}))
+    assert caught.value.key == "objective.classifier.labels"
+
+
+SOURCES = {name: {"set": {"data": {"source": name}}} for name in ("aapd", "rcv1", "icd10cm")}
+
+
+@pytest.mark.parametrize(
+    ("sources", "needs", "allowed"),
+    [
+        (["aapd"], "aapd", "--data aapd=PLACE"),
+        (["aapd", "rcv1"], "aapd, rcv1", "--data aapd=PLACE --data rcv1=PLACE"),
+        (["icd10cm", "rcv1"], "rcv1", "--data rcv1=PLACE, or --only with cells of other data"),
+    ],
+)
+def test_all_sources_without_their_files_are_told_at_once(tables, sources, needs, allowed):
+    plan = tables.plan({"columns": {name: SOURCES[name] for name in sources}})
+    with pytest.raises(UserError, match=f"needs files of {needs}: docs/data.md") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.allowed) == ("--data", allowed)
+    assert not list(tables.home.glob("data/*"))
+
+
+def test_what_is_to_be_classified_besides_needs_its_files_too(tables):
+    other = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
+    with pytest.raises(UserError, match="needs files of rcv1"):
+        plan_table(tables.plan({"rows": {"Cold": {"set": other}}}), tables.home)
+
+
+def test_a_source_of_a_package_takes_no_files(tables, tmp_path):
+    plan = tables.plan({"rows": {"Cold": SOURCES["icd10cm"]}}, data={"icd10cm": str(tmp_path)})
+    with pytest.raises(UserError, match="takes no files") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.found) == ("--data", f"icd10cm={tmp_path}")
+
+
+def test_a_download_that_fails_says_how_to_give_the_files(tables, monkeypatch):
+    def fetch(*_):
+        raise UserError("cannot be downloaded", found="no network")
+
+    monkeypatch.setattr(cifar, "fetch", fetch)
+    job = {"data": {"source": "cifar100"}, "evaluation.transfer_to": {"source": "cifar10", "labels": "class"}}
+    with pytest.raises(UserError, match=r"cannot be downloaded \(cell cold/all\)") as caught:
+        plan_table(tables.plan({"rows": {"Cold": {"set": job}}}), tables.home)
+    assert caught.value.allowed == "--data cifar100=PLACE --data cifar10=PLACE"
+
+
+def test_a_prepared_folder_of_another_source_does_not_stand_for_one(tables, tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "prepared")
+    plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+    named(folder, "rcv1")
+    with pytest.raises(UserError, match="a prepared folder of another source") as caught:
+        plan_table(plan, tables.home)
+    assert (caught.value.key, caught.value.found, caught.value.allowed) == ("--data", "rcv1", "aapd")
+    for name in ("aapd", "our own copy"):
+        named(folder, name)
+        plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+        assert plan_table(plan, tables.home)["trainings"]["all"] == 2
+
+
+def named(folder, name):
+    """Gives a prepared data set another name."""
+    file = folder / "dataset.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"name": name}))
+
+
+def test_a_dry_run_counts_and_starts_nothing(tables):
+    plan = tables.plan({**MORE, "paper": {"Cold": {"All": 9}}})
+    told = plan_table(plan, tables.home)
+    assert told["trainings"] | {"share": None, "kinds": None} == {
+        "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
+        "share": None, "time_one_at_a_time": "not known before the first of each kind",
+    }  # fmt: skip
+    assert told["trainings"]["share"]["gpus"] == "one where there are any"
+    assert told["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}
+    assert not list(tables.home.glob("*/mlcl-*"))
+    tables.run(tables.plan())
+    assert plan_table(plan, tables.home)["trainings"]["missing"] == 4
+    tables.run(plan)
+    told = plan_table(plan, tables.home)["trainings"]
+    assert (told["done"], told["missing"], told["rows_to_encode"]) == (8, 0, 0)
+    assert told["time_one_at_a_time"] == "0.0 s"
+
+
+def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
+    monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
+    encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
+    tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
+    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3}}}
+    told = plan_table(tables.plan({"rows": rows}), tables.home)["trainings"]
+    long, short = told["kinds"]
+    assert (short["trainings"], short["epochs"], short["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
+    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 48 * 2)
+    assert long["encoder"] == "cnn_text, 1,024 tokens"
+    assert short["time_one_at_a_time"] == "9.6 s"
+    assert told["time_one_at_a_time"] == long["time_one_at_a_time"] != short["time_one_at_a_time"]
+
+
+def test_a_last_batch_that_is_left_out_is_not_counted(tables):
+    smaller = {"train.batch_size": 32, "train.drop_last": True}
+    plan = tables.plan({"rows": {"Cold": {"set": smaller}}, "seeds": 1})
+    assert plan_table(plan, tables.home)["trainings"]["rows_to_encode"] == 4 * 32 * 2
+
+
+def test_coarser_levels_are_not_told_of_other_neighbours(tables):
+    rows = {"k 7": {"set": {"evaluation.knn.k": 7}}}
+    plan = tables.plan({"metrics": {"Topic": "knn/test/accuracy_topic"}, "rows": rows})
+    with pytest.raises(UserError, match="no run of cell k-7/all has this metric"):
+        tables.run(plan)
