@@ -1,0 +1,175 @@
+"""Plugins by name: each is declared once, by a value in a module.
+
+A plugin of a kind (a loss, an encoder, a data source, a metric, ...) is a value of that kind's class at the
+top of a module. It is found in three places:
+
+- built in: in a module of the kind's own folder;
+- in an installed package: an entry point of the kind's group, whose name is the plugin's;
+- in a file that a job names: see `Registry.add`.
+
+No list of names is kept anywhere else. This module needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What every plugin has."""
+
+    @property
+    def name(self) -> str:
+        """What a job calls it."""
+        ...
+
+
+P = TypeVar("P", bound=Named)
+
+BUILT_IN = "built in"
+
+
+class UnknownPluginError(LookupError):
+    """No plugin of the kind has this name.
+
+    `nearest` is the closest known name, None where nothing is close; `known` has where each name comes from.
+    """
+
+    def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
+        self.kind, self.name, self.known = kind, name, dict(known)
+        close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+        self.nearest = close[0] if close else None
+        super().__init__(f"unknown {kind} {name!r}")
+
+    @property
+    def allowed(self) -> list[str]:
+        """All names; those that are not built in say where they come from."""
+        return [
+            name if origin == BUILT_IN else f"{name} ({origin})"
+            for name, origin in sorted(self.known.items())
+        ]
+
+
+class PluginError(Exception):
+    """A plugin from outside cannot be used. The text names where it comes from and what is wrong."""
+
+
+class Registry(Mapping[str, P]):
+    """The plugins of one kind.
+
+    `kind` is the word for messages, `group` the entry points' group, `folder` the package of the built-in
+    ones and `type_` their class. Modules are imported when a plugin is asked for, not before.
+    """
+
+    def __init__(self, kind: str, group: str, folder: str, type_: type[P]) -> None:
+        self.kind, self.group = kind, group
+        self._folder, self._type = folder, type_
+        self._loaded: dict[str, P] = {}
+        self._origins: dict[str, str] = {}
+        self._scanned: set[str] = set()
+
+    def __getitem__(self, name: str) -> P:
+        """The plugin `name`. Raises UnknownPluginError, a LookupError, or PluginError for a broken one."""
+        if name not in self._loaded:
+            self._find(name)
+        if name not in self._loaded:
+            raise UnknownPluginError(self.kind, name, self.origins())
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.origins()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.origins())
+
+    def __len__(self) -> int:
+        return len(self.origins())
+
+    def origins(self) -> dict[str, str]:
+        """Where each plugin comes from, by name: built-in ones first, each group in alphabetical order."""
+        for module in self._modules():
+            self._scan(module)
+        found = dict(self._origins)
+        for name, point in self._entry_points().items():
+            found.setdefault(name, _distribution(point))
+        return dict(sorted(found.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
+
+    def add(self, module: ModuleType, origin: str) -> list[str]:
+        """Registers the plugins of this kind that a module declares and returns their names.
+
+        Adding the same module again changes nothing. Raises PluginError for a name that is taken.
+        """
+        names = []
+        for plugin in self._declared(module):
+            self._keep(plugin, origin)
+            names.append(plugin.name)
+        return names
+
+    def _find(self, name: str) -> None:
+        """Imports as little as possible: most built-in plugins lie in a module of their own name."""
+        if name in self._modules():
+            self._scan(name)
+        if name in self._loaded:
+            return
+        point = self._entry_points().get(name)
+        if point is not None and name not in self._origins:
+            self._load(point)
+            return
+        for module in self._modules():
+            self._scan(module)
+
+    def _modules(self) -> list[str]:
+        package = import_module(self._folder)
+        return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+    def _scan(self, module: str) -> None:
+        if module not in self._scanned:
+            self.add(import_module(f"{self._folder}.{module}"), BUILT_IN)
+            self._scanned.add(module)
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def _load(self, point: EntryPoint) -> None:
+        origin = _distribution(point)
+        try:
+            value = point.load()
+        except Exception as error:  # foreign code: whatever it raises, the message says whose it is
+            raise PluginError(
+                f"{self.kind} {point.name} of {origin}: {type(error).__name__}: {error}"
+            ) from error
+        plugins = self._declared(value) if isinstance(value, ModuleType) else [value]
+        for plugin in plugins:
+            if not isinstance(plugin, self._type):
+                raise PluginError(
+                    f"{self.kind} {point.name} of {origin}: found a {type(plugin).__name__}, "
+                    f"allowed: a {self._type.__name__}"
+                )
+            self._keep(plugin, origin)
+        if point.name not in self._loaded:
+            names = ", ".join(plugin.name for plugin in plugins) or "none"
+            raise PluginError(f"{self.kind} {point.name} of {origin}: it declares {names}")
+
+    def _declared(self, module: ModuleType) -> list[P]:
+        found = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
+        return list(found.values())
+
+    def _keep(self, plugin: P, origin: str) -> None:
+        held = self._loaded.get(plugin.name)
+        if held is not None and held is not plugin:
+            raise PluginError(
+                f"{self.kind} {plugin.name} of {origin}: the name is taken by {self._origins[plugin.name]}"
+            )
+        self._loaded[plugin.name] = plugin
+        self._origins.setdefault(plugin.name, origin)
+
+
+def _distribution(point: EntryPoint) -> str:
+    its = point.dist
+    return point.value if its is None else f"{its.name} {its.version}"
