@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from oracles import PATH_LOSSES
+from losses.oracles import PATH_LOSSES
 
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling

@@ -1,8 +1,8 @@
 import pytest
 import torch
 import torch.multiprocessing as mp
-from oracles import CASES, case_id
-from two_ranks import Model, take, work
+from losses.oracles import CASES, case_id
+from losses.two_ranks import Model, take, work
 
 SPLITS = [(7, 7), (9, 5), (13, 1), (14, 0)]
 REDUCTIONS = ["mean", "sum", "mean_valid", "none"]

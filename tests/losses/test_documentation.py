@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from documented_ranks import work
-from oracles import ORACLES
+from losses.documented_ranks import work
+from losses.oracles import ORACLES
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss, positive_weights

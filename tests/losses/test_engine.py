@@ -1,6 +1,6 @@
 import pytest
 import torch
-from oracles import CASES, case_id, mean_loss
+from losses.oracles import CASES, case_id, mean_loss
 
 from mlcl.losses import LOSSES, LearnedTemperature, build_loss
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from oracles import PATH_LOSSES
+from losses.oracles import PATH_LOSSES
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss, check_options, positive_weights

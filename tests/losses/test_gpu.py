@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles import CASES, case_id
+from losses.oracles import CASES, case_id
 
 from mlcl.losses import build_loss
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles import CASES, case_id
+from losses.oracles import CASES, case_id
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles import msc
+from losses.oracles import msc
 
 from mlcl.losses import LearnedTemperature, build_loss
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import CASES, ORACLES, PATH_LOSSES, case_id, is_detached, mean_loss
+from losses.oracles import CASES, ORACLES, PATH_LOSSES, case_id, is_detached, mean_loss
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss

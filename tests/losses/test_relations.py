@@ -2,7 +2,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from oracles import factor
+from losses.oracles import factor
 
 from mlcl.labels import LabelRows
 from mlcl.losses import dissimilarity_factor, label_counts, positive_weights, relation, similarity_factor

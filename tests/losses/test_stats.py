@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from oracles import CASES, any_positives, case_id
+from losses.oracles import CASES, any_positives, case_id
 
 from mlcl.losses import build_loss
 from mlcl.losses import stats as module

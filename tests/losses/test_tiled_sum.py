@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import CASES, case_id, mean_loss
+from losses.oracles import CASES, case_id, mean_loss
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LearnedTemperature, build_loss, joint_loss, positive_weights, tiling

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from encoder_checks import LABELS, gradients, losses, outputs
+from models.encoder_checks import LABELS, gradients, losses, outputs
 from tiny_models import tiny_model, token_batch
 
 from mlcl.errors import UserError

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from encoder_checks import gradients, losses, outputs
+from models.encoder_checks import gradients, losses, outputs
 from tiny_models import KINDS, tiny_model, token_batch
 from torch import nn
 

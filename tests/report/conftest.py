@@ -1,6 +1,6 @@
 import pytest
 from builders import tiny_job
-from made_up_runs import Store
+from report.made_up_runs import Store
 from sweeps import World
 
 from mlcl.service.engine.budget import parse_budget

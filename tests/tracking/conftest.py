@@ -1,5 +1,5 @@
 import pytest
-from logs import Logs
+from tracking.logs import Logs
 
 
 @pytest.fixture

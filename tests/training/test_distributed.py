@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from builders import tiny_job
-from micro_ranks import memory_rank, rounds_rank
 from safetensors.torch import load_file
-from training_ranks import equal_rank, float64_weights, resume_rank
+from training.micro_ranks import memory_rank, rounds_rank
+from training.training_ranks import equal_rank, float64_weights, resume_rank
 
 OVERRIDES = (
     "encoder.dropout=0",

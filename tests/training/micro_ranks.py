@@ -7,7 +7,7 @@ from builders import tiny_job
 from ranks import finish
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from training_ranks import start
+from training.training_ranks import start
 
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context

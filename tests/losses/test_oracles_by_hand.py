@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from oracles import (
+from losses.oracles import (
     any_,
     hicone,
     himulcon,
