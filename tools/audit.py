@@ -1,7 +1,7 @@
 """Package audit: consistent installation, every package pinned, no known vulnerability.
 
-The first two need no network. The third asks the vulnerability service; where it cannot be reached the audit
-says so and passes.
+The first two need no network. The third asks the vulnerability service; where it does not answer, or does not know
+a package, the audit says so in a line and goes on.
 """
 
 from __future__ import annotations
@@ -40,31 +40,45 @@ def pinned() -> list[str]:
     ]
 
 
-def vulnerable() -> list[str] | None:
-    """Known vulnerabilities, None where the service cannot be asked."""
+def reported() -> tuple[list[dict], str]:
+    """pip-audit's entry of every package, and why there are none where the service did not answer."""
     options = "--format json --progress-spinner off --no-deps --disable-pip --timeout 10 --requirement"
     command = [sys.executable, "-m", "pip_audit", *options.split(), str(ROOT / "constraints.txt")]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
-        found = json.loads(done.stdout)
-    except (ValueError, subprocess.TimeoutExpired):
-        return None
-    if all("skip_reason" in package for package in found["dependencies"]):
-        return None  # a mirror answered that knows no package
+    except subprocess.TimeoutExpired:
+        return [], "no answer within 180 s"
+    try:
+        return json.loads(done.stdout)["dependencies"], ""
+    except (ValueError, KeyError):
+        return [], done.stderr.strip().rpartition("\n")[2]
+
+
+def vulnerable(packages: list[dict]) -> list[str]:
+    """Known vulnerabilities that ACCEPTED does not name."""
     return [
         f"{package['name']} {package['version']}: {advisory['id']}, fixed in {advisory['fix_versions']}"
-        for package in found["dependencies"]
+        for package in packages
         for advisory in package.get("vulns", [])
         if advisory["id"] not in ACCEPTED
     ]
 
 
+def unchecked(packages: list[dict], reason: str) -> str:
+    """A line on the packages of which no vulnerability can be known; empty where there are none."""
+    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    if not packages:
+        return f"audit: known vulnerabilities were not checked: {reason}"
+    if len(unknown) == len(packages):
+        return "audit: known vulnerabilities were not checked: the service knows none of the packages"
+    return f"audit: the vulnerability service does not know {', '.join(unknown)}" if unknown else ""
+
+
 def main() -> int:
-    problems = consistent() + pinned()
-    known = vulnerable()
-    if known is None:
-        print("audit: the vulnerability service cannot be reached; known vulnerabilities were not checked")
-    problems += known or []
+    packages, reason = reported()
+    problems = consistent() + pinned() + vulnerable(packages)
+    if line := unchecked(packages, reason):
+        print(line)
     print("\n".join(problems) if problems else "audit: installation consistent, all packages as tested")
     return 1 if problems else 0
 
