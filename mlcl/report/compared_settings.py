@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from mlflow.entities import Run
 
 from mlcl.config import POSTHOC
-from mlcl.report.frame import DERIVED
-from mlcl.report.runs import ID, Runs, kind
+from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
+from mlcl.tracking.names import LOG10, Tag
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
@@ -69,17 +69,17 @@ def _place(label: str) -> int:
 
 def label_of(group: Run) -> str:
     """The setting whose seeds a run holds."""
-    return str(group.data.tags.get(ID, group.info.run_name))
+    return str(group.data.tags.get(Tag.ID, group.info.run_name))
 
 
 def cell_of(run: Run) -> str:
     """`ROW, COLUMN` of a table's run; empty for others."""
-    return str(run.data.tags.get("mlcl.cell", "")).rpartition(", seed ")[0]
+    return str(run.data.tags.get(Tag.CELL, "")).rpartition(", seed ")[0]
 
 
 def alike(one: Run, other: Run, *, cell: bool = False) -> bool:
     """Whether two runs differ in nothing but the seed; `cell`: as runs of one cell do."""
-    same_data = one.data.tags.get("mlcl.data_fingerprint") == other.data.tags.get("mlcl.data_fingerprint")
+    same_data = one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT)
     return (
         one.info.experiment_id == other.info.experiment_id
         and (same_data or _drawn(one).get(SPLIT_SEED) != _drawn(other).get(SPLIT_SEED))
@@ -94,7 +94,7 @@ def _drawn(run: Run) -> dict[str, str]:
 
 def holds_seeds(run: Run) -> bool:
     """Whether a run of kind confirmation is the one that holds the seeds."""
-    return kind(run) == "confirmation" and "-seed" not in run.data.tags.get("mlcl.key", "")
+    return kind(run) == "confirmation" and "-seed" not in run.data.tags.get(Tag.KEY, "")
 
 
 def setting_of(run: Run, *, cell: bool = False) -> dict[str, str]:
@@ -105,7 +105,7 @@ def setting_of(run: Run, *, cell: bool = False) -> dict[str, str]:
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
     left_out |= _drawn(run).keys() if cell or kind(run) == "cell" else set()
-    return {key: value for key, value in run.data.params.items() if key.removeprefix(DERIVED) not in left_out}
+    return {key: value for key, value in run.data.params.items() if key.removeprefix(LOG10) not in left_out}
 
 
 def contender_of(label: str, word: str, runs: Iterable[Run], *, cell: bool = False) -> Contender:
@@ -114,9 +114,9 @@ def contender_of(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
     job: dict[str, str] = {}
     for run in runs:
         tags = run.data.tags
-        if tags.get("mlcl.state") != State.COMPLETE or not tags.get("mlcl.seed", "").isdigit():
+        if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
             continue
-        seed, data = int(tags["mlcl.seed"]), tags.get("mlcl.data_fingerprint", "")
+        seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
         found.setdefault(seed, Measured(run.info.run_id, seed, data, dict(run.data.metrics), _drawn(run)))
         job = job or setting_of(run, cell=cell)
     return Contender(label, word, dict(sorted(found.items())), job)

@@ -10,7 +10,7 @@ from mlcl.config import default_mode
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.report.compared_settings import SPLIT_SEED, Contender
-from mlcl.report.frame import DERIVED, SHARE
+from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Where a metric without its place is looked for, in this order."""
@@ -164,7 +164,8 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
 
     A section that one job lacks stands for all that is in it.
     """
-    keys = {key for key, _ in set(a.items()) ^ set(b.items()) if not key.startswith(DERIVED) and key != SHARE}
+    differing = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
+    keys = {key for key in differing if not key.startswith(LOG10)}
     own = (key for key in keys if key.rpartition(".")[0] not in keys)
     return tuple(sorted({_section(key, a if key in b else b) for key in own}))
 

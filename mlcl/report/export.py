@@ -13,8 +13,9 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import holds_seeds
 from mlcl.report.folder_lock import locked_folder
-from mlcl.report.runs import GROUPS, ID, NAME, Runs, kind
+from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.tracking import State, Tracker
+from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import check_name, register_export
 from mlcl.training.export import Index, write_export
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
@@ -25,10 +26,10 @@ MODELS = "models"
 ALIAS = "champion"
 """Of a registered version, unless another is asked for."""
 TAGS = {
-    "name": ID,
-    "seed": "mlcl.seed",
-    "code": "mlflow.source.git.commit",
-    "trained_with": "mlcl.version.mlcl",
+    "name": Tag.ID,
+    "seed": Tag.SEED,
+    "code": Tag.COMMIT,
+    "trained_with": f"{VERSION_TAG}mlcl",
 }
 """What the README tells of the run, by its tag in MLflow."""
 
@@ -80,7 +81,7 @@ def model_run(runs: Runs, word: str) -> Run:
     Raises UserError where nothing has that name, where several have it, and for a run that left no model.
     """
     by_id = runs.get(word)
-    found = [by_id] if by_id is not None else [run for tag in (ID, NAME) for run in runs.tagged(tag, word)]
+    found = runs.named(word) if by_id is None else [by_id]
     if not found:
         near = runs.near(word, ("sweep",))
         raise UserError(
@@ -91,7 +92,7 @@ def model_run(runs: Runs, word: str) -> Run:
         )
     sweeps = [run for run in found if kind(run) == "sweep"]
     run = _best(runs, sweeps, word) if sweeps else _single(found, word)
-    state = run.data.tags.get("mlcl.state")
+    state = run.data.tags.get(Tag.STATE)
     if state != State.COMPLETE:
         raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
     if not (runs.has(run, MODEL) and runs.has(run, EMBEDDINGS)):
@@ -104,14 +105,14 @@ def model_run(runs: Runs, word: str) -> Run:
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """The best trial of the latest sweep that has one."""
     for sweep in sweeps:
-        best = runs.get(sweep.data.tags.get("mlcl.best_run_id", ""))
+        best = runs.get(sweep.data.tags.get(Tag.BEST_RUN_ID, ""))
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
 
 
 def _single(found: Sequence[Run], word: str) -> Run:
-    complete = [run for run in found if run.data.tags.get("mlcl.state") == State.COMPLETE]
+    complete = [run for run in found if run.data.tags.get(Tag.STATE) == State.COMPLETE]
     if len(complete) > 1:
         ids = [str(run.info.run_id) for run in complete]
         raise UserError("names several runs", key="RUN", found=word, allowed=ids)

@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Run
 
-COSTS = ("seconds", "cpu_seconds", "gpu_seconds")
+from mlcl.tracking.names import LOG10, Tag
+
+COSTS = {"seconds": Tag.SECONDS, "cpu_seconds": Tag.CPU_SECONDS, "gpu_seconds": Tag.GPU_SECONDS}
+"""Columns with what a run took, by their tags."""
 COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
 """What every frame begins with."""
-DERIVED = "log10."
 WHOLE = re.compile(r"-?[0-9]+")
 NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|inf)|nan")
 """As Python writes them: it would also read 2020_01, a word, as a number."""
-SHARE = "objective.classifier.weight_value"
-"""The classifier's weight as a number: what the heads leave of 1, or what the job says."""
 Named = tuple[str, str, Run]
 """A run with its kind and the name of its setting."""
 
@@ -30,7 +30,7 @@ def frame_of(runs: Iterable[Named]) -> pd.DataFrame:
     """
     rows, params, metrics = [], dict[str, None](), set[str]()
     for kind, setting, run in runs:
-        its = {name: _value(text) for name, text in run.data.params.items() if not name.startswith(DERIVED)}
+        its = {name: _value(text) for name, text in run.data.params.items() if not name.startswith(LOG10)}
         params |= dict.fromkeys(its)
         metrics |= set(run.data.metrics)
         rows.append({**its, **run.data.metrics, **_row(kind, setting, run)})
@@ -45,14 +45,14 @@ def _row(kind: str, setting: str, run: Run) -> dict[str, Any]:
     return {
         "kind": kind,
         "setting": setting,
-        "number": _whole(tags.get("mlcl.trial")),
-        "seed": _whole(tags.get("mlcl.seed")),
-        "state": tags.get("mlcl.state", ""),
-        "reason": tags.get("mlcl.reason", ""),
+        "number": _whole(tags.get(Tag.TRIAL)),
+        "seed": _whole(tags.get(Tag.SEED)),
+        "state": tags.get(Tag.STATE, ""),
+        "reason": tags.get(Tag.REASON, ""),
         "score": run.data.metrics.get("score"),
         "run_id": run.info.run_id,
         "started": pd.Timestamp(int(run.info.start_time), unit="ms", tz="UTC"),
-        **{name: _number(tags.get(f"mlcl.{name}")) for name in COSTS},
+        **{name: _number(tags.get(tag)) for name, tag in COSTS.items()},
     }
 
 

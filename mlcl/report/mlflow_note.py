@@ -10,8 +10,8 @@ from mlcl.report.document import Document
 from mlcl.report.markdown import blocks_as_markdown
 from mlcl.report.report_files import PAGE
 from mlcl.report.runs import Runs
+from mlcl.tracking.names import Tag
 
-NOTE = "mlflow.note.content"
 END = "Written by `mlcl report`."
 """How our notes end: another one is a person's, and stays."""
 MOST = 4500
@@ -20,7 +20,7 @@ MOST = 4500
 
 def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
     """Sets the description of the run that has the report, unless somebody wrote one."""
-    before = str(group.data.tags.get(NOTE, ""))
+    before = str(group.data.tags.get(Tag.NOTE, ""))
     if before and not before.endswith(END):
         return
     page = f"[The report]({link(str(group.info.run_id))}/artifacts/report/{PAGE})"
@@ -28,7 +28,7 @@ def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str],
     # A paragraph that announces a table goes where the table goes.
     while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
         said.pop()
-    runs.tracker.client.set_tag(group.info.run_id, NOTE, _note(page, said))
+    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, _note(page, said))
 
 
 def _note(page: str, said: Sequence[str]) -> str:

@@ -7,27 +7,27 @@ from collections.abc import Iterable, Mapping
 from mlflow.entities import Run
 
 from mlcl.report.document import Table, words
+from mlcl.tracking.names import VERSION_TAG, Tag
 
 NAMES = {
-    "mlcl.id": "id",
-    "mlcl.job": "cluster job",
-    "mlcl.command": "command",
-    "mlflow.source.git.commit": "commit",
-    "mlcl.git.dirty": "with uncommitted changes",
-    "mlcl.job_hash": "job hash",
-    "mlcl.data": "data",
-    "mlcl.data_fingerprint": "data fingerprint",
-    "mlcl.python": "Python",
-    "mlcl.machine": "machine",
+    Tag.ID: "id",
+    Tag.JOB: "cluster job",
+    Tag.COMMAND: "command",
+    Tag.COMMIT: "commit",
+    Tag.DIRTY: "with uncommitted changes",
+    Tag.JOB_HASH: "job hash",
+    Tag.DATA: "data",
+    Tag.FINGERPRINT: "data fingerprint",
+    Tag.PYTHON: "Python",
+    Tag.MACHINE: "machine",
 }
 """Tags that are shown, and how they are called."""
-VERSION = "mlcl.version."
 INSIDE = (
-    "mlflow.source.git.commit",
-    "mlcl.git.dirty",
-    "mlcl.data_fingerprint",
-    "mlcl.python",
-    "mlcl.machine",
+    Tag.COMMIT,
+    Tag.DIRTY,
+    Tag.FINGERPRINT,
+    Tag.PYTHON,
+    Tag.MACHINE,
 )
 """Tags in which the trainings may differ from what holds them: a later command may run other code.
 
@@ -43,8 +43,8 @@ def provenance_table(run: Run, inside: Iterable[Run], store: str) -> Table:
         values = _all(tag, everywhere if tag in INSIDE else [tags])
         if values:
             rows.append(words(name, ", ".join(values)))
-    versions = sorted({tag for each in everywhere for tag in each if tag.startswith(VERSION)})
-    rows += [words(tag.removeprefix(VERSION), ", ".join(_all(tag, everywhere))) for tag in versions]
+    versions = sorted({tag for each in everywhere for tag in each if tag.startswith(VERSION_TAG)})
+    rows += [words(tag.removeprefix(VERSION_TAG), ", ".join(_all(tag, everywhere))) for tag in versions]
     return Table(("what", "value"), tuple(rows), left=(0, 1))
 
 

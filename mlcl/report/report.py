@@ -24,6 +24,7 @@ from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
 from mlcl.tracking.artifacts import replace_artifacts
+from mlcl.tracking.names import Tag
 
 ARTIFACT, REPORTS = "report", "reports"
 """A report's name among its run's artifacts, and where all of them are under the home."""
@@ -68,7 +69,7 @@ def make_report(
     group = runs.the_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    folder = report_folder(folder or home / REPORTS / group.data.tags["mlcl.id"])
+    folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
         document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
         with locked_folder(folder, home / REPORTS):

@@ -18,9 +18,10 @@ from mlcl.report.compared_settings import (
     setting_of,
     settings_of,
 )
-from mlcl.report.runs import GROUPS, ID, KIND, PARENT, Runs, kind
+from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
 from mlcl.tracking import State
+from mlcl.tracking.names import Tag
 
 FORMS = "a sweep (name or id), SWEEP:SETTING, a run's id, ID,ID,... or a table's 'ROW, COLUMN'"
 WHAT = "WHAT"
@@ -93,16 +94,16 @@ def _sweep(runs: Runs, word: str) -> list[Contender]:
 def _cell(runs: Runs, word: str) -> list[Contender]:
     if "," not in word:
         return []
-    named = [run for run in runs.tagged("mlcl.cell", f"{word}, seed %", "LIKE") if cell_of(run) == word]
+    named = [run for run in runs.tagged(Tag.CELL, f"{word}, seed %", "LIKE") if cell_of(run) == word]
     known = {run.info.run_id: run for run in named}
     # The same job may have been trained before: for another cell, for another table, by itself.
-    for table in reversed(runs.tagged(KIND, "table")):
+    for table in reversed(runs.tagged(Tag.KIND, "table")):
         known |= {run.info.run_id: run for run in read_cells(runs, table, word).get(word, [])}
     if not known:
         return []
     found = sorted(known.values(), key=lambda run: -int(run.info.start_time))
     # A table may have been reproduced again, with other settings: those of the latest run are meant.
-    latest = next((run for run in found if run.data.tags.get("mlcl.state") == State.COMPLETE), found[0])
+    latest = next((run for run in found if run.data.tags.get(Tag.STATE) == State.COMPLETE), found[0])
     return [contender_of(word, word, [run for run in found if alike(run, latest, cell=True)], cell=True)]
 
 
@@ -116,13 +117,13 @@ def _run(runs: Runs, word: str) -> list[Contender]:
     inside = runs.children(run)
     if inside:
         return [contender_of(label_of(run), word, inside)]
-    above = runs.get(run.data.tags.get(PARENT, ""))
+    above = runs.get(run.data.tags.get(Tag.PARENT, ""))
     if above is not None and holds_seeds(above):
         return [contender_of(label_of(above), word, runs.children(above))]
     if kind(run) == "cell":
-        near = runs.tagged("mlcl.cell", f"{cell_of(run)}, seed %", "LIKE")
+        near = runs.tagged(Tag.CELL, f"{cell_of(run)}, seed %", "LIKE")
     else:
-        near = runs.tagged("mlcl.data_fingerprint", run.data.tags.get("mlcl.data_fingerprint", ""))
+        near = runs.tagged(Tag.FINGERPRINT, run.data.tags.get(Tag.FINGERPRINT, ""))
     others = [other for other in near if kind(other) == kind(run) and alike(other, run)]
     # Of its own seed it is the one that is meant, though there may be a later one.
     return [contender_of(label, word, [run, *others])]
@@ -140,15 +141,15 @@ def _list(runs: Runs, word: str) -> list[Contender]:
         raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
     if len({kind(run) == "trial" for run in known}) > 1:
         raise UserError("a search trial is not pooled with other runs", key=WHAT, found=word)
-    seeds = [run.data.tags.get("mlcl.seed", "") for run in known]
+    seeds = [run.data.tags.get(Tag.SEED, "") for run in known]
     if len(set(seeds)) < len(seeds):
         raise UserError("names a seed twice", key=WHAT, found=word, allowed="one run a seed")
-    odd = [run.info.run_id for run in known if run.data.tags.get("mlcl.state") != State.COMPLETE]
+    odd = [run.info.run_id for run in known if run.data.tags.get(Tag.STATE) != State.COMPLETE]
     if odd:
         raise UserError("not complete runs", key=WHAT, found=odd, allowed=State.COMPLETE)
     return [contender_of(str(known[0].info.run_name), word, known)]
 
 
 def _single(runs: Runs, word: str) -> Run | None:
-    found = [runs.get(word), *runs.tagged(ID, word)]
+    found = [runs.get(word), *runs.tagged(Tag.ID, word)]
     return next((run for run in found if run is not None and kind(run) not in GROUPS), None)

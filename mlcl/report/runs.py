@@ -13,8 +13,8 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError, nearest
 from mlcl.tracking import Tracker
+from mlcl.tracking.names import Tag
 
-KIND, ID, NAME, PARENT = "mlcl.kind", "mlcl.id", "mlcl.name", "mlflow.parentRunId"
 GROUPS = ("sweep", "table")
 """Kinds of runs that hold others."""
 
@@ -54,13 +54,16 @@ class Runs:
 
     def children(self, run: Run) -> list[Run]:
         """The runs nested in one, the latest first."""
-        return self.tagged(PARENT, run.info.run_id)
+        return self.tagged(Tag.PARENT, run.info.run_id)
+
+    def named(self, word: str) -> list[Run]:
+        """Runs by their own id, then by the name of a sweep or table."""
+        return [run for tag in (Tag.ID, Tag.NAME) for run in self.tagged(tag, word)]
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
         """A sweep or table by MLflow's id, its own id, or its name: the latest of that name."""
         by_id = self.get(word)
-        named = [run for tag in (ID, NAME) for run in self.tagged(tag, word)]
-        found = [run for run in (by_id, *named) if run is not None]
+        found = ([] if by_id is None else [by_id]) + self.named(word)
         return next((run for run in found if kind(run) in kinds), None)
 
     def the_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
@@ -79,7 +82,7 @@ class Runs:
 
     def near(self, word: str, kinds: Sequence[str] = GROUPS) -> str | None:
         """The name of a sweep or table that a mistyped word may mean."""
-        names = {run.data.tags.get(NAME, "") for each in kinds for run in self.tagged(KIND, each)}
+        names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
         return nearest(word, sorted(names - {""}))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
@@ -121,4 +124,4 @@ def _all(search: Callable[..., Any]) -> Iterator[Any]:
 
 def kind(run: Run) -> str:
     """run, cell, table, sweep, trial or confirmation."""
-    return str(run.data.tags.get(KIND, "run"))
+    return str(run.data.tags.get(Tag.KIND, "run"))

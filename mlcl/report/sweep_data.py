@@ -16,6 +16,8 @@ from mlcl.report.compared_settings import groups_of, label_of
 from mlcl.report.frame import Named, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
+from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag, space_file
+from mlcl.training.files import JOB
 
 
 @dataclass(frozen=True)
@@ -79,20 +81,21 @@ class SweepData:
 def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     """A sweep's run with all that is nested in it. Raises UserError where its artifacts are gone."""
     tags, params = sweep.data.tags, sweep.data.params
-    job_text, space_text = runs.text(sweep, "job.yaml"), runs.text(sweep, _space_file(sweep))
+    generation = int(tags.get(Tag.SWEEP_GENERATION, "0"))
+    job_text, space_text = runs.text(sweep, JOB), runs.text(sweep, space_file(generation))
     job, space = _parsed(job_text, space_text)
     trials, dropped = search_runs(runs, sweep)
     groups = groups_of(runs, sweep)
     search = frame_of(trials)
-    score, mode = params["sweep.score"], params["sweep.mode"]
-    goals = json.loads(tags.get("mlcl.sweep.goals", "[]")) or [[score, mode]]
+    score, mode = params[SWEEP_SCORE], params[SWEEP_MODE]
+    goals = json.loads(tags.get(Tag.SWEEP_GOALS, "[]")) or [[score, mode]]
     return SweepData(
-        name=tags["mlcl.name"],
-        id=tags["mlcl.id"],
+        name=tags[Tag.NAME],
+        id=tags[Tag.ID],
         run_id=sweep.info.run_id,
         experiment_id=sweep.info.experiment_id,
-        state=tags.get("mlcl.state", ""),
-        reason=tags.get("mlcl.reason", ""),
+        state=tags.get(Tag.STATE, ""),
+        reason=tags.get(Tag.REASON, ""),
         job=job,
         space=space,
         space_text=space_text,
@@ -114,8 +117,8 @@ def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], list[Named]]:
     """The search trials by number: those that fit the latest space, and the others."""
     kept, dropped = list[Named](), list[Named]()
     trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
-    for run in sorted(trials, key=lambda run: int(run.data.tags["mlcl.trial"])):
-        its = dropped if run.data.tags.get("mlcl.dropped") else kept
+    for run in sorted(trials, key=lambda run: int(run.data.tags[Tag.TRIAL])):
+        its = dropped if run.data.tags.get(Tag.DROPPED) else kept
         its.append(("search", str(run.info.run_name), run))
     return kept, dropped
 
@@ -125,7 +128,7 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
     return [
         ("confirmation", label_of(group), run)
         for group in groups_of(runs, sweep)
-        for run in sorted(runs.children(group), key=lambda run: int(run.data.tags["mlcl.seed"]))
+        for run in sorted(runs.children(group), key=lambda run: int(run.data.tags[Tag.SEED]))
     ]
 
 
@@ -136,19 +139,14 @@ def trainings_of(runs: Runs, sweep: Run) -> list[Named]:
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
     """A trial and its confirmation have one job. The job as written may have been found again."""
-    names = {run.data.tags.get("mlcl.job_hash"): label_of(run) for run in groups}
-    jobs = {str(run.info.run_id): run.data.tags.get("mlcl.job_hash") for run in trials}
+    names = {run.data.tags.get(Tag.JOB_HASH): label_of(run) for run in groups}
+    jobs = {str(run.info.run_id): run.data.tags.get(Tag.JOB_HASH) for run in trials}
     return {id: names[job] for id, job in jobs.items() if job in names}
-
-
-def _space_file(sweep: Run) -> str:
-    generation = int(sweep.data.tags.get("mlcl.sweep.generation", "0"))
-    return "space.yaml" if generation == 0 else f"space-{generation}.yaml"
 
 
 def _parsed(job_text: str, space_text: str) -> tuple[JobConfig, Space]:
     with TemporaryDirectory(prefix="mlcl-") as folder:
-        files = [Path(folder, name) for name in ("job.yaml", "space.yaml")]
+        files = [Path(folder, name) for name in (JOB, space_file(0))]
         for file, text in zip(files, (job_text, space_text), strict=True):
             file.write_text(text, encoding="utf-8")
         job = load_job(files[0])

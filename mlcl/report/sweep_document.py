@@ -39,6 +39,7 @@ from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
 from mlcl.tracking import State
+from mlcl.tracking.names import Tag
 
 TOP = 10
 """Search trials that are shown before the rest is asked for."""
@@ -129,10 +130,10 @@ def _asked(data: SweepData) -> tuple[Block, ...]:
     said = {
         "score": f"{data.score} ({data.mode})",
         "goals": ", ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals),
-        "trials": tags.get("mlcl.sweep.trials", ""),
-        "fresh seeds": tags.get("mlcl.sweep.seeds", ""),
-        "settings confirmed": tags.get("mlcl.sweep.confirm", ""),
-        "budget": tags.get("mlcl.sweep.asked_budget", "") or "none",
+        "trials": tags.get(Tag.SWEEP_TRIALS, ""),
+        "fresh seeds": tags.get(Tag.SWEEP_SEEDS, ""),
+        "settings confirmed": tags.get(Tag.SWEEP_CONFIRM, ""),
+        "budget": tags.get(Tag.SWEEP_BUDGET, "") or "none",
     }
     if len(data.goals) < 2:
         said.pop("goals")
@@ -198,7 +199,7 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
 
 def _costs(data: SweepData) -> tuple[Block, ...]:
     tags = data.run.data.tags
-    asked, spent = tags.get("mlcl.sweep.asked_budget", ""), tags.get("mlcl.sweep.spent", "")
+    asked, spent = tags.get(Tag.SWEEP_BUDGET, ""), tags.get(Tag.SWEEP_SPENT, "")
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
     return (Text(said), Text(hours), budget_table(data))

@@ -12,10 +12,9 @@ from typing import Any
 from mlflow.entities import Metric, Param, Run, RunData, RunTag
 
 from mlcl.config import POSTHOC
-from mlcl.report.runs import ID, Runs
+from mlcl.report.runs import Runs
+from mlcl.tracking.names import TABLE_JSON, Tag
 
-DOCUMENT = "table.json"
-"""The artifact of a table's run that has its figures."""
 NEIGHBOURS = "knn/"
 
 
@@ -87,12 +86,12 @@ class TableData:
 
 def read_table(runs: Runs, table: Run) -> TableData:
     """A table's run with the runs of its figures. Raises UserError where it has not been written yet."""
-    tree = json.loads(runs.text(table, DOCUMENT))
+    tree = json.loads(runs.text(table, TABLE_JSON))
     figures = _figures(runs, tree["cells"])
     return TableData(
         name=tree["name"],
         id=tree["id"],
-        state=str(table.data.tags.get("mlcl.state", "")),
+        state=str(table.data.tags.get(Tag.STATE, "")),
         title=tree["title"],
         source=tree["source"],
         about=tree["about"],
@@ -110,9 +109,9 @@ def read_cells(runs: Runs, table: Run, only: str | None = None) -> dict[str, lis
     Their figures are the cell's: where its neighbours have settings of their own, they are not the run's.
     Empty before the table is written. `only` leaves out all cells but one.
     """
-    if not runs.has(table, DOCUMENT):
+    if not runs.has(table, TABLE_JSON):
         return {}
-    tree = json.loads(runs.text(table, DOCUMENT))
+    tree = json.loads(runs.text(table, TABLE_JSON))
     cells = {f"{cell['row']}, {cell['column']}": cell for cell in tree["cells"]}
     return {
         label: _as_told(_figures(runs, [cell]), tree["unit"])
@@ -151,7 +150,7 @@ def _like(run: Run, told: Mapping[str, float]) -> Run:
 
 def _figures(runs: Runs, cells: Sequence[Mapping[str, Any]]) -> list[TableFigure]:
     names = {name for cell in cells for name in cell["runs"] if name is not None}
-    by_name = {name: next(iter(runs.tagged(ID, name)), None) for name in sorted(names)}
+    by_name = {name: next(iter(runs.tagged(Tag.ID, name)), None) for name in sorted(names)}
     return [_figure(cell, figure, by_name) for cell in cells for figure in cell["figures"]]
 
 

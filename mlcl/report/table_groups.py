@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mlflow.entities import Run
 
 from mlcl.report.table_data import TableData, TableFigure
+from mlcl.tracking.names import Tag
 
 SEEN = re.compile(r"data\.(subset|label_noise)(\..+)?|objective\.classifier\.labels")
 """The job's keys that decide, with the data set, which rows are seen and what is to be predicted of them."""
@@ -54,7 +55,7 @@ def _seen(run: Run | None) -> tuple[object, ...]:
         return ()
     keys = (key for key in run.data.params if SEEN.fullmatch(key) and not key.endswith(".seed"))
     params = tuple((key, run.data.params[key]) for key in sorted(keys))
-    return run.data.tags.get("mlcl.data_fingerprint"), params
+    return run.data.tags.get(Tag.FINGERPRINT), params
 
 
 def _group(cells: Mapping[tuple[str, str], tuple[TableFigure, ...]]) -> Group:

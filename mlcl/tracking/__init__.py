@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
-from mlcl.tracking.names import MLFLOW_STATUS, State, log_parameters, params_of
+from mlcl.tracking.params import log_parameters, params_of
 from mlcl.tracking.provenance import Provenance, provenance
+from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.undelivered import Left, deliver_left, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 

@@ -14,12 +14,12 @@ from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.jsonl import Entry, appending, sync
 from mlcl.tracking.log_index import LogIndex
-from mlcl.tracking.names import MAX_REASON, State
+from mlcl.tracking.names import DIFF, MAX_REASON
 from mlcl.tracking.provenance import Provenance
+from mlcl.tracking.states import State
 from mlcl.tracking.uri import shown
 
 LOG, TEXTS = "log.jsonl", "files"
-DIFF = "provenance/uncommitted.diff"
 
 
 def log_folder(home: Path, id: str) -> Path:

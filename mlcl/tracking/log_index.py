@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.names import State
+from mlcl.tracking.states import State
 
 METRICS = b'{"kind":"metrics"'
 """How a line with metrics begins: most of a log, and needed only by those who log metrics."""

@@ -1,76 +1,100 @@
-"""The names under which a run appears in MLflow, so that its pages compare runs without editing."""
+"""The names of tags, parameters, metrics and artifacts in MLflow. Stores hold them: none may change."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any
-
-from mlcl.config import JobConfig, dump_job, flatten
 
 MAX_PARAM = 6000
-"""Longest parameter value that MLflow's stores keep."""
+"""Longest parameter value, in characters, that MLflow's stores keep."""
 MAX_REASON = 5000
-"""Characters of a reason that are kept: what MLflow takes for a tag, with room to spare."""
+"""Longest reason, in characters, that is kept: MLflow takes slightly longer tags."""
 
 
-class State(StrEnum):
-    """What became of a run; Optuna, MLflow and the command line say the same."""
+class Tag(StrEnum):
+    """The tags of a run."""
 
-    RUNNING = "RUNNING"
-    COMPLETE = "COMPLETE"
-    PRUNED = "PRUNED"
-    FAILED = "FAILED"
-    BUDGET = "BUDGET"
-    STOPPED = "STOPPED"
+    # What a run is.
+    KIND = "mlcl.kind"  # run (where the tag is missing), sweep, trial, confirmation, table or cell
+    ID = "mlcl.id"  # the id of the run, sweep or table; of a confirmation, the name of its setting
+    NAME = "mlcl.name"  # the name of a sweep or table
+    KEY = "mlcl.key"  # a training's key in its sweep's ledger, as trial-0003 or confirm-0-seed5
+    TRIAL = "mlcl.trial"  # number of a search trial
+    CELL = "mlcl.cell"  # "ROW, COLUMN, seed N" of a table's training
+    LOG = "mlcl.log"  # id of the log that is delivered to this run
+    OWNER = "mlcl.owner"  # id of the run, sweep or table whose process sets the state
+    PARENT = "mlflow.parentRunId"  # MLflow's id of the run that this one is nested in
+    NOTE = "mlflow.note.content"  # the description, Markdown
 
+    # What became of it.
+    STATE = "mlcl.state"  # one of State
+    REASON = "mlcl.reason"  # why it ended so; missing or empty where there is no reason
+    DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty where it does
+    CANDIDATE = "mlcl.candidate"  # what a confirmed setting is: a baseline, as written, best found, ...
+    SECONDS = "mlcl.seconds"  # wall-clock time of a training over all sessions
+    CPU_SECONDS = "mlcl.cpu_seconds"  # the same, times the CPUs that it held
+    GPU_SECONDS = "mlcl.gpu_seconds"  # the same, times the GPUs that it held
 
-MLFLOW_STATUS = {
-    State.RUNNING: "RUNNING",
-    State.COMPLETE: "FINISHED",
-    State.PRUNED: "KILLED",
-    State.FAILED: "FAILED",
-    State.BUDGET: "KILLED",
-    State.STOPPED: "KILLED",
-}
-"""MLflow knows fewer states; the tag `mlcl.state` has the exact one."""
+    # What it was made of.
+    SEED = "mlcl.seed"  # train.seed
+    JOB_HASH = "mlcl.job_hash"  # digest of the resolved job
+    DATA = "mlcl.data"  # name of the data set
+    FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
+    COMMIT = "mlflow.source.git.commit"  # commit of the code
+    DIRTY = "mlcl.git.dirty"  # true where there were uncommitted changes
+    PYTHON = "mlcl.python"  # version of the interpreter
+    MACHINE = "mlcl.machine"  # the processor's architecture
+    JOB = "mlcl.job"  # id of the cluster job
+    COMMAND = "mlcl.command"  # the command that made a table
 
+    # Of a sweep.
+    SWEEP_TRIALS = "mlcl.sweep.trials"  # how many search trials were asked for
+    SWEEP_SEEDS = "mlcl.sweep.seeds"  # how many fresh seeds were asked for
+    SWEEP_CONFIRM = "mlcl.sweep.confirm"  # how many settings were to be confirmed
+    SWEEP_GENERATION = "mlcl.sweep.generation"  # number of the latest space, from 0
+    SWEEP_BUDGET = "mlcl.sweep.asked_budget"  # the budget as it was typed; empty without one
+    SWEEP_GOALS = "mlcl.sweep.goals"  # JSON: a list of [metric, max or min]
+    SWEEP_SPENT = "mlcl.sweep.spent"  # what of the budget was used
+    BEST = "mlcl.best"  # name of the best trial
+    BEST_RUN_ID = "mlcl.best_run_id"  # MLflow's id of the best trial
 
-def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
-    """The job's dotted keys as parameters, but for the `free` ones: training does not decide their values."""
-    keys = flatten(dump_job(job))
-    params = log_parameters({key: value for key, value in keys.items() if key not in free})
-    params["objective.classifier.weight_value"] = _text(job.objective.classifier_weight)
-    return params
-
-
-def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Dotted keys as parameters: each item of a list beside the whole, and log10 of what is log-scaled.
-
-    The lists of the evaluation are grids, whose items nobody compares: they would only fill the menus.
-
-    MLflow's parallel coordinates and contour plots have linear axes only; a logarithmic one is had by
-    plotting `log10.<key>`.
-    """
-    params: dict[str, str] = {}
-    for key, value in settings.items():
-        if value is None or value == {}:
-            continue
-        params[key] = _text(value)
-        if isinstance(value, (list, tuple)) and not key.startswith("evaluation."):
-            params |= {f"{key}.{place}": _text(item) for place, item in enumerate(value)}
-        if _is_log_scaled(key, value):
-            params[f"log10.{key}"] = _text(math.log10(value))
-    return params
-
-
-def _is_log_scaled(key: str, value: Any) -> bool:
-    scaled = key == "train.lr" or key.rpartition(".")[2] == "temperature"
-    return scaled and isinstance(value, (int, float)) and value > 0
+    # Of a table.
+    SOURCE = "mlcl.source"  # the paper and the table in it
+    OUTSIDE = "mlcl.outside"  # how many figures lie outside of the tolerance
+    TOLERANCE = "mlcl.tolerance"  # the tolerance by figure
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(round(value, 12))
-    return str(value)[:MAX_PARAM]
+VERSION_TAG = "mlcl.version."
+"""Begins the tag with a package's version; the name of the package follows."""
+
+
+def count_tag(state: str) -> str:
+    """The tag with the number of a sweep's trials that are in a state."""
+    return f"mlcl.sweep.{state.lower()}"
+
+
+# Parameters.
+LOG10 = "log10."
+"""Begins the name of a parameter that is the logarithm of the one named behind it."""
+CLASSIFIER_WEIGHT = "objective.classifier.weight_value"
+"""The classifier's weight as a number: what the heads leave of 1, or what the job says."""
+SWEEP_SCORE, SWEEP_MODE = "sweep.score", "sweep.mode"
+"""The metric that a sweep ranks trials by, and max or min."""
+
+# Metrics.
+SCORE = "score"
+"""The figure that a sweep ranks its trainings by."""
+SWEEP_BEST = "sweep/best"
+"""The best score so far, by the number of trials that have ended."""
+
+# Artifacts.
+BEST_SETTINGS = "best_settings.json"
+"""The settings of a sweep's best trial."""
+DIFF = "provenance/uncommitted.diff"
+"""The uncommitted changes."""
+TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
+"""A table's figures in three forms."""
+
+
+def space_file(generation: int) -> str:
+    """The artifact with a sweep's space, by the space's number."""
+    return "space.yaml" if generation == 0 else f"space-{generation}.yaml"

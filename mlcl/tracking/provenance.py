@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from mlcl.tracking.names import VERSION_TAG, Tag
+
 LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
-OF_GIT = ("mlflow.source.git.commit", "mlcl.git.dirty")
+OF_GIT = (Tag.COMMIT, Tag.DIRTY)
 SUBMITTED = "MLCL_JOB"
 """Variable with the id of the job that a command runs as on a cluster."""
 CARRIED = ".mlcl-source.json"
@@ -33,14 +35,14 @@ def provenance(*folders: Path) -> Provenance:
 
     By default the working folder's, with the jobs that are run, else that of this package's code.
     """
-    tags = {"mlcl.python": platform.python_version(), "mlcl.machine": platform.machine()}
+    tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     for name in ("mlcl", *LIBRARIES):
         try:
-            tags[f"mlcl.version.{name}"] = metadata.version(name)
+            tags[f"{VERSION_TAG}{name}"] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     if os.environ.get(SUBMITTED):
-        tags["mlcl.job"] = os.environ[SUBMITTED]
+        tags[Tag.JOB] = os.environ[SUBMITTED]
     for folder in folders or (Path.cwd(), Path(__file__).parent):
         commit = _git(folder, "rev-parse", "HEAD")
         if commit is not None:

@@ -19,14 +19,13 @@ from mlcl.tracking.atomic_files import remove_left
 from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
-from mlcl.tracking.names import MLFLOW_STATUS, State
+from mlcl.tracking.names import Tag
+from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.tracker import Tracker
 from mlcl.tracking.undelivered import run_id_of
 
 POINTS, PARAMS = 1000, 100
 """Metric points, and parameters or tags, in one request: MLflow's own limits."""
-LOG_TAG, STATE, REASON = "mlcl.log", "mlcl.state", "mlcl.reason"
-PARENT = "mlflow.parentRunId"
 REFUSED = {
     "ALREADY_EXISTS",
     "BAD_REQUEST",
@@ -106,12 +105,12 @@ class Sender:
             cursor.write(self.folder)
             tags = {
                 **entry["tags"],
-                LOG_TAG: self.id,
-                "mlcl.owner": entry["owner"],
-                STATE: State.RUNNING.value,
+                Tag.LOG: self.id,
+                Tag.OWNER: entry["owner"],
+                Tag.STATE: State.RUNNING.value,
             }
             if entry["parent"] is not None:
-                tags[PARENT] = run_id_of(self._tracker.home, entry["parent"])
+                tags[Tag.PARENT] = run_id_of(self._tracker.home, entry["parent"])
             run = self._client.create_run(
                 experiment, start_time=entry["time"], tags=tags, run_name=entry["name"]
             )
@@ -121,7 +120,7 @@ class Sender:
         yield
 
     def _runs(self, experiment: str) -> list[str]:
-        found = self._client.search_runs([experiment], f"tags.`{LOG_TAG}` = '{self.id}'")
+        found = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")
         return [run.info.run_id for run in found]
 
     def _metrics(self, entries: list[Any]) -> Iterator[None]:
@@ -171,11 +170,11 @@ class Sender:
 
     def _reopen(self, _entries: list[Any]) -> Iterator[None]:
         self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])
-        yield from self._send_tags({STATE: State.RUNNING.value, REASON: ""})
+        yield from self._send_tags({Tag.STATE: State.RUNNING.value, Tag.REASON: ""})
 
     def _finish(self, entries: list[Any]) -> Iterator[None]:
         state, reason, run_id = State(entries[0]["state"]), entries[0]["reason"], self.cursor.run_id
-        yield from self._send_tags({STATE: state.value} | ({REASON: reason} if reason else {}))
+        yield from self._send_tags({Tag.STATE: state.value} | ({Tag.REASON: reason} if reason else {}))
         self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=entries[0]["time"])
         yield
         if self.cursor.twice:

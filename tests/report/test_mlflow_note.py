@@ -3,8 +3,9 @@
 import pytest
 
 from mlcl.report.document import Document, Section, Table, Text, words
-from mlcl.report.mlflow_note import END, MOST, NOTE, write_note
+from mlcl.report.mlflow_note import END, MOST, write_note
 from mlcl.report.runs import Runs
+from mlcl.tracking.names import Tag
 
 
 def table(rows, width):
@@ -19,7 +20,7 @@ def note(store):
         runs = Runs(store.tracker)
         id = store.add("noted", "sweep")
         write_note(runs, runs.get(id), Document("it", "", (Section("Result", blocks),)), "run/{}".format)
-        text = runs.get(id).data.tags[NOTE]
+        text = runs.get(id).data.tags[Tag.NOTE]
         page, *said, end = text.split("\n\n")
         assert page == f"[The report](run/{id}/artifacts/report/report.html)"
         assert end == END

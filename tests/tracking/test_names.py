@@ -1,77 +1,78 @@
-import subprocess
+import ast
+import json
+from pathlib import Path
 
-from builders import tiny_job
+import pytest
 
-from mlcl.tracking import log_parameters, params_of, provenance
+import mlcl
+from mlcl.service.jobs.client import Metadata
+from mlcl.tracking import State
+from mlcl.tracking.names import VERSION_TAG, Tag, count_tag, space_file
 
-
-def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
-    params = params_of(
-        tiny_job(
-            tmp_path,
-            "objective.heads.detail.temperature=0.01",
-            "objective.heads.topic.temperature={learned: 1}",
-        )
-    )
-    assert params["objective.heads.detail.temperature"] == "0.01"
-    assert params["log10.objective.heads.detail.temperature"] == "-2.0"
-    assert params["log10.train.lr"] == "-2.0"
-    assert params["objective.heads.topic.temperature.learned"] == "1.0"
-    assert "log10.objective.heads.topic.temperature" not in params
-    assert params["objective.classifier.weight_value"] == "0.6"
-    assert "data.source" not in params
+ROOT = Path(mlcl.__file__).parent
+OWN = {ROOT / "tracking" / "names.py", ROOT / "service" / "jobs" / "client.py"}
+GROUPS = {f"mlcl.{kind}" for kind in ("losses", "encoders", "sources", "metrics")}
 
 
-def test_a_list_has_its_items_beside_it():
-    assert log_parameters({"k": [1, 0.5], "x.temperature": 0.1, "none": None}) == {
-        "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1.0"
-    }  # fmt: skip
+def is_module(name: str) -> bool:
+    path = ROOT.parent / name.replace(".", "/").rstrip("/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def test_the_items_of_a_grid_are_no_parameters():
-    assert log_parameters({"evaluation.knn.grid.k": [1, 3]}) == {"evaluation.knn.grid.k": "[1, 3]"}
+def is_tag(text: str) -> bool:
+    """A tag, or the beginning of one: not a module, an entry-point group or a sentence."""
+    if text in set(Tag):
+        return True
+    return text.startswith("mlcl.") and " " not in text and text not in GROUPS and not is_module(text)
 
 
-def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
-    job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
-    missing = params_of(job).keys() - params_of(job, free).keys()
-    assert missing == {*free, "log10.evaluation.knn.temperature"}
+def literals(source: str) -> list[str]:
+    """All strings of a module, also the parts of f-strings, but for docstrings."""
+    tree = ast.parse(source)
+    documented = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documented
+    ]
 
 
-def git(folder, *arguments):
-    subprocess.run(
-        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", folder, *arguments],
-        check=True,
-        capture_output=True,
-    )
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('tags["mlcl.seed"]', ["mlcl.seed"]),
+        ('f"mlcl.version.{name}"', ["mlcl.version."]),
+        ('x = "mlflow.parentRunId"', ["mlflow.parentRunId"]),
+        ('import_module(f"mlcl.data.sources.{name}")', []),
+        ('entry_points(group="mlcl.losses")', []),
+        ('"""mlcl.seed"""', []),
+    ],
+)
+def test_a_tag_is_told_from_other_strings(source, found):
+    assert [text for text in literals(source) if is_tag(text)] == found
 
 
-def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.py").write_text("x = 1\n")
-    git(tmp_path, "add", "a.py")
-    git(tmp_path, "commit", "-qm", "first")
-    clean = provenance(tmp_path)
-    assert len(clean.tags["mlflow.source.git.commit"]) == 40
-    assert (clean.tags["mlcl.git.dirty"], clean.diff) == ("false", "")
-    (tmp_path / "a.py").write_text("x = 2\n")
-    (tmp_path / "new.py").write_text("")
-    dirty = provenance(tmp_path)
-    assert dirty.tags["mlcl.git.dirty"] == "true"
-    assert "+x = 2" in dirty.diff
-    assert "new.py" in dirty.diff
+def test_tags_are_spelled_in_one_module():
+    spelled = {
+        str(file.relative_to(ROOT)): found
+        for file in sorted(ROOT.rglob("*.py"))
+        if file not in OWN and (found := [text for text in literals(file.read_text()) if is_tag(text)])
+    }
+    assert spelled == {}
 
 
-def test_a_change_in_any_encoding_is_kept(tmp_path):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.txt").write_bytes(b"x\n")
-    git(tmp_path, "add", "a.txt")
-    git(tmp_path, "commit", "-qm", "first")
-    (tmp_path / "a.txt").write_bytes("caf\u00e9\n".encode("latin-1"))
-    assert "+caf" in provenance(tmp_path).diff
+def test_tags_are_plain_text_to_json_and_to_format():
+    assert json.dumps({Tag.SEED: Tag.STATE}) == '{"mlcl.seed": "mlcl.state"}'
+    assert f"tags.`{Tag.PARENT}`" == "tags.`mlflow.parentRunId`"
+    assert len({*Tag, *map(count_tag, State)}) == len(Tag) + len(State)
 
 
-def test_provenance_without_git(tmp_path):
-    found = provenance(tmp_path)
-    assert "mlflow.source.git.commit" not in found.tags
-    assert found.tags["mlcl.version.torch"]
+def test_names_do_not_change():
+    assert count_tag(State.PRUNED) == "mlcl.sweep.pruned"
+    assert f"{VERSION_TAG}torch" == "mlcl.version.torch"
+    assert [space_file(number) for number in (0, 2)] == ["space.yaml", "space-2.yaml"]
+    assert list(Metadata) == ["mlcl.id", "mlcl.attempt", "mlcl.command", "mlcl.user"]

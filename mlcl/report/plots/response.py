@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from mlcl.report.frame import SHARE
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.chart_plot import chart_plot
 from mlcl.report.plots.collection import PlotSkipped
@@ -12,6 +11,7 @@ from mlcl.report.plots.names import head_key
 from mlcl.report.plots.plot import Plot
 from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
 from mlcl.report.sweep_data import SweepData
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 
 def tau_plots(data: SweepData) -> list[Plot]:
@@ -37,8 +37,8 @@ def gamma_plot(data: SweepData) -> Plot:
 
 def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
     """What the classifier leaves of 1; where its weight is fixed, the sum of theirs."""
-    if SHARE in frame and frame[SHARE].nunique() > 1:
-        return 1 - frame[SHARE].astype(float)
+    if CLASSIFIER_WEIGHT in frame and frame[CLASSIFIER_WEIGHT].nunique() > 1:
+        return 1 - frame[CLASSIFIER_WEIGHT].astype(float)
     return frame[[key for key in frame.columns if head_key(key, "weight")]].astype(float).sum(axis=1)
 
 

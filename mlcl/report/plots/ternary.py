@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from mlcl.report.frame import SHARE
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import head_key
 from mlcl.report.plots.plot import Plot
 from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
 from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
 from mlcl.report.sweep_data import SweepData
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 _OTHERS = "others"
 
@@ -48,9 +48,9 @@ def ternary_plot(data: SweepData) -> Plot:
 def shares_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The weight of each head and of the classifier by name. Raises LeftOut where they do not add up to 1."""
     heads = {head: frame[key] for key in frame.columns if (head := head_key(key, "weight"))}
-    if SHARE not in frame or not heads:
+    if CLASSIFIER_WEIGHT not in frame or not heads:
         raise PlotSkipped("there are no weights of heads and classifier")
-    shares = pd.DataFrame({**heads, "classifier": frame[SHARE]}).astype(float).fillna(0.0)
+    shares = pd.DataFrame({**heads, "classifier": frame[CLASSIFIER_WEIGHT]}).astype(float).fillna(0.0)
     if not np.allclose(shares.sum(axis=1), 1.0, atol=1e-6):
         raise PlotSkipped("the weights of heads and classifier do not add up to 1")
     return shares

@@ -16,10 +16,9 @@ from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import LOG, log_folder
-from mlcl.tracking.sender import LOG_TAG, STATE
+from mlcl.tracking.names import Tag
 from mlcl.tracking.undelivered import waiting
 
-OWNER = "mlcl.owner"
 SHOWN_IDS = 3
 
 
@@ -27,12 +26,12 @@ def find_untrue_states(scope: Scope) -> Iterator[Finding]:
     """Zombies, and what was changed by hand. Runs of another home are counted, and left alone."""
     store = open_store(scope)
     foreign = []
-    for run in store.runs(OWNER) if store is not None else ():
+    for run in store.runs(Tag.OWNER) if store is not None else ():
         tags, status = run.data.tags, run.info.status
-        locks = folder_locks(scope.home, [tags[OWNER]])
+        locks = folder_locks(scope.home, [tags[Tag.OWNER]])
         if _delivers(scope.home, run):
             truth = _of_log(scope.home, run)
-            locks += log_locks(scope.home, tags[LOG_TAG])
+            locks += log_locks(scope.home, tags[Tag.LOG])
         elif status != MLFLOW_STATUS[State.RUNNING]:
             continue
         elif not locks:
@@ -40,12 +39,14 @@ def find_untrue_states(scope: Scope) -> Iterator[Finding]:
             continue
         else:
             truth = _of_record(scope.home, run)
-        if truth is None or held(*locks) or (status, tags.get(STATE)) == (MLFLOW_STATUS[truth[0]], truth[0]):
+        if truth is None or held(*locks):
+            continue
+        if (status, tags.get(Tag.STATE)) == (MLFLOW_STATUS[truth[0]], truth[0]):
             continue
         assert store is not None
         yield Finding(
             f"MLflow run {run.info.run_id} ({run.info.run_name})",
-            f"is {status} ({tags.get(STATE, 'no state')}) there, and {truth[0]} here",
+            f"is {status} ({tags.get(Tag.STATE, 'no state')}) there, and {truth[0]} here",
             f"set to {truth[0]}",
             partial(_set, store, run.info.run_id, truth, locks),
         )
@@ -57,13 +58,13 @@ def find_untrue_states(scope: Scope) -> Iterator[Finding]:
 
 def _delivers(home: Path, run: Run) -> bool:
     """Whether a log here goes to this run."""
-    id = run.data.tags.get(LOG_TAG, "")
+    id = run.data.tags.get(Tag.LOG, "")
     return bool(id) and Cursor.read(log_folder(home, id)).run_id == run.info.run_id
 
 
 def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
     """What the log says, where all of it has been delivered."""
-    id = run.data.tags[LOG_TAG]
+    id = run.data.tags[Tag.LOG]
     folder = log_folder(home, id)
     if not (folder / LOG).exists() or waiting(folder, Cursor.read(folder)):
         return None
@@ -73,7 +74,7 @@ def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
 
 def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
     """Its log is gone, or goes to another run: what is left is the record of its owner."""
-    id, owner = run.data.tags.get(LOG_TAG, ""), run.data.tags[OWNER]
+    id, owner = run.data.tags.get(Tag.LOG, ""), run.data.tags[Tag.OWNER]
     if id and Cursor.read(log_folder(home, id)).creating:
         return None  # the next delivery may take it for its own
     for lock in folder_locks(home, [owner]):

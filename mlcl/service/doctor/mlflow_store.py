@@ -10,7 +10,7 @@ from mlflow.entities import Run, RunTag
 from mlcl.service.doctor.finding import Scope
 from mlcl.service.doctor.network import silent, sqlite_file
 from mlcl.tracking import MLFLOW_STATUS, State
-from mlcl.tracking.sender import REASON, STATE
+from mlcl.tracking.names import Tag
 
 PAGE = 1000
 """Runs in one answer."""
@@ -35,7 +35,7 @@ class MlflowStore:
 
     def set_state(self, run_id: str, state: State, reason: str) -> None:
         """The tags and the status, as a delivery sets them."""
-        tags = [RunTag(STATE, state.value), RunTag(REASON, reason)]
+        tags = [RunTag(Tag.STATE, state.value), RunTag(Tag.REASON, reason)]
         self._client.log_batch(run_id, tags=tags)
         if state is State.RUNNING:
             self._client.update_run(run_id, status=MLFLOW_STATUS[state])

@@ -13,6 +13,7 @@ from mlcl.service.runs.crash_recovery import KILLED
 from mlcl.service.runs.run_store import RunFolder, RunRecord
 from mlcl.service.search.study import differences, tell
 from mlcl.tracking import RunLog, State, log_parameters
+from mlcl.tracking.names import SCORE, Tag
 from mlcl.tracking.undelivered import owned_by
 
 
@@ -34,15 +35,18 @@ def sync_log(home: Path, sweep: str, entry: Entry) -> None:
     if entry.state is State.COMPLETE:
         log.params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
-        log.metrics({"score": entry.score}, step=0)
+        log.metrics({SCORE: entry.score}, step=0)
     log.tags(_costs(entry))
     log.finish(entry.state, entry.reason)
 
 
 def _costs(entry: Entry) -> dict[str, str]:
     """What it took over all sessions. Tags, for a later session's replace these."""
-    costs = {name: getattr(entry, name) for name in ("seconds", "cpu_seconds", "gpu_seconds")}
-    return {f"mlcl.{name}": f"{value:.3f}" for name, value in costs.items()}
+    return {
+        Tag.SECONDS: f"{entry.seconds:.3f}",
+        Tag.CPU_SECONDS: f"{entry.cpu_seconds:.3f}",
+        Tag.GPU_SECONDS: f"{entry.gpu_seconds:.3f}",
+    }
 
 
 def sync_study(study: optuna.Study, entry: Entry) -> None:

@@ -11,6 +11,7 @@ from mlcl.service.engine.ledger import Entry, Group
 from mlcl.service.engine.state_sync import log_id
 from mlcl.service.runs.run_job import start_log
 from mlcl.tracking import Provenance, RunLog
+from mlcl.tracking.names import Tag
 from mlcl.training.job_data import JobData
 
 FRESH = ", fresh seeds"
@@ -51,5 +52,5 @@ class TrialLogs:
 
 def _tags(opened: Entry | Group) -> dict[str, str]:
     if isinstance(opened, Entry) and opened.number is not None:
-        return {"mlcl.kind": "trial", "mlcl.key": opened.key, "mlcl.trial": str(opened.number)}
-    return {"mlcl.kind": "confirmation", "mlcl.key": opened.key, "mlcl.id": opened.label}
+        return {Tag.KIND: "trial", Tag.KEY: opened.key, Tag.TRIAL: str(opened.number)}
+    return {Tag.KIND: "confirmation", Tag.KEY: opened.key, Tag.ID: opened.label}

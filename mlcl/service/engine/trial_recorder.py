@@ -18,6 +18,7 @@ from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import draw
 from mlcl.service.search.study import ask, reopen
 from mlcl.tracking import RunLog, State
+from mlcl.tracking.names import Tag
 from mlcl.training.files import RESULT
 
 
@@ -55,7 +56,7 @@ class TrialRecorder:
         for entry in self.ledger.trials():
             reason = "" if entry.key in counted else generation.dropped.get(entry.key, "of an earlier space")
             RunLog.attach(self.trial_logs.home, log_id(self.trial_logs.sweep, entry.key)).tags(
-                {"mlcl.dropped": reason}
+                {Tag.DROPPED: reason}
             )
 
     def _replay(self) -> None:
@@ -104,7 +105,7 @@ class TrialRecorder:
         """How the confirmed settings rank now: the best found may be another one than last time."""
         for key in self.ledger.groups:
             log = RunLog.attach(self.trial_logs.home, log_id(self.trial_logs.sweep, key))
-            log.tags({"mlcl.candidate": labels.get(key, "no longer")})
+            log.tags({Tag.CANDIDATE: labels.get(key, "no longer")})
 
     def open_seed(self, group: str, seed: int) -> Entry:
         """One seed of a confirmation; the one that is open already where there is one."""

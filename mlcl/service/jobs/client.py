@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,15 @@ STOP_SECONDS = 90
 """What Ray gives a job between SIGTERM and SIGKILL: a checkpoint is written in that time."""
 
 T = TypeVar("T")
+
+
+class Metadata(StrEnum):
+    """The keys of the metadata that Ray keeps with an attempt."""
+
+    ID = "mlcl.id"  # the id of the command, shared by all of its attempts
+    ATTEMPT = "mlcl.attempt"  # number of the attempt, from 1
+    COMMAND = "mlcl.command"  # JSON: the words behind `mlcl`
+    USER = "mlcl.user"  # who submitted it
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ class JobsClient:
         """All jobs that mlcl submitted, the latest first."""
         mine: dict[str, list[Any]] = {}
         for job in self._asked(self._client.list_jobs):
-            known = (job.metadata or {}).get("mlcl.id")
+            known = (job.metadata or {}).get(Metadata.ID)
             if known is not None and job.submission_id is not None:
                 mine.setdefault(known, []).append(job)
         views = [_view(id, attempts) for id, attempts in mine.items()]
@@ -175,14 +185,14 @@ def attempt_name(id: str, number: int) -> str:
 
 
 def _view(id: str, attempts: list[Any]) -> JobView:
-    latest = max(attempts, key=lambda job: int((job.metadata or {}).get("mlcl.attempt", "1")))
+    latest = max(attempts, key=lambda job: int((job.metadata or {}).get(Metadata.ATTEMPT, "1")))
     return JobView(
         id=id,
         attempt=latest.submission_id,
         attempts=len(attempts),
         state=_state(str(latest.status.value), latest.driver_exit_code),
-        command=tuple(json.loads(latest.metadata.get("mlcl.command", "[]"))),
-        user=latest.metadata.get("mlcl.user", ""),
+        command=tuple(json.loads(latest.metadata.get(Metadata.COMMAND, "[]"))),
+        user=latest.metadata.get(Metadata.USER, ""),
         started=_seconds(latest.start_time),
         ended=_seconds(latest.end_time),
         message=(latest.message or "").strip(),

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
-from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, JobView, attempt_name, check_id
+from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, JobView, Metadata, attempt_name, check_id
 from mlcl.service.jobs.package import stage
 from mlcl.service.runs.run_store import new_id
 from mlcl.tracking.atomic_files import replace_text
@@ -93,7 +93,7 @@ def resume(
         )
     before = kept or _from_cluster(there, cluster, file)
     submission = Submission(**{**asdict(before), "words": (*before.words, *more)})
-    number = 1 if there is None else int(there.metadata.get("mlcl.attempt", "1")) + 1
+    number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
     needed = check(submission.words, Path(submission.folder))
     _send(client, cluster, submission, number, home, needed)
     return attempt_name(id, number)
@@ -155,10 +155,10 @@ def _send(
 
 def _metadata(submission: Submission, number: int) -> dict[str, str]:
     return {
-        "mlcl.id": submission.id,
-        "mlcl.attempt": str(number),
-        "mlcl.command": json.dumps(submission.words),
-        "mlcl.user": _user(),
+        Metadata.ID: submission.id,
+        Metadata.ATTEMPT: str(number),
+        Metadata.COMMAND: json.dumps(submission.words),
+        Metadata.USER: _user(),
     }
 
 

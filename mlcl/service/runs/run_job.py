@@ -16,12 +16,13 @@ from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now, s
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of, provenance, shown
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.names import Tag
 from mlcl.tracking.tracker import Tracker
 from mlcl.tracking.undelivered import is_usable
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import CHECKPOINT, run_experiment
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.job_data import JobData
 
 
@@ -103,16 +104,16 @@ def start_log(
         owner=owner,
         params=params_of(job, free),
         tags={
-            "mlcl.id": name,
-            "mlcl.job_hash": job_hash(job),
-            "mlcl.data": data.name,
-            "mlcl.data_fingerprint": data.fingerprint,
-            "mlcl.seed": str(job.train.seed),
+            Tag.ID: name,
+            Tag.JOB_HASH: job_hash(job),
+            Tag.DATA: data.name,
+            Tag.FINGERPRINT: data.fingerprint,
+            Tag.SEED: str(job.train.seed),
             **(tags or {}),
         },
         parent=parent,
         source=source,
-        texts={"job.yaml": yaml.safe_dump(dump_job(job), sort_keys=False)},
+        texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
     )
 
 

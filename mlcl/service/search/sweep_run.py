@@ -14,6 +14,17 @@ from mlcl.config import dump_job, job_hash
 from mlcl.service.engine.ledger import Entry, Ledger
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance, RunLog, State
+from mlcl.tracking.names import (
+    BEST_SETTINGS,
+    SCORE,
+    SWEEP_BEST,
+    SWEEP_MODE,
+    SWEEP_SCORE,
+    Tag,
+    count_tag,
+    space_file,
+)
+from mlcl.training.files import JOB
 from mlcl.training.job_data import JobData
 
 
@@ -31,13 +42,13 @@ class SweepRun:
             experiment=plan.job.experiment,
             name=plan.name,
             owner=id,
-            params={"sweep.score": plan.score, "sweep.mode": plan.space.mode},
+            params={SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode},
             tags={
-                "mlcl.id": id,
-                "mlcl.name": plan.name,
-                "mlcl.kind": "sweep",
-                "mlcl.job_hash": job_hash(plan.job),
-                "mlcl.data_fingerprint": job_data.fingerprint,
+                Tag.ID: id,
+                Tag.NAME: plan.name,
+                Tag.KIND: "sweep",
+                Tag.JOB_HASH: job_hash(plan.job),
+                Tag.FINGERPRINT: job_data.fingerprint,
             },
             source=source,
         )
@@ -47,14 +58,19 @@ class SweepRun:
     def asked(self, generation: int) -> None:
         """What this command asks for: it may ask for more than the one before."""
         plan = self._plan
-        asked: dict[str, object] = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
-        asked["generation"] = generation
-        asked["asked_budget"] = "" if plan.budget is None else plan.budget.text
         goals = zip(plan.scores, plan.space.goals, strict=True)
-        asked["goals"] = json.dumps([(name, goal.mode) for name, goal in goals])
-        self.log.tags({f"mlcl.sweep.{name}": str(value) for name, value in asked.items()})
-        self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), "job.yaml")
-        self.log.text(plan.space_text, "space.yaml" if generation == 0 else f"space-{generation}.yaml")
+        self.log.tags(
+            {
+                Tag.SWEEP_TRIALS: str(plan.trials),
+                Tag.SWEEP_SEEDS: str(plan.seeds),
+                Tag.SWEEP_CONFIRM: str(plan.confirm),
+                Tag.SWEEP_GENERATION: str(generation),
+                Tag.SWEEP_BUDGET: "" if plan.budget is None else plan.budget.text,
+                Tag.SWEEP_GOALS: json.dumps([(name, goal.mode) for name, goal in goals]),
+            }
+        )
+        self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
+        self.log.text(plan.space_text, space_file(generation))
 
     def curve(self, ledger: Ledger) -> None:
         """The best score after each finished search trial, of those that compare in the present space.
@@ -69,13 +85,13 @@ class SweepRun:
             if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
             if best is not None:
-                self.log.metrics({"sweep/best": best}, step)
+                self.log.metrics({SWEEP_BEST: best}, step)
 
     def point(self, ledger: Ledger, best: Entry | None) -> None:
         """The newest point of the curve: a trial has ended."""
         ended = sum(trial.ended for trial in ledger.trials())
         if best is not None and best.score is not None and ended:
-            self.log.metrics({"sweep/best": best.score}, ended)
+            self.log.metrics({SWEEP_BEST: best.score}, ended)
 
     def conclude(
         self,
@@ -91,13 +107,13 @@ class SweepRun:
         trials = ledger.counted()
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
-        self.log.tags({f"mlcl.sweep.{kind.lower()}": str(counts[kind]) for kind in State})
-        self.log.tags({"mlcl.sweep.spent": spent})
+        self.log.tags({count_tag(state): str(counts[state]) for state in State})
+        self.log.tags({Tag.SWEEP_SPENT: spent})
         metrics: dict[str, float] = {}
         if best is not None:
-            metrics |= {**best.metrics, "score": best.score or 0.0}
+            metrics |= {**best.metrics, SCORE: best.score or 0.0}
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
-            self.log.tags({"mlcl.best": best.label} | ({"mlcl.best_run_id": run_id} if run_id else {}))
-            self.log.text(json.dumps(settings, indent=2), "best_settings.json")
+            self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
+            self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
         self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
         self.log.finish(state, reason)

@@ -16,6 +16,7 @@ from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, fini
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN
 from mlcl.training.job_data import JobData
 
 UNKNOWN = "not known before the first of each kind"
@@ -61,7 +62,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         },
         "writes": {
             "folder": str(home / "tables" / "<table id>"),
-            "files": ["run.json", "table.md", "table.tex", "table.json"],
+            "files": ["run.json", TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
             "runs": str(home / "runs" / "<run id>"),
             "tracking": shown(tracking_uri(home)),
         },

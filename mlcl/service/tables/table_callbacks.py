@@ -21,6 +21,7 @@ from mlcl.service.tables.plan import Key, TableRun
 from mlcl.service.tables.progress import TableProgress
 from mlcl.tracking import Provenance, RunLog, State, shown
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.names import Tag
 
 PATIENCE = 5.0
 """Seconds that a dead process may hold its folder."""
@@ -140,7 +141,7 @@ class TableCallbacks:
             owner=name,
             source=place.source,
             parent=place.parent,
-            tags={"mlcl.kind": "cell", "mlcl.cell": run.label},
+            tags={Tag.KIND: "cell", Tag.CELL: run.label},
         )
         log.reopen()
         place.delivery.add(log.id)

@@ -14,7 +14,7 @@ from mlcl.service.tables.rendering import as_dict, latex, markdown
 from mlcl.service.tables.summary import TableReport
 from mlcl.tracking import Provenance, RunLog, State, shown
 from mlcl.tracking.atomic_files import replace_text
-from mlcl.tracking.names import MAX_REASON
+from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
 
 
 class TableRecord:
@@ -45,11 +45,11 @@ class TableRecord:
             owner=name,
             params={"table": plan.file.stem, "scale": plan.scale or "paper"},
             tags={
-                "mlcl.id": name,
-                "mlcl.name": plan.name,
-                "mlcl.kind": "table",
-                "mlcl.source": plan.table.source,
-                "mlcl.command": plan.command,
+                Tag.ID: name,
+                Tag.NAME: plan.name,
+                Tag.KIND: "table",
+                Tag.SOURCE: plan.table.source,
+                Tag.COMMAND: plan.command,
             },
             source=source,
         )
@@ -59,9 +59,9 @@ class TableRecord:
     def write(self, report: TableReport) -> None:
         """The table's files, in the folder and in the log, with its means."""
         files = {
-            "table.md": markdown(report),
-            "table.tex": latex(report),
-            "table.json": json.dumps(as_dict(report), indent=2, default=str) + "\n",
+            TABLE_MARKDOWN: markdown(report),
+            TABLE_LATEX: latex(report),
+            TABLE_JSON: json.dumps(as_dict(report), indent=2, default=str) + "\n",
         }
         for name, text in files.items():
             replace_text(self.folder.path / name, text)
@@ -70,7 +70,7 @@ class TableRecord:
         self.log.metrics(_metrics(report), step=there)
         if report.limits:
             limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
-            self.log.tags({"mlcl.outside": str(len(report.outside)), "mlcl.tolerance": limits})
+            self.log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
 
     def end(self, state: State, reason: str) -> None:
         """What became of it."""

@@ -4,8 +4,8 @@ import pytest
 
 from mlcl.config import Goal, JobConfig, Space
 from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig
-from mlcl.report.frame import SHARE
 from mlcl.report.sweep_data import SweepData
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 HEADS = ("section", "chapter", "category")
 
@@ -24,7 +24,7 @@ def _trial(number, heads, rng):
         "score": 1 - 0.5 * drawn[f"objective.heads.{heads[0]}.temperature"] + 0.1 * rest,
         "run_id": f"run{number}",
         **drawn,
-        SHARE: rest,
+        CLASSIFIER_WEIGHT: rest,
         "encoder.name": encoder,
         "encoder.width": 32 + number if encoder == "cnn_text" else None,
         "val/loss": float(rng.uniform()),

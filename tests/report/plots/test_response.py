@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mlcl.report.frame import SHARE
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.response import gamma_plot, heads_weight, tau_plots
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 TAU, WEIGHT = "objective.heads.section.temperature", "objective.heads.section.weight"
 
@@ -62,11 +62,11 @@ def test_gamma_is_what_the_classifier_leaves(search_of):
     table = gamma_plot(data).table
     by_text = dict(zip(table["text"], table["weight of all heads"], strict=True))
     for _, row in data.search.iterrows():
-        assert by_text[row["setting"]] == 1 - row[SHARE]
+        assert by_text[row["setting"]] == 1 - row[CLASSIFIER_WEIGHT]
 
 
 def test_gamma_of_a_fixed_classifier_is_the_heads_own_weight(search_of):
-    data = search_of(heads=("section",), change=lambda frame: frame.assign(**{SHARE: 1.0}))
+    data = search_of(heads=("section",), change=lambda frame: frame.assign(**{CLASSIFIER_WEIGHT: 1.0}))
     assert heads_weight(data.search).tolist() == data.search[WEIGHT].tolist()
     assert set(gamma_plot(data).table["weight of all heads"]) == set(data.search[WEIGHT])
 
@@ -76,5 +76,7 @@ def test_nothing_varied(search_of):
         tau_plots(search_of(varied=("encoder.name",)))
     with pytest.raises(PlotSkipped, match="same in all trials"):
         gamma_plot(
-            search_of(change=lambda frame: frame.assign(**{SHARE: 0.4, WEIGHT: 0.6}), heads=("section",))
+            search_of(
+                change=lambda frame: frame.assign(**{CLASSIFIER_WEIGHT: 0.4, WEIGHT: 0.6}), heads=("section",)
+            )
         )

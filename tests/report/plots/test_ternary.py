@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from mlcl.report.frame import SHARE
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.matplotlib_backend import to_svg
 from mlcl.report.plots.ternary import ternary_plot
 from mlcl.report.plots.triangle import project
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 
 def weight(head):
@@ -23,7 +23,7 @@ def test_three_shares_are_all_drawn(search_of):
         assert (told["trial"], told["state"], told["score"]) == (row["number"], row["state"], row["score"])
         assert told["section"] == row[weight("section")]
         assert told["chapter"] == row[weight("chapter")]
-        assert told["classifier"] == row[SHARE]
+        assert told["classifier"] == row[CLASSIFIER_WEIGHT]
 
 
 def test_both_pictures_hold_the_same_points(search_of):
@@ -35,7 +35,7 @@ def test_both_pictures_hold_the_same_points(search_of):
         shares = np.transpose([traces[name].a, traces[name].b, traces[name].c])
         assert len(shares) == count
         np.testing.assert_allclose(clouds[name].get_offsets(), project(shares))
-    best = [data.best[weight("section")], data.best[weight("chapter")], data.best[SHARE]]
+    best = [data.best[weight("section")], data.best[weight("chapter")], data.best[CLASSIFIER_WEIGHT]]
     np.testing.assert_allclose([traces["best"].a[0], traces["best"].b[0], traces["best"].c[0]], best)
     assert list(traces["complete"].marker.color) == data.complete["score"].tolist()
     assert clouds["complete"].get_array().tolist() == data.complete["score"].tolist()
@@ -54,7 +54,7 @@ def test_of_more_shares_the_two_that_vary_most_are_kept(search_of):
             weight("section"): 0.05,
             weight("category"): rest,
             weight("chapter"): 0.9 - rest,
-            SHARE: 0.05,
+            CLASSIFIER_WEIGHT: 0.05,
         }
         return frame.assign(**shares)
 
@@ -71,10 +71,10 @@ def test_of_more_shares_the_two_that_vary_most_are_kept(search_of):
     ("heads", "change", "reason"),
     [
         (("section",), {}, "the gamma curve shows it"),
-        (("section", "chapter"), {SHARE: 1.0}, "do not add up to 1"),
+        (("section", "chapter"), {CLASSIFIER_WEIGHT: 1.0}, "do not add up to 1"),
         (
             ("section", "chapter"),
-            {weight("section"): 0.2, weight("chapter"): 0.3, SHARE: 0.5},
+            {weight("section"): 0.2, weight("chapter"): 0.3, CLASSIFIER_WEIGHT: 0.5},
             "the same in all",
         ),
     ],

@@ -1,0 +1,49 @@
+"""A job as MLflow parameters, named so that MLflow's pages compare runs without editing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, flatten
+from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10, MAX_PARAM
+
+
+def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
+    """The job's dotted keys as parameters, but for the `free` ones: training does not decide their values."""
+    keys = flatten(dump_job(job))
+    params = log_parameters({key: value for key, value in keys.items() if key not in free})
+    params[CLASSIFIER_WEIGHT] = _text(job.objective.classifier_weight)
+    return params
+
+
+def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted keys as parameters: each item of a list beside the whole, and log10 of what is log-scaled.
+
+    The lists of the evaluation are grids, whose items nobody compares: they would only fill the menus.
+
+    MLflow's parallel coordinates and contour plots have linear axes only; a logarithmic one is had by
+    plotting `log10.<key>`.
+    """
+    params: dict[str, str] = {}
+    for key, value in settings.items():
+        if value is None or value == {}:
+            continue
+        params[key] = _text(value)
+        if isinstance(value, (list, tuple)) and not key.startswith("evaluation."):
+            params |= {f"{key}.{place}": _text(item) for place, item in enumerate(value)}
+        if _is_log_scaled(key, value):
+            params[f"{LOG10}{key}"] = _text(math.log10(value))
+    return params
+
+
+def _is_log_scaled(key: str, value: Any) -> bool:
+    scaled = key == "train.lr" or key.rpartition(".")[2] == "temperature"
+    return scaled and isinstance(value, (int, float)) and value > 0
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(round(value, 12))
+    return str(value)[:MAX_PARAM]

@@ -1,0 +1,27 @@
+"""The states of a run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What became of a run; Optuna, MLflow and the command line say the same."""
+
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAILED = "FAILED"
+    BUDGET = "BUDGET"
+    STOPPED = "STOPPED"
+
+
+MLFLOW_STATUS = {
+    State.RUNNING: "RUNNING",
+    State.COMPLETE: "FINISHED",
+    State.PRUNED: "KILLED",
+    State.FAILED: "FAILED",
+    State.BUDGET: "KILLED",
+    State.STOPPED: "KILLED",
+}
+"""MLflow knows fewer states; the tag `mlcl.state` has the exact one."""

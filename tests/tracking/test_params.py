@@ -1,0 +1,77 @@
+import subprocess
+
+from builders import tiny_job
+
+from mlcl.tracking import log_parameters, params_of, provenance
+
+
+def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
+    params = params_of(
+        tiny_job(
+            tmp_path,
+            "objective.heads.detail.temperature=0.01",
+            "objective.heads.topic.temperature={learned: 1}",
+        )
+    )
+    assert params["objective.heads.detail.temperature"] == "0.01"
+    assert params["log10.objective.heads.detail.temperature"] == "-2.0"
+    assert params["log10.train.lr"] == "-2.0"
+    assert params["objective.heads.topic.temperature.learned"] == "1.0"
+    assert "log10.objective.heads.topic.temperature" not in params
+    assert params["objective.classifier.weight_value"] == "0.6"
+    assert "data.source" not in params
+
+
+def test_a_list_has_its_items_beside_it():
+    assert log_parameters({"k": [1, 0.5], "x.temperature": 0.1, "none": None}) == {
+        "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1.0"
+    }  # fmt: skip
+
+
+def test_the_items_of_a_grid_are_no_parameters():
+    assert log_parameters({"evaluation.knn.grid.k": [1, 3]}) == {"evaluation.knn.grid.k": "[1, 3]"}
+
+
+def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
+    job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
+    missing = params_of(job).keys() - params_of(job, free).keys()
+    assert missing == {*free, "log10.evaluation.knn.temperature"}
+
+
+def git(folder, *arguments):
+    subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", folder, *arguments],
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-qm", "first")
+    clean = provenance(tmp_path)
+    assert len(clean.tags["mlflow.source.git.commit"]) == 40
+    assert (clean.tags["mlcl.git.dirty"], clean.diff) == ("false", "")
+    (tmp_path / "a.py").write_text("x = 2\n")
+    (tmp_path / "new.py").write_text("")
+    dirty = provenance(tmp_path)
+    assert dirty.tags["mlcl.git.dirty"] == "true"
+    assert "+x = 2" in dirty.diff
+    assert "new.py" in dirty.diff
+
+
+def test_a_change_in_any_encoding_is_kept(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.txt").write_bytes(b"x\n")
+    git(tmp_path, "add", "a.txt")
+    git(tmp_path, "commit", "-qm", "first")
+    (tmp_path / "a.txt").write_bytes("caf\u00e9\n".encode("latin-1"))
+    assert "+caf" in provenance(tmp_path).diff
+
+
+def test_provenance_without_git(tmp_path):
+    found = provenance(tmp_path)
+    assert "mlflow.source.git.commit" not in found.tags
+    assert found.tags["mlcl.version.torch"]
