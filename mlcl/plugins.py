@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class Named(Protocol):
@@ -33,6 +33,13 @@ class Named(Protocol):
 P = TypeVar("P", bound=Named)
 
 BUILT_IN = "built in"
+REGISTRIES = {
+    "losses": ("mlcl.losses", "LOSSES"),
+    "encoders": ("mlcl.models.encoders", "ENCODERS"),
+    "sources": ("mlcl.data.sources", "SOURCES"),
+    "metrics": ("mlcl.evaluation", "METRICS"),
+}
+"""Module and name of each kind's registry, for layers below them: see `registry`."""
 
 
 class UnknownPluginError(LookupError):
@@ -83,7 +90,7 @@ class Registry(Mapping[str, P]):
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.origins()
+        return isinstance(name, str) and (name in self._loaded or name in self.origins())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.origins())
@@ -103,13 +110,17 @@ class Registry(Mapping[str, P]):
     def add(self, module: ModuleType, origin: str) -> list[str]:
         """Registers the plugins of this kind that a module declares and returns their names.
 
-        Adding the same module again changes nothing. Raises PluginError for a name that is taken.
+        Adding the same module again changes nothing; plugins of other origin that the module has imported
+        are not its own. Raises PluginError for a name that is taken.
         """
-        names = []
-        for plugin in self._declared(module):
-            self._keep(plugin, origin)
-            names.append(plugin.name)
-        return names
+        declared = self._declared(module)
+        self._accept(declared, origin)
+        return [plugin.name for plugin in declared if self._origins[plugin.name] == origin]
+
+    def remove(self, origin: str) -> None:
+        """Forgets the plugins that were added with this origin."""
+        for name in [name for name, its in self._origins.items() if its == origin]:
+            del self._origins[name], self._loaded[name]
 
     def _find(self, name: str) -> None:
         """Imports as little as possible: most built-in plugins lie in a module of their own name."""
@@ -130,7 +141,8 @@ class Registry(Mapping[str, P]):
 
     def _scan(self, module: str) -> None:
         if module not in self._scanned:
-            self.add(import_module(f"{self._folder}.{module}"), BUILT_IN)
+            for plugin in self._declared(import_module(f"{self._folder}.{module}")):
+                self._keep(plugin, BUILT_IN)
             self._scanned.add(module)
 
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -151,7 +163,7 @@ class Registry(Mapping[str, P]):
                     f"{self.kind} {point.name} of {origin}: found a {type(plugin).__name__}, "
                     f"allowed: a {self._type.__name__}"
                 )
-            self._keep(plugin, origin)
+        self._accept(plugins, origin)
         if point.name not in self._loaded:
             names = ", ".join(plugin.name for plugin in plugins) or "none"
             raise PluginError(f"{self.kind} {point.name} of {origin}: it declares {names}")
@@ -160,14 +172,30 @@ class Registry(Mapping[str, P]):
         found = {id(value): value for value in vars(module).values() if isinstance(value, self._type)}
         return list(found.values())
 
+    def _accept(self, plugins: Sequence[P], origin: str) -> None:
+        """Keeps plugins from outside, all or none."""
+        known = self.origins()
+        new = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
+        for plugin in new:
+            if plugin.name in self._loaded or known.get(plugin.name, origin) != origin:
+                raise PluginError(
+                    f"{self.kind} {plugin.name} of {origin}: the name is taken by {known[plugin.name]}"
+                )
+        for plugin in new:
+            self._keep(plugin, origin)
+
     def _keep(self, plugin: P, origin: str) -> None:
-        held = self._loaded.get(plugin.name)
-        if held is not None and held is not plugin:
-            raise PluginError(
-                f"{self.kind} {plugin.name} of {origin}: the name is taken by {self._origins[plugin.name]}"
-            )
-        self._loaded[plugin.name] = plugin
+        held = self._loaded.setdefault(plugin.name, plugin)
+        if held is not plugin:
+            raise PluginError(f"{self.kind} {plugin.name} is declared twice by {origin}")
         self._origins.setdefault(plugin.name, origin)
+
+
+def registry(plural: str) -> Registry[Any]:
+    """The registry of losses, encoders, sources or metrics, imported when it is asked for."""
+    module, name = REGISTRIES[plural]
+    found: Registry[Any] = getattr(import_module(module), name)
+    return found
 
 
 def _distribution(point: EntryPoint) -> str:
