@@ -1,7 +1,7 @@
 """Package audit: consistent installation, every package pinned, no known vulnerability.
 
-The first two need no network. The third asks the vulnerability service; where it does not answer, or does not know
-a package, the audit says so in a line and goes on.
+The first two need no network. The third asks the vulnerability service; where it does not answer, or does not
+know a package, the audit says so in a line and goes on.
 """
 
 from __future__ import annotations
