@@ -1,0 +1,1 @@
+"""The rules, one a file: each turns labels into the weight W of every pair of rows."""

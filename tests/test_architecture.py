@@ -1,0 +1,128 @@
+"""The shape of mlcl/: what its modules are called, what they import, how long they are.
+
+ruff sees to docstrings, import-linter to layers.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST_FILE = 350
+LONGEST_FUNCTION = 60
+NOT_NAMES = set(
+    "alone book borrowed charted desk fetched halt handover house judge learnt left look named pulls raised reach"
+    " retell searched seen slots teller tested told torn untyped watch watching wish".split()
+)
+"""Metaphors, verbs and participles that modules were once named by: they say no more than that there is a file."""
+CIRCLES_TO_BE_CUT = {
+    frozenset({"mlcl.data.dataset", "mlcl.data.image_column", "mlcl.data.split"}),
+    frozenset({"mlcl.tracking.delivery", "mlcl.tracking.sender", "mlcl.tracking.undelivered"}),
+}
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_name(file): ast.parse(file.read_text()) for file in sorted((ROOT / "mlcl").rglob("*.py"))}
+LINES = {module_name(file): len(file.read_text().splitlines()) for file in (ROOT / "mlcl").rglob("*.py")}
+
+
+def imports(tree: ast.Module, modules: set[str]) -> set[str]:
+    """Which of the modules are imported, also inside functions and for types alone.
+
+    The root package is imported before any of its modules whatever they say, so it does not count.
+    """
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= whole & modules or {node.module}
+    return names & modules - {"mlcl"}
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The strongly connected components of several nodes, and nodes that name themselves (Tarjan 1972)."""
+    index, low, stack, found = {}, {}, [], set()
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            cut = stack.index(node)
+            component = frozenset(stack[cut:])
+            del stack[cut:]
+            if len(component) > 1 or node in graph[node]:
+                found.add(component)
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, ["ab"]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"f"}}, ["abc", "de", "f"]),
+        ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
+        ({"a": {"b", "c"}, "b": {"a"}, "c": {"b"}}, ["abc"]),
+    ],
+)
+def test_circles_are_found(graph, expected):
+    assert circles(graph) == {frozenset(nodes) for nodes in expected}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import mlcl.a.b", {"mlcl.a.b"}),
+        ("from mlcl.a import b, c", {"mlcl.a.b"}),
+        ("from mlcl.a import c", {"mlcl.a"}),
+        ("def f():\n    from mlcl.a.b import c", {"mlcl.a.b"}),
+        ("from mlcl import __version__\nimport torch", set()),
+    ],
+)
+def test_imports_are_found(line, expected):
+    assert imports(ast.parse(line), {"mlcl", "mlcl.a", "mlcl.a.b"}) == expected
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert len(TREES) > 200
+    graph = {name: imports(tree, set(TREES)) for name, tree in TREES.items()}
+    assert sum(map(len, graph.values())) > len(graph)
+    assert circles(graph) <= CIRCLES_TO_BE_CUT
+
+
+def test_modules_are_named_by_what_they_are():
+    assert {name for name in TREES if NOT_NAMES & set(re.split(r"[._]", name))} == set()
+
+
+def test_no_file_is_long():
+    assert {name: lines for name, lines in LINES.items() if lines > LONGEST_FILE} == {}
+
+
+def test_no_function_is_long():
+    lengths = {
+        f"{module}.{node.name}": node.end_lineno - node.lineno + 1
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(lengths) > 1000
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
