@@ -1,4 +1,5 @@
 import multiprocessing
+import re
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_home_that_cannot_be_made_is_a_user_error(tmp_path):
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_says_what_it_is(name):
     source = SOURCES[name]
-    assert source.title
-    assert source.licence
+    assert re.fullmatch(r"\w.+\w", source.title)
+    assert re.fullmatch(r"\w.+\w", source.licence)
     assert "path" in source.options.model_fields or not source.needs_input
-    assert source.full_version()
+    assert re.fullmatch(r"\d+( \S+)*", source.full_version())

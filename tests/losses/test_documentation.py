@@ -24,6 +24,8 @@ BLOCKS = [
     for name, page in PAGES.items()
     for number, block in enumerate(BLOCK.findall(page))
 ]
+LINKS = [(name, *link) for name in PAGES for link in re.findall(r"\]\(([^)#]+)#?([^)]*)\)", PAGES[name])]
+TESTS = [(name, *test) for name in PAGES for test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES[name])]
 WITH_RANKS = "init_process_group"
 INDEX = {
     row[0].strip(" `"): row
@@ -67,13 +69,15 @@ def test_the_page_of_a_loss_names_it_and_its_options(name):
         assert re.search(rf"`{option}[`=]", page)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_links_and_tests_that_a_page_names_exist(name):
-    for target, section in re.findall(r"\]\(([^)#]+)#?([^)]*)\)", PAGES[name]):
-        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / "losses" / target).read_text(), re.MULTILINE)
-        assert section in ["", *(heading.lower().replace(" ", "-") for heading in headings)]
-    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES[name]):
-        assert f"def {test}(" in (ROOT / file).read_text()
+@pytest.mark.parametrize(("name", "target", "section"), LINKS)
+def test_what_a_page_links_to_exists(name, target, section):
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / "losses" / target).read_text(), re.MULTILINE)
+    assert section in ["", *(heading.lower().replace(" ", "-") for heading in headings)]
+
+
+@pytest.mark.parametrize(("name", "file", "test"), TESTS)
+def test_tests_that_a_page_names_exist(name, file, test):
+    assert f"def {test}(" in (ROOT / file).read_text()
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,9 @@ def findings(place, name, keywords):
 
 
 def test_the_package_runs_nothing_that_it_reads(root):
-    found = [finding for call in calls(root) for finding in findings(*call)]
-    assert found == []
+    every = list(calls(root))
+    assert len(every) > 1000
+    assert [finding for call in every for finding in findings(*call)] == []
 
 
 @pytest.mark.parametrize(
