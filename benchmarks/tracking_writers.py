@@ -14,7 +14,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 from mlcl.tracking import Delivery, RunLog, Tracker
-from mlcl.tracking.undelivered import run_id_of
+from mlcl.tracking.cursor import run_id_of
 
 Log = Callable[[Mapping[str, float], int], None]
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"

@@ -1,9 +1,10 @@
-"""What is known about a run, and how it gets into MLflow.
+"""Runs are logged to files, which a thread of the command delivers to MLflow.
 
-A run logs to files (`RunLog`); one thread of a command sends them (`Delivery`, to a `Tracker`). Only these
-two need MLflow: they are imported when they are asked for, so that a trial's process never imports it.
+A `RunLog` writes the files; `Delivery` sends them to a `Tracker`. Only these two need MLflow: they are
+imported at their first use, so that the process of a trial never imports it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlcl.tracking.listener import mlflow_listener
@@ -11,23 +12,23 @@ from mlcl.tracking.log import RunLog
 from mlcl.tracking.params import log_parameters, params_of
 from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.states import MLFLOW_STATUS, State
-from mlcl.tracking.undelivered import Left, deliver_left, undelivered
+from mlcl.tracking.undelivered import UndeliveredLog, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 
 if TYPE_CHECKING:
-    from mlcl.tracking.delivery import Delivery
+    from mlcl.tracking.delivery import Delivery, deliver_all
     from mlcl.tracking.tracker import Tracker
 
 __all__ = [
     "MLFLOW_STATUS",
     "Delivery",
-    "Left",
     "Provenance",
     "RunLog",
     "State",
     "Tracker",
+    "UndeliveredLog",
     "dashboard",
-    "deliver_left",
+    "deliver_all",
     "log_parameters",
     "mlflow_listener",
     "params_of",
@@ -39,12 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Tracker":
-        from mlcl.tracking.tracker import Tracker
-
-        return Tracker
-    if name == "Delivery":
-        from mlcl.tracking.delivery import Delivery
-
-        return Delivery
-    raise AttributeError(name)
+    modules = {"Tracker": "tracker", "Delivery": "delivery", "deliver_all": "delivery"}
+    if name not in modules:
+        raise AttributeError(name)
+    return getattr(import_module(f"mlcl.tracking.{modules[name]}"), name)

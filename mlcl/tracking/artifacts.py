@@ -1,4 +1,4 @@
-"""A folder among a run's artifacts that takes the place of an earlier one."""
+"""Replaces a folder among the artifacts of a run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlcl.tracking.tracker import Tracker
 
 
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
-    """Logs what is in `folder` as the run's artifact of that name; other files there are removed.
+    """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
 
-    Where the store lets nobody delete, they stay. Raises UserError where it does not take the new ones.
+    They stay where the store does not allow deletion. Raises UserError where it does not take the new files.
     """
     client = tracker.client
     try:
@@ -29,7 +29,7 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
         ) from None
     kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     place = client.get_run(run_id).info.artifact_uri
-    with suppress(Exception):  # each kind of store has errors of its own
+    with suppress(Exception):  # each kind of store raises its own errors
         repository = get_artifact_repository(place, tracking_uri=tracker.uri)
         for path in [path for path in _files(client, run_id, artifact) if path not in kept]:
             repository.delete_artifacts(path)

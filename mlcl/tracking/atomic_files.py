@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole, and locks that end with their process."""
+"""Files that are replaced whole, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOOK_EVERY = 0.05
-"""Seconds between tries to get a lock."""
+"""Seconds between two tries to get a lock."""
 
 
 def replace_text(path: Path, text: str) -> None:
-    """The file's new content, whole or not at all: written beside, then renamed."""
+    """Replaces a file's content, whole or not at all: writes a file beside it, then renames that."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
@@ -28,16 +28,16 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def remove_left(path: Path) -> None:
-    """Removes what killed writers of the file left beside it. Only for who holds the lock to write it."""
+    """Removes the partial files of killed writers. The caller must hold the lock to write the file."""
     for left in path.parent.glob(f".{path.name}.*.partial"):
         left.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Holds the lock file for this process while inside, after waiting up to `patience` seconds.
+    """Locks the file while the context is open, after a wait of up to `patience` seconds.
 
-    Yields False where another process holds it. The lock ends with its process, however that ends.
+    Yields False where another process has locked it. The lock ends with its process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + patience

@@ -1,4 +1,4 @@
-"""How far a log has been delivered: kept beside it, so that any later command goes on from there."""
+"""How much of a log has been delivered; kept beside the log, so that a later command can continue."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.log import log_folder
 
 CURSOR = "cursor.json"
 LOCK = "delivery.lock"
@@ -16,11 +17,11 @@ LOCK = "delivery.lock"
 
 @dataclass
 class Cursor:
-    """What is in MLflow.
+    """What of a log is in MLflow.
 
-    Everything before `offset` is; the run is `ended` if that ends with its final state. `creating`: the run
-    may have been made without our knowing; `twice`: it may even have been made two times.
-    `undeliverable`: why MLflow does not take the rest, empty where nobody has refused it.
+    `offset`: bytes of the log that were delivered. `ended`: they end with the final state. `run_id`: the run.
+    `creating`: a request to create the run was sent and its answer is unknown. `twice`: two such requests
+    were sent, so that there may be two runs. `undeliverable`: why MLflow refused the rest, or empty.
     """
 
     offset: int = 0
@@ -31,20 +32,25 @@ class Cursor:
     undeliverable: str = ""
 
     @property
-    def place(self) -> tuple[int, str | None]:
-        """What changes as the log gets delivered."""
+    def position(self) -> tuple[int, str | None]:
+        """Changes with every delivered entry."""
         return self.offset, self.run_id
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The log's cursor; the first one where there is none."""
+        """The cursor in a log's folder; a new one where there is none."""
         try:
             return cls(**json.loads((folder / CURSOR).read_text()))
         except FileNotFoundError:
             return cls()
         except (ValueError, TypeError):
-            return cls(creating=True)  # damaged: what it knew may have been a run
+            return cls(creating=True)  # a damaged file may have named a run
 
     def write(self, folder: Path) -> None:
-        """Replaces the log's cursor."""
+        """Writes the cursor, whole or not at all."""
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
+
+
+def run_id_of(home: Path, id: str) -> str | None:
+    """The id of a log's run in MLflow; None where the run has not been created yet."""
+    return Cursor.read(log_folder(home, id)).run_id

@@ -1,4 +1,4 @@
-"""A file of JSON lines that several processes append to, and that a kill leaves readable."""
+"""Files of JSON lines that several processes append to, and that stay readable after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Entry = Mapping[str, Any]
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Whole lines from `offset`, each with the offset behind it. A torn last line is not one (yet)."""
+    """Whole lines from `offset` (bytes), each with the offset behind it. A truncated last line is skipped."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -28,7 +28,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """One entry; an empty one for a line that a crash of the machine has damaged."""
+    """The entry of a line; empty for a line that a crash of the machine has damaged."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -37,15 +37,15 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 class Appender:
-    """The open file, locked for this process: nobody else appends meanwhile."""
+    """An open file that this process has locked."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def append(self, entries: Iterable[Entry], end: int) -> bytes:
-        """Appends behind `end`, where the last whole line ends: a torn one is cut off. Returns the lines.
+        """Cuts off what is behind `end`, a truncated line, then appends. Returns the lines.
 
-        Raises OSError where they cannot be written. Whole lines stay then: a reader may have seen them.
+        Raises OSError where they cannot be written. Lines that were written whole stay: they may be read.
         """
         lines = b"".join(_encode(entry) for entry in entries)
         if os.fstat(self._descriptor).st_size > end:
@@ -58,7 +58,7 @@ class Appender:
 
 @contextmanager
 def appending(path: Path) -> Iterator[Appender]:
-    """Opens and locks the file for one append."""
+    """Opens and locks the file while the context is open."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -68,7 +68,7 @@ def appending(path: Path) -> Iterator[Appender]:
 
 
 def sync(path: Path) -> None:
-    """Waits until what is in the file is on the disk."""
+    """Waits until the file's content is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

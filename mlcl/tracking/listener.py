@@ -1,4 +1,4 @@
-"""From the loop's events to a run's log."""
+"""Logs the events of the training loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mlcl.training.events import Event, Listener
 
 
 def mlflow_listener(log: RunLog) -> Listener:
-    """Logs every event's metrics at its step.
+    """A listener that logs the metrics of every event at its step.
 
-    Before a checkpoint is written everything up to it is on the disk: a resumed run repeats only later
-    steps, so no metric is lost, whatever is killed.
+    It flushes before a checkpoint is written: a resumed run repeats the steps behind its checkpoint only, so
+    no metric is lost by a kill.
     """
 
     def listen(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""A run's log: a folder of files. Writing to it needs no server and no MLflow; `Delivery` sends it on."""
+"""The log of a run: a folder of files, written without a server and without MLflow; `Delivery` sends it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ LOG, TEXTS = "log.jsonl", "files"
 
 
 def log_folder(home: Path, id: str) -> Path:
-    """Where a log lies."""
+    """The folder of a log."""
     return home / "logs" / id
 
 
 class RunLog:
-    """Appends to one log. Several processes may do so at once, and several threads.
+    """Appends to one log, from several processes and threads at once.
 
-    What a call has returned from survives the end of the process; `flush` makes it survive the machine's.
+    An entry survives the end of the process once its call has returned; after `flush`, a power cut.
     """
 
     def __init__(self, home: Path, id: str) -> None:
         self.home, self.id = home, id
         self._folder = log_folder(home, id)
         self._path = self._folder / LOG
-        self._seen = LogIndex(self._path)
+        self._index = LogIndex(self._path)
         self._guard = threading.Lock()
 
     @classmethod
@@ -56,10 +56,10 @@ class RunLog:
         source: Provenance | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> Self:
-        """A new log; where it was started before, it is attached and stays as it is.
+        """Starts a new log, or attaches to one that was started before, which stays as it is.
 
-        `owner` is the id of the run or sweep whose process answers for its state, `parent` the log that
-        this one is nested in, `uri` the store it is meant for. `texts` are text artifacts by name.
+        `owner` is the id of the run or sweep whose process sets the state, `parent` the id of the log that
+        this one is nested in, `uri` the store that it is for. `texts` are text artifacts by name.
         """
         log = cls(home, id)
         (log._folder / TEXTS).mkdir(parents=True, exist_ok=True)
@@ -77,14 +77,14 @@ class RunLog:
             "params": dict(params),
             "tags": dict(source.tags if source else {}) | dict(tags),
             # In the one entry, so that no kill can part them from it.
-            "texts": {name: log._keep(text) for name, text in contents.items()},
+            "texts": {name: log._store_text(text) for name, text in contents.items()},
         }
-        log._append(lambda seen: [] if seen.start else [entry])
+        log._append(lambda index: [] if index.start else [entry])
         return log
 
     @classmethod
     def attach(cls, home: Path, id: str) -> Self:
-        """A log that has been started, here or in another process. Raises UserError where there is none."""
+        """Attaches to a log that was started here or elsewhere. Raises UserError where there is none."""
         log = cls.find(home, id)
         if log is None:
             found = log_folder(home, id) / LOG
@@ -94,45 +94,45 @@ class RunLog:
 
     @classmethod
     def find(cls, home: Path, id: str) -> Self | None:
-        """The same; None where there is none."""
+        """Attaches to a log; None where it was not started."""
         log = cls(home, id)
-        return log if log._caught_up().start else None
+        return log if log._updated_index().start else None
 
     @property
     def uri(self) -> str:
-        """The store it is meant for, without a password."""
-        return str(self._caught_up().start["uri"])
+        """The store that the log is for, without a password."""
+        return str(self._updated_index().start["uri"])
 
     @property
     def owner(self) -> str:
-        """The id of the run or sweep whose process answers for its state."""
-        return str(self._caught_up().start["owner"])
+        """The id of the run or sweep whose process sets the state."""
+        return str(self._updated_index().start["owner"])
 
     @property
     def state(self) -> State:
-        """The state that the log tells, whoever wrote it."""
-        return self._caught_up().state
+        """The latest state, of any process."""
+        return self._updated_index().state
 
     @property
     def reason(self) -> str:
-        """Why it ended so; empty where nobody said."""
-        return self._caught_up().reason
+        """Why the run ended so; may be empty."""
+        return self._updated_index().reason
 
     def params(self, params: Mapping[str, str]) -> None:
-        """Parameters, written once: one that the log has keeps its value."""
+        """Logs parameters. One that the log has keeps its value."""
 
-        def new(seen: LogIndex) -> list[Entry]:
-            values = {name: value for name, value in params.items() if name not in seen.params}
+        def new(index: LogIndex) -> list[Entry]:
+            values = {name: value for name, value in params.items() if name not in index.params}
             return [{"kind": "params", "values": values}] if values else []
 
         self._append(new)
 
     def metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Metrics at a step. A point that the log has is left out: a resumed run repeats steps."""
+        """Logs metrics at a step. Points that the log has are skipped: a resumed run repeats steps."""
         now = _now()
 
-        def new(seen: LogIndex) -> list[Entry]:
-            values = seen.new_points(metrics, step)
+        def new(index: LogIndex) -> list[Entry]:
+            values = index.new_points(metrics, step)
             if not values:
                 return []
             numbers = {name: _number(value) for name, value in values.items()}
@@ -141,59 +141,59 @@ class RunLog:
         self._append(new)
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Tags; a later value replaces an earlier one."""
+        """Logs tags. A later value replaces an earlier one."""
         self._append(lambda _: [{"kind": "tags", "values": dict(tags)}])
 
     def artifacts(self, paths: Sequence[Path], under: str | None = None) -> None:
-        """Files or folders, to be copied to the run's artifacts when they are delivered."""
+        """Logs files or folders, which are read when they are delivered."""
         entries = [{"kind": "artifact", "path": str(path.resolve()), "under": under} for path in paths]
         self._append(lambda _: entries)
 
     def text(self, text: str, name: str) -> None:
-        """A text artifact. The same text under the same name is written once."""
-        file = self._keep(text)
+        """Logs a text artifact. The same text under the same name is logged once."""
+        file = self._store_text(text)
         entry = {"kind": "text", "file": file, "name": name}
-        self._append(lambda seen: [] if seen.texts.get(name) == file else [entry])
+        self._append(lambda index: [] if index.texts.get(name) == file else [entry])
 
     def flush(self) -> None:
-        """Waits until all that was logged is on the disk. Never waits for a network."""
+        """Waits until all entries are on the disk. Never waits for a network."""
         sync(self._path)
 
     def finish(self, state: State, reason: str = "") -> None:
-        """Sets the final state, on the disk. The state that it has already is not written again."""
+        """Sets the final state and flushes. The present state is not written again."""
         reason = reason[:MAX_REASON]
         entry = {"kind": "finish", "state": state.value, "reason": reason, "time": _now()}
-        self._append(lambda seen: [] if (seen.state, seen.reason) == (state, reason) else [entry])
+        self._append(lambda index: [] if (index.state, index.reason) == (state, reason) else [entry])
         self.flush()
 
     def reopen(self) -> None:
-        """RUNNING again, where it is not."""
-        self._append(lambda seen: [] if seen.state is State.RUNNING else [{"kind": "reopen"}])
+        """Sets the state RUNNING where it is another one."""
+        self._append(lambda index: [] if index.state is State.RUNNING else [{"kind": "reopen"}])
 
-    def _keep(self, text: str) -> str:
-        """The name of the file that holds the text: a digest, so that no two runs of a command differ."""
+    def _store_text(self, text: str) -> str:
+        """Writes the text to a file and returns the file's name, a digest of the text."""
         name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
         path = self._folder / TEXTS / name
         if not path.exists():
             replace_text(path, text)
         return name
 
-    def _caught_up(self) -> LogIndex:
+    def _updated_index(self) -> LogIndex:
         with self._guard:
-            self._seen.catch_up()
-            return self._seen
+            self._index.update()
+            return self._index
 
     def _append(self, new: Callable[[LogIndex], Sequence[Entry]]) -> None:
-        """Appends what is new, decided while nobody else can append."""
+        """Appends what `new` returns; it is called while no other process can append."""
         with self._guard, appending(self._path) as file:
-            self._seen.catch_up()
+            self._index.update()
             try:
-                entries = new(self._seen)
+                entries = new(self._index)
                 if entries:
-                    self._seen.took(file.append(entries, self._seen.offset))
+                    self._index.add_own(file.append(entries, self._index.offset))
             except BaseException:
-                # What is in the file is unknown now: it is read anew.
-                self._seen = LogIndex(self._path)
+                # The file may have any content now: read it anew.
+                self._index = LogIndex(self._path)
                 raise
 
 

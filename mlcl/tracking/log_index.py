@@ -1,4 +1,4 @@
-"""What a log already has, read from its file once and then as it grows."""
+"""The content of a log that decides what is new, read from its file once and then as the file grows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.states import State
 
 METRICS = b'{"kind":"metrics"'
-"""How a line with metrics begins: most of a log, and needed only by those who log metrics."""
+"""Begins a line with metrics. Most lines do, and only `new_points` needs to decode them."""
 
 
 class LogIndex:
-    """The entries up to `offset`: who started it, its state, which points and parameters it has."""
+    """The first entry, the state, and the names of points, parameters and texts up to `offset` (bytes)."""
 
     def __init__(self, path: Path) -> None:
         self.offset = 0
@@ -29,21 +29,21 @@ class LogIndex:
         self._unread: list[bytes] = []
         self._steps: dict[str, array[int]] = {}
 
-    def catch_up(self) -> None:
-        """Reads what has been appended, by whomever."""
+    def update(self) -> None:
+        """Reads what was appended, by any process."""
         for line, end in read_lines(self._path, self.offset):
-            self._take(line)
+            self._decode(line)
             self.offset = end
 
-    def took(self, lines: bytes) -> None:
-        """Takes lines that this process has just appended."""
+    def add_own(self, lines: bytes) -> None:
+        """Adds lines that this process has just appended."""
         for line in lines.splitlines(keepends=True):
-            if not line.startswith(METRICS):  # `add_points` has them already
-                self._take(line)
+            if not line.startswith(METRICS):  # `new_points` has added them
+                self._decode(line)
         self.offset += len(lines)
 
     def new_points(self, values: Mapping[str, float], step: int) -> dict[str, float]:
-        """Those metrics that have no value at `step` yet; from now on they have."""
+        """Adds points at `step` and returns those that were not in the log."""
         for line in self._unread:
             entry = decode(line)
             for name in entry.get("values", {}):
@@ -62,14 +62,14 @@ class LogIndex:
         steps.insert(place, step)
         return True
 
-    def _take(self, line: bytes) -> None:
+    def _decode(self, line: bytes) -> None:
         if line.startswith(METRICS):
             self._unread.append(line)
             return
         entry = decode(line)
-        take = self._takes.get(entry.get("kind", ""))
-        if take is not None:
-            take(self, entry)
+        handler = self._handlers.get(entry.get("kind", ""))
+        if handler is not None:
+            handler(self, entry)
 
     def _started(self, entry: dict[str, Any]) -> None:
         self.start = entry
@@ -88,7 +88,7 @@ class LogIndex:
     def _finished(self, entry: dict[str, Any]) -> None:
         self.state, self.reason = State(entry["state"]), entry["reason"]
 
-    _takes: Mapping[str, Callable[[LogIndex, dict[str, Any]], None]] = {
+    _handlers: Mapping[str, Callable[[LogIndex, dict[str, Any]], None]] = {
         "start": _started,
         "params": _parameters,
         "text": _text,

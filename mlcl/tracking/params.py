@@ -11,7 +11,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10, MAX_PARAM
 
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
-    """The job's dotted keys as parameters, but for the `free` ones: training does not decide their values."""
+    """The job's dotted keys as parameters, without `free` keys, whose values are chosen after training."""
     keys = flatten(dump_job(job))
     params = log_parameters({key: value for key, value in keys.items() if key not in free})
     params[CLASSIFIER_WEIGHT] = _text(job.objective.classifier_weight)
@@ -19,12 +19,11 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Dotted keys as parameters: each item of a list beside the whole, and log10 of what is log-scaled.
+    """Dotted keys as parameters: also each item of a list, and the log10 of a log-scaled value.
 
-    The lists of the evaluation are grids, whose items nobody compares: they would only fill the menus.
-
-    MLflow's parallel coordinates and contour plots have linear axes only; a logarithmic one is had by
-    plotting `log10.<key>`.
+    The lists of the evaluation are grids, whose items are not logged: they would only fill the menus.
+    MLflow's parallel coordinates and contour plots have linear axes only; `log10.<key>` gives a logarithmic
+    one.
     """
     params: dict[str, str] = {}
     for key, value in settings.items():

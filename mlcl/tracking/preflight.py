@@ -1,4 +1,4 @@
-"""Whether a tracking store can be reached at all: asked once, quickly, before anything starts."""
+"""Checks that a tracking store answers, with one quick request, before anything starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TIMEOUT = 10.0
 """Seconds that a server may take to answer."""
 
 
-def reach(uri: str, home: Path) -> None:
-    """Raises UserError where `home` cannot be written, or the store at `uri` will not do."""
+def check_reachable(uri: str, home: Path) -> None:
+    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer or suit."""
     if "://" not in uri or uri.startswith("file:"):
-        # Sent twice, a point would be kept twice there.
+        # A file store would keep a point twice that was sent twice.
         raise UserError(
             "not a server or a database",
             key=KEY,
@@ -35,14 +35,14 @@ def reach(uri: str, home: Path) -> None:
     except OSError as error:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
     if (file := sqlite_file(uri)) is not None:
-        _reach_sqlite(file)
+        _check_sqlite(file)
     elif uri.startswith(("http://", "https://")):
-        _reach_server(uri)
+        _check_server(uri)
     elif uri.startswith("postgresql"):
-        _reach_database(uri)
+        _check_database(uri)
 
 
-def _reach_sqlite(path: Path) -> None:
+def _check_sqlite(path: Path) -> None:
     try:
         connection = sqlite3.connect(path, timeout=TIMEOUT)
         try:
@@ -53,25 +53,25 @@ def _reach_sqlite(path: Path) -> None:
         raise UserError("not a usable SQLite file", key=KEY, found=f"{path} ({error})") from None
 
 
-def _reach_server(uri: str) -> None:
+def _check_server(uri: str) -> None:
     try:
         parts = urlsplit(uri)
         place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
         with urllib.request.urlopen(f"{place}/health", timeout=TIMEOUT):
             return
     except urllib.error.HTTPError:
-        return  # something answers: what it wants will be said by the first request
+        return  # a server answers; the first request will tell what it needs
     except (OSError, ValueError, HTTPException) as error:
         raise UserError(
             "the tracking server does not answer", key=KEY, found=f"{shown(uri)} ({error})"
         ) from None
 
 
-def _reach_database(uri: str) -> None:
-    """MLflow itself would try for minutes."""
+def _check_database(uri: str) -> None:
+    """Asked here because MLflow itself would try for minutes."""
     try:
         parts = urlsplit(uri)
-        if parts.hostname:  # else a socket's folder, in the query
+        if parts.hostname:  # otherwise the query names the folder of a socket
             socket.create_connection((parts.hostname, parts.port or 5432), timeout=TIMEOUT).close()
     except (OSError, ValueError) as error:
         raise UserError(

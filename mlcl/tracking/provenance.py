@@ -1,4 +1,4 @@
-"""Where a result comes from: code, uncommitted changes, library versions, machine."""
+"""The provenance of a result: code, uncommitted changes, library versions, machine."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from mlcl.tracking.names import VERSION_TAG, Tag
 LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
 OF_GIT = (Tag.COMMIT, Tag.DIRTY)
 SUBMITTED = "MLCL_JOB"
-"""Variable with the id of the job that a command runs as on a cluster."""
+"""Environment variable with the id of the cluster job that the command runs as."""
 CARRIED = ".mlcl-source.json"
-"""In an uploaded working directory, which has no git: what git said where it came from."""
+"""File in an uploaded working directory, which has no git: the provenance where it was uploaded."""
 MAX_DIFF = 2_000_000
-"""Characters of a diff that are kept; a larger one is cut and says so."""
+"""Most characters of a diff that are kept; a larger one is cut, with a line that says so."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Tags for a run, and the uncommitted change as text."""
+    """The tags of a run, and the uncommitted changes as text."""
 
     tags: dict[str, str]
     diff: str
 
 
 def provenance(*folders: Path) -> Provenance:
-    """Of this interpreter and machine, and of the first git checkout around one of `folders`.
+    """The provenance of this process, and of the first of `folders` that is in a git checkout.
 
-    By default the working folder's, with the jobs that are run, else that of this package's code.
+    Default folders: the working folder, which has the jobs, then the folder of this package.
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     for name in ("mlcl", *LIBRARIES):
@@ -61,7 +61,7 @@ def provenance(*folders: Path) -> Provenance:
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:
-    """The commit and the diff that travelled with a job; nothing where there are none."""
+    """The commit and the diff that were uploaded with a job; empty where there are none."""
     for folder in folders:
         try:
             tree = json.loads((folder / CARRIED).read_text(encoding="utf-8"))

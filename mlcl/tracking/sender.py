@@ -1,7 +1,7 @@
-"""One log into one run of MLflow: every entry once, wherever an earlier sender was cut off.
+"""Sends a log into a run of MLflow, every entry once, also after an earlier sender was killed.
 
-An entry that may have been sent already is sent again, which changes nothing: MLflow's stores know a point
-by its time, step and value; parameters, tags and artifacts replace themselves. Only a run is not made twice.
+An entry that may have been sent before is sent again, which changes nothing: MLflow identifies a point by its
+time, step and value, and replaces parameters, tags and artifacts. Only the run must not be created twice.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import remove_left
-from mlcl.tracking.cursor import CURSOR, Cursor
+from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.undelivered import run_id_of
 
 POINTS, PARAMS = 1000, 100
-"""Metric points, and parameters or tags, in one request: MLflow's own limits."""
+"""Most metric points, and most parameters or tags, in one request: limits of MLflow."""
 REFUSED = {
     "ALREADY_EXISTS",
     "BAD_REQUEST",
@@ -36,16 +35,16 @@ REFUSED = {
     "RESOURCE_CONFLICT",
     "RESOURCE_DOES_NOT_EXIST",
 }
-"""MLflow's words for a request that will not do, as one for a deleted run or for an experiment of somebody
-else's; not for a wrong password."""
+"""MLflow's error codes for a request that can never succeed, as one for a deleted run or for another user's
+experiment. A wrong password is not among them."""
 
 
 class Refused(Exception):  # noqa: N818
-    """This log cannot be delivered, whoever tries."""
+    """The log can never be delivered."""
 
 
 def refusal(error: Exception) -> str | None:
-    """Why MLflow will not take a request; None where it may do so later."""
+    """Why a request can never succeed; None where it may succeed later."""
     final = isinstance(error, (Refused, UserError))
     if isinstance(error, MlflowException):
         final = error.error_code in REFUSED
@@ -53,7 +52,7 @@ def refusal(error: Exception) -> str | None:
 
 
 class Sender:
-    """Sends one log. Whoever makes one holds the log's lock."""
+    """Sends one log. The caller must hold the log's lock."""
 
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
@@ -64,7 +63,7 @@ class Sender:
 
     @property
     def parent(self) -> str | None:
-        """The log whose run must be there before this one's is made; None where that does not matter."""
+        """The id of the log whose run must exist before this one is created; None where there is none."""
         if self.cursor.run_id is not None:
             return None
         for line, _ in read_lines(self.folder / LOG):
@@ -72,13 +71,13 @@ class Sender:
         return None
 
     def deliver(self) -> Iterator[None]:
-        """Sends what is behind the cursor. Yields after every answer of MLflow's."""
+        """Sends the entries behind the cursor. Yields after every answer of MLflow."""
         self.cursor.undeliverable = ""
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             kind = entries[0].get("kind", "")
             if kind != "start" and self.cursor.run_id is None:
                 raise Refused("the log does not say where it belongs")
-            send = self._sends.get(kind)
+            send = self._handlers.get(kind)
             if send is not None:
                 yield from send(self, entries)
             self.cursor.offset, self.cursor.ended = end, kind == "finish"
@@ -93,13 +92,13 @@ class Sender:
             yield from self._send_text(file, name)
 
     def _create(self, entry: Mapping[str, Any]) -> Iterator[None]:
-        """Makes the run, or finds the one that was made before an answer got lost."""
+        """Creates the run, or finds the one that was created before an answer was lost."""
         cursor = self.cursor
         experiment = self._tracker.experiment(entry["experiment"])
         yield
         found = self._runs(experiment) if cursor.creating else []
         if not found:
-            # A request that nobody heard an answer to may still be carried out after this one.
+            # An earlier request without an answer may still be carried out after this one.
             cursor.twice = cursor.twice or cursor.creating
             cursor.creating = True
             cursor.write(self.folder)
@@ -185,7 +184,7 @@ class Sender:
             self.cursor.twice = False
             yield
 
-    _sends: Mapping[str, Callable[[Sender, list[Any]], Iterator[None]]] = {
+    _handlers: Mapping[str, Callable[[Sender, list[Any]], Iterator[None]]] = {
         "start": _start,
         "metrics": _metrics,
         "params": _params,
@@ -204,7 +203,7 @@ def _portions(items: Collection[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
-    """Entries with metrics together, as many as fill a request, the others alone; each with its end."""
+    """Batches of entries with the offset behind each: metrics by the request, all other entries alone."""
     together: list[Any] = []
     points = end = 0
     for line, after in read_lines(path, offset):

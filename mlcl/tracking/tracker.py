@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Self
 
-# Before MLflow reads them. A request is tried once: whoever sends knows better when to try again, and a
-# repeated request to make a run would make two.
+# Set before MLflow reads them. A request is tried once: the sender decides when to try again, and a repeated
+# request to create a run would create two.
 os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -22,10 +22,10 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.preflight import reach
+from mlcl.tracking.preflight import check_reachable
 from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
 
-# Making the tables of a new store is no news to anybody.
+# MLflow reports each table of a new store.
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -35,9 +35,9 @@ BEST = "best"
 
 
 class Tracker:
-    """One MLflow tracking server or store.
+    """An MLflow tracking server or store.
 
-    `uri` is MLFLOW_TRACKING_URI where it is set, else an SQLite file under `home`. Raises UserError where it
+    `uri` defaults to MLFLOW_TRACKING_URI, else to an SQLite file under `home`. Raises UserError where it
     does not answer or `home` cannot be written.
     """
 
@@ -45,9 +45,9 @@ class Tracker:
         self.uri = uri or tracking_uri(home)
         self.shown = shown(self.uri)
         self.home = home.resolve()
-        reach(self.uri, self.home)
+        check_reachable(self.uri, self.home)
         try:
-            # Two first commands at once would both make the tables.
+            # Two first commands at once would both create the tables.
             with FileLock(self.home / ".tracking.lock"):
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.client.search_experiments(max_results=1)
@@ -59,7 +59,7 @@ class Tracker:
 
     @classmethod
     def existing(cls, home: Path, uri: str | None = None) -> Self:
-        """For who only reads. Raises UserError where nothing was tracked before, and makes no store there."""
+        """A store to read from. Raises UserError where there is none yet, and creates none."""
         file = sqlite_file(uri or tracking_uri(home))
         if file is not None and not file.is_file():
             raise UserError(
@@ -70,19 +70,14 @@ class Tracker:
             )
         return cls(home, uri)
 
-    @staticmethod
-    def uri_for(home: Path) -> str:
-        """Where runs under `home` are tracked."""
-        return tracking_uri(home)
-
     def safe(self, text: str) -> str:
         """The text without the password of the URI."""
         return text.replace(self.uri, self.shown)
 
     def experiment(self, name: str) -> str:
-        """The id of an experiment, made where it is new; two processes at once get the same one.
+        """The id of an experiment, which is created where it is new; two processes at once get the same id.
 
-        Raises UserError for one that was deleted.
+        Raises UserError for a deleted experiment.
         """
         found = self.client.get_experiment_by_name(name)
         if found is None:
@@ -99,9 +94,10 @@ class Tracker:
         return str(found.experiment_id)
 
     def register(self, name: str, run_id: str, artifact: str, metric: str, score: float, mode: str) -> str:
-        """A version of the registered model `name` from a run's artifact folder, one a run.
+        """Registers a run's artifact folder as a version of the model `name`, once a run.
 
-        The alias `best` moves to it unless the version that has it is as good by the same metric.
+        The alias `best` moves to it unless its present version is as good by the same metric. Returns a line
+        for the user.
         """
         self.make_model(name)
         source = f"{self.client.get_run(run_id).info.artifact_uri}/{artifact}"
@@ -116,14 +112,14 @@ class Tracker:
         return f"models:/{name}@{BEST} (version {version})"
 
     def make_model(self, name: str) -> None:
-        """A registered model, where there is none of that name."""
+        """Creates a registered model, unless it exists."""
         try:
             self.client.create_registered_model(name)
         except MlflowException:
-            self.client.get_registered_model(name)  # it exists already, or this raises what is wrong
+            self.client.get_registered_model(name)  # raises the error where it does not exist
 
     def versions(self, run_id: str, source: str) -> dict[str, str]:
-        """The versions that were made from these artifacts of a run before, by their registered names."""
+        """The model versions made from these artifacts of a run, by the name of the registered model."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
 
@@ -134,7 +130,7 @@ class Tracker:
             return None
 
     def dashboard(self) -> str:
-        """What opens MLflow's pages on this store."""
+        """The command or address that opens MLflow's pages on this store."""
         return dashboard(self.uri)
 
 

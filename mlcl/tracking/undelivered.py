@@ -1,8 +1,8 @@
-"""Logs that MLflow does not have yet: of commands that were killed, or ended while it was away."""
+"""Logs with entries that MLflow does not have: their command was killed, or MLflow did not answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from mlcl.tracking.uri import shown
 
 
 @dataclass(frozen=True)
-class Left:
-    """A log with `entries` that MLflow does not have.
+class UndeliveredLog:
+    """A log and the number of its undelivered `entries`.
 
-    `reason` says why MLflow refuses them, empty where it was only away. `locked`: a command is at it.
+    `reason` says why MLflow refused them and is empty where it did not; `locked`: a process is delivering it.
     """
 
     id: str
@@ -26,21 +26,21 @@ class Left:
     locked: bool
 
 
-def undelivered(home: Path, uri: str | None = None) -> list[Left]:
-    """All such logs under `home`, of one store or of all; the oldest first."""
+def undelivered(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
+    """The undelivered logs under `home`, of one store or of all; the oldest first."""
     found = []
     for folder in _folders(home):
         cursor = Cursor.read(folder)
-        entries = waiting(folder, cursor)
+        entries = pending_entries(folder, cursor)
         if entries == 0 or (uri is not None and _start(folder).get("uri") != shown(uri)):
             continue
         with locked(folder / LOCK) as free:
-            found.append(Left(folder.name, entries, cursor.undeliverable, not free))
+            found.append(UndeliveredLog(folder.name, entries, cursor.undeliverable, not free))
     return found
 
 
-def waiting(folder: Path, cursor: Cursor) -> int:
-    """Entries behind the cursor."""
+def pending_entries(folder: Path, cursor: Cursor) -> int:
+    """The number of entries behind the cursor."""
     try:
         if (folder / LOG).stat().st_size <= cursor.offset:
             return 0
@@ -50,33 +50,14 @@ def waiting(folder: Path, cursor: Cursor) -> int:
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
-    """Whether a log can be started or gone on with: it is for this store, which has not refused it."""
+    """Whether a log may be started or continued: it is new or for this store, which has not refused it."""
     folder = log_folder(home, id)
     return _start(folder).get("uri", shown(uri)) == shown(uri) and not Cursor.read(folder).undeliverable
 
 
 def owned_by(home: Path, owner: str) -> list[str]:
-    """The logs for whose states a run or sweep answers."""
+    """The ids of the logs whose state the process of this run, sweep or table sets."""
     return [folder.name for folder in _folders(home) if _start(folder).get("owner") == owner]
-
-
-def deliver_left(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Delivers what is left for this store, also what was refused before. Returns how many logs remain.
-
-    Raises UserError where the store does not answer.
-    """
-    from mlcl.tracking.delivery import Delivery  # needs MLflow
-    from mlcl.tracking.tracker import Tracker
-
-    with Delivery(Tracker(home, uri), announce) as delivery:
-        delivery.add_left(refused=True)
-        delivery.drain()
-    return len(undelivered(home, uri))
-
-
-def run_id_of(home: Path, id: str) -> str | None:
-    """The log's run in MLflow; None where there is none yet."""
-    return Cursor.read(log_folder(home, id)).run_id
 
 
 def _folders(home: Path) -> Iterator[Path]:
@@ -84,7 +65,7 @@ def _folders(home: Path) -> Iterator[Path]:
 
 
 def _start(folder: Path) -> dict[str, object]:
-    """The first entry."""
+    """The first entry; empty where there is none."""
     for line, _ in read_lines(folder / LOG):
         return decode(line)
     return {}

@@ -1,4 +1,4 @@
-"""Where runs are tracked, and how that is told to people. Nothing here asks the server."""
+"""The URI of the tracking store, and how it is printed. Nothing here sends a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 KEY = "MLFLOW_TRACKING_URI"
 SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
-"""A password among the options of a URL."""
+"""Matches a password among the options of a URL."""
 
 
 def tracking_uri(home: Path) -> str:
@@ -19,17 +19,17 @@ def tracking_uri(home: Path) -> str:
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite store; None for any other store."""
+    """The file of an SQLite store; None for other stores."""
     path = uri.removeprefix("sqlite:///").partition("?")[0]
     return Path(path) if uri.startswith("sqlite:///") else None
 
 
 def shown(uri: str) -> str:
-    """The URI as it may be printed and written down: a password in it is hidden."""
+    """The URI with its password hidden, to be printed and stored."""
     try:
         parts = urlsplit(uri)
     except ValueError:
-        # What cannot be parsed cannot be shown without its password either.
+        # The password of a URI that cannot be parsed cannot be found either.
         return f"{uri.partition('://')[0]}://..."
     user, at, host = parts.netloc.rpartition("@")
     if at:
@@ -39,7 +39,7 @@ def shown(uri: str) -> str:
 
 
 def dashboard(uri: str) -> str:
-    """What opens MLflow's pages on this store."""
+    """The command or address that opens MLflow's pages on this store."""
     if not uri.startswith("sqlite:"):
         return f"open {shown(uri)}"
     return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"

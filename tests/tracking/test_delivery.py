@@ -5,7 +5,7 @@ from mlflow.exceptions import MlflowException
 from patience import until
 
 from mlcl.errors import UserError
-from mlcl.tracking import Delivery, Left, RunLog, State, Tracker, deliver_left, undelivered
+from mlcl.tracking import Delivery, RunLog, State, Tracker, UndeliveredLog, deliver_all, undelivered
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK
 from mlcl.tracking.log import LOG, log_folder
@@ -96,7 +96,10 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     with Delivery(tracker(logs, on=False)) as delivery:
         delivery.add("a")
         assert delivery.drain(patience=0.0) == 1
-    assert undelivered(logs.home, logs.uri) == [Left("a", 2, "", False), Left("b", 2, "", False)]
+    assert undelivered(logs.home, logs.uri) == [
+        UndeliveredLog("a", 2, "", False),
+        UndeliveredLog("b", 2, "", False),
+    ]
     assert len(undelivered(logs.home)) == 3
     with Delivery(logs.tracker) as delivery:
         delivery.add_left()
@@ -134,7 +137,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     assert (left.id, left.entries) == ("deleted", 1)
     assert "deleted" in left.reason
     logs.tracker.client.restore_run(run_id)
-    assert deliver_left(logs.home, logs.uri) == 0
+    assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run("deleted").info.status == "FINISHED"
 
 
@@ -153,7 +156,7 @@ def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
         delivery.add("run")
         assert delivery.drain(patience=3.0) == 1
     assert ["connection refused" in word for word in said] == [True]
-    assert deliver_left(logs.home, logs.uri) == 0
+    assert deliver_all(logs.home, logs.uri) == 0
 
 
 def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
@@ -176,7 +179,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
             delivery.add("run")
             until(lambda: delivery.drain() == 0)  # the other process answers for it
             assert delivery.run_id("run") is None
-    assert deliver_left(logs.home, logs.uri) == 0
+    assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run().info.status == "FINISHED"
 
 
@@ -191,5 +194,5 @@ def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
 def test_to_a_store_that_is_away_nothing_left_can_be_delivered(logs, monkeypatch):
     logs.start(uri="http://127.0.0.1:9")
     with pytest.raises(UserError, match="does not answer"):
-        deliver_left(logs.home, "http://127.0.0.1:9")
+        deliver_all(logs.home, "http://127.0.0.1:9")
     assert RunLog.attach(logs.home, "run").state is State.RUNNING

@@ -15,8 +15,9 @@ GROUPS = {f"mlcl.{kind}" for kind in ("losses", "encoders", "sources", "metrics"
 
 
 def is_module(name: str) -> bool:
-    path = ROOT.parent / name.replace(".", "/").rstrip("/")
-    return path.is_dir() or path.with_suffix(".py").is_file()
+    """Whether the name is that of a module, or begins with a module of `mlcl`."""
+    paths = [ROOT.parent.joinpath(*name.split(".")[:count]) for count in range(2, name.count(".") + 2)]
+    return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
 
 def is_tag(text: str) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import held, log_locks
 from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.delivery import deliver_all
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
-from mlcl.tracking.undelivered import deliver_left, waiting
+from mlcl.tracking.undelivered import pending_entries
 from mlcl.tracking.uri import shown
 
 
@@ -17,11 +18,11 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     """Of commands that were killed or ended while MLflow was away, and those that MLflow refused."""
 
     def mend() -> None:
-        deliver_left(scope.home, scope.uri, scope.announce)
+        deliver_all(scope.home, scope.uri, scope.announce)
 
     for path in sorted((scope.home / "logs").glob(f"*/{LOG}")):
         cursor = Cursor.read(path.parent)
-        entries = waiting(path.parent, cursor)
+        entries = pending_entries(path.parent, cursor)
         if entries == 0:
             continue
         log, count = str(path.parent), f"{entries} entries are not delivered"

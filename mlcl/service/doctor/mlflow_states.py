@@ -17,7 +17,7 @@ from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
-from mlcl.tracking.undelivered import waiting
+from mlcl.tracking.undelivered import pending_entries
 
 SHOWN_IDS = 3
 
@@ -66,7 +66,7 @@ def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
     """What the log says, where all of it has been delivered."""
     id = run.data.tags[Tag.LOG]
     folder = log_folder(home, id)
-    if not (folder / LOG).exists() or waiting(folder, Cursor.read(folder)):
+    if not (folder / LOG).exists() or pending_entries(folder, Cursor.read(folder)):
         return None
     log = RunLog.attach(home, id)
     return log.state, log.reason

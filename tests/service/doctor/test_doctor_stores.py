@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from optuna.trial import TrialState
 
 from mlcl.service.doctor import healthy
-from mlcl.tracking import State, Tracker, deliver_left, tracking_uri
+from mlcl.tracking import State, Tracker, deliver_all, tracking_uri
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import log_folder
 
@@ -34,7 +34,7 @@ def home(tmp_path, monkeypatch, store):
 
 
 def deliver(home):
-    assert deliver_left(home, tracking_uri(home)) == 0
+    assert deliver_all(home, tracking_uri(home)) == 0
     return MlflowClient(tracking_uri(home))
 
 

@@ -10,7 +10,7 @@ from sweeps import World
 
 from mlcl.service.engine.state_sync import close_killed_sweep, study_differences
 from mlcl.service.runs.crash_recovery import KILLED, close_orphans
-from mlcl.tracking import State, Tracker, deliver_left
+from mlcl.tracking import State, Tracker, deliver_all
 
 SPACE = """
 space:
@@ -126,7 +126,7 @@ def test_a_killed_sweep_is_closed_by_any_command_and_goes_on_by_its_own(make, st
     assert world.killed(plan)
     assert State.RUNNING in {entry.state for entry in world.ledger.entries.values()}
     close_orphans(world.home, close_killed_sweep)
-    assert deliver_left(world.home, store) == 0
+    assert deliver_all(world.home, store) == 0
     told = world.everything()
     assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
     states = {entry["state"] for entry in told["ledger"]["entries"].values()}

@@ -9,7 +9,7 @@ from sweep_contents import differences
 
 from mlcl.service.engine.state_sync import close_killed_sweep
 from mlcl.service.runs.crash_recovery import KILLED, close_orphans
-from mlcl.tracking import State, Tracker, deliver_left
+from mlcl.tracking import State, Tracker, deliver_all
 
 KILLED_RUN = "Cold, All, seed 1"
 
@@ -97,7 +97,7 @@ def test_a_killed_table_is_closed_by_any_command_and_goes_on_by_its_own(make, st
     assert tables.killed(tables.plan())
     assert (tables.states(), tables.states("tables")) == (["COMPLETE", "COMPLETE", "RUNNING"], ["RUNNING"])
     close_orphans(tables.home, close_killed_sweep)
-    assert deliver_left(tables.home, tables.mlflow) == 0
+    assert deliver_all(tables.home, tables.mlflow) == 0
     assert (tables.states()[2], tables.states("tables")) == ("STOPPED", ["STOPPED"])
     logs = tables.logs()
     assert logs["table"]["end"] == logs[KILLED_RUN]["end"] == ["STOPPED", KILLED]
