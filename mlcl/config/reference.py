@@ -16,8 +16,7 @@ from mlcl.config import job, space
 HEADER = """# Job reference
 
 Written from the schema by `make docs`. A line is a key (type; default): meaning. An optional key is null by
-default. Every key can be set on the command line as `key.path=value`. An unknown key is an error that names the
-nearest one.
+default. The command line sets any key as `key.path=value`. An unknown key is an error that names the nearest.
 """
 
 
