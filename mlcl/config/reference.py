@@ -15,34 +15,21 @@ from mlcl.config import job, space
 
 HEADER = """# Job reference
 
-Written from the schema by `make docs`; a test holds it true. Every key can be set on the command line as
-`key.path=value`. An unknown key is an error that names the nearest one.
+Written from the schema by `make docs`. A line is a key (type; default): meaning. An optional key is null by
+default. The command line sets any key as `key.path=value`. An unknown key is an error that names the nearest.
 """
 
 
 def reference() -> str:
-    """Markdown: one section a part of the job and of the space file, one row a key."""
+    """Markdown: one section a part of the job and of the space file, one line a key."""
     parts = [HEADER, *(_section(model) for model in _models(job.JobConfig, []))]
-    parts.append("# Space reference\n\n" + SPACE_KINDS)
+    parts.append("# Space reference\n\n" + SPACE_KEYS)
     parts.append(_section(space.SearchConfig))
     return "\n".join(parts)
 
 
-SPACE_KINDS = """A space file has `space` and `search`. `space` maps key paths of the job to one of these
-kinds; `*` in a path stands for one part of it.
-
-| kind | meaning |
-|---|---|
-| `float: [low, high]` | uniform |
-| `log_float: [low, high]` | uniform in the logarithm |
-| `int: [low, high]` | whole numbers |
-| `choice: [a, b, ...]` | one of the values |
-| `simplex: {total: t}`, `{total: [low, high]}` | weights, uniform on the simplex; `with`, `size` |
-
-`when` beside a kind makes the parameter conditional. All of it is in [spaces](spaces.md).
-
-`evaluation.knn.k`, `.lambda` and `.temperature` cost nothing: every trial scores them on validation from one
-retrieval after its training, and its score is its best over them.
+SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what may vary](spaces.md#kinds), and
+`search`.
 """
 
 
@@ -71,14 +58,16 @@ def _members(annotation: Any) -> list[Any]:
 
 def _section(model: type[BaseModel]) -> str:
     first = (model.__doc__ or "").strip()
-    rows = [_row(field.alias or name, field) for name, field in model.model_fields.items()]
-    table = "\n".join(["| key | type | default | what |", "|---|---|---|---|", *rows])
-    return f"## {model.__name__.removesuffix('Config')}\n\n{first}\n\n{table}\n"
+    keys = "\n".join(_line(field.alias or name, field) for name, field in model.model_fields.items())
+    return f"## {model.__name__.removesuffix('Config')}\n\n{first}\n\n{keys}\n"
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    cells = [f"`{name}`", _type(field.annotation), _default(field), field.description or ""]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _line(name: str, field: FieldInfo) -> str:
+    kind, default = _type(field.annotation), _default(field)
+    if default == "null":
+        kind, default = kind.removesuffix(" or null"), "optional"
+    meaning = f": {field.description}" if field.description else ""
+    return f"- `{name}` ({kind}; {default}){meaning}"
 
 
 def _type(annotation: Any) -> str:
