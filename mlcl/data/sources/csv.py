@@ -12,11 +12,8 @@ from pydantic import Field, field_validator
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import Row, TableOptions, file_state, write_table
+from mlcl.data.sources.common.table import LONGEST_FIELD, Row, TableOptions, file_state, write_table
 from mlcl.errors import UserError
-
-LONGEST_FIELD = 1 << 27
-"""Characters of one field; the module's own limit of 131,072 is short for clinical notes."""
 
 
 class Options(TableOptions):

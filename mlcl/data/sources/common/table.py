@@ -27,6 +27,8 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
 }
 """How a split may be written."""
 ROWS_AT_ONCE = 1_024
+LONGEST_FIELD = 1 << 27
+"""Characters of one field of a CSV file; the module's own limit of 131,072 is short for clinical notes."""
 
 
 class Row(NamedTuple):
