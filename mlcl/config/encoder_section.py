@@ -6,7 +6,6 @@ Encoders are plugins, declared in `mlcl.models.encoders`. The section's class is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Annotated, Any
 
 from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
@@ -14,7 +13,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from mlcl.config.section import Section
 from mlcl.errors import UserError, nearest
-from mlcl.plugins import BUILT_IN, PluginError, Registry, UnknownPluginError
+from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, registry
 
 
 class EncoderConfig(Section):
@@ -28,25 +27,21 @@ class EncoderConfig(Section):
 
         Raises UserError for an encoder from outside that cannot be used.
         """
+        name = str(value.get("name")) if isinstance(value, Mapping) else ""
         try:
-            section: type[EncoderConfig] = encoders()[str(value["name"])].section
-        except (KeyError, TypeError, UnknownPluginError):
+            section: type[EncoderConfig] = registry("encoders")[name].section
+        except UnknownPluginError:
             return None
         except PluginError as error:
-            raise UserError(str(error), key="encoder.name", found=value["name"]) from None
+            raise UserError(str(error), key="encoder.name", found=name) from None
         return section
-
-
-def encoders() -> Registry[Any]:
-    """The registry of encoders. Config may not depend on models, so it is imported when it is asked for."""
-    registry: Registry[Any] = import_module("mlcl.models.encoders").ENCODERS
-    return registry
 
 
 def built_in() -> list[Any]:
     """The declarations of the built-in encoders, in the order of the job reference."""
-    names = [name for name, origin in encoders().origins().items() if origin == BUILT_IN]
-    return sorted((encoders()[name] for name in names), key=lambda encoder: (encoder.order, encoder.name))
+    encoders = registry("encoders")
+    known = [encoders[name] for name, origin in encoders.origins().items() if origin == BUILT_IN]
+    return sorted(known, key=lambda encoder: (encoder.order, encoder.name))
 
 
 def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
@@ -64,18 +59,14 @@ def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
 
 
 def _unknown(name: str) -> PydanticCustomError:
+    origins = registry("encoders").origins()
     tags = [f"'{encoder.name}'" for encoder in built_in()]
-    tags += [f"'{each}' ({origin})" for each, origin in encoders().origins().items() if origin != BUILT_IN]
-    near = nearest(name, encoders())
-    context = {
-        "tag": name,
-        "expected_tags": ", ".join(tags),
-        "hint": f"; did you mean {near}?" if near else "",
-    }
+    tags += [f"'{each}' ({origin})" for each, origin in origins.items() if origin != BUILT_IN]
+    near = nearest(name, origins)
     return PydanticCustomError(
         "union_tag_invalid",
-        "Input tag '{tag}' found using 'name' does not match any of the expected tags: {expected_tags}{hint}",
-        context,
+        "Input tag '{tag}' found using 'name' does not match any of the expected tags: {expected_tags}{near}",
+        {"tag": name, "expected_tags": ", ".join(tags), "near": f"; did you mean {near}?" if near else ""},
     )
 
 
