@@ -23,13 +23,12 @@ def sources(json: Json = False) -> None:
     """List the sources and what they need."""
     from mlcl.data import SOURCES
 
+    listed = sorted(SOURCES.values(), key=lambda source: source.needs_input)
     if json:
-        print_json(
-            {s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in SOURCES.values()}
-        )
+        print_json({s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in listed})
         return
     table = Table("name", "what", "licence", "needs")
-    for source in SOURCES.values():
+    for source in listed:
         table.add_row(source.name, source.title, source.licence, _needs(source))
     results.print(table)
 

@@ -1,6 +1,6 @@
 """What a person writes: the job and the space file, checked before anything starts."""
 
-from mlcl.config.encoder import EncoderConfig
+from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.job import (
     AugmentConfig,
     ClassifierConfig,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from mlcl.config.encoder import EncoderConfig
+from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.section import Fraction, Name, NonNegative, Positive, Section
 
 LossName = Literal[
@@ -300,7 +300,7 @@ class JobConfig(Section):
 
     experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     data: DataConfig
-    encoder: EncoderConfig
+    encoder: EncoderSection
     objective: ObjectiveConfig
     train: TrainConfig
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.job import JobConfig
 from mlcl.config.safe_yaml import MOST_CHARACTERS, load_yaml
 from mlcl.errors import UserError, nearest
@@ -96,14 +97,16 @@ def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | Non
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _user_error(model, error.errors(), file) from None
+        raise _user_error(model, tree, error.errors(), file) from None
 
 
-def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | Path | None) -> UserError:
+def _user_error(
+    model: type[BaseModel], tree: Mapping[str, Any], errors: list[ErrorDetails], file: str | Path | None
+) -> UserError:
     # A typo gives two errors (the unknown key, the missing right one): the typo is the cause.
     detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     keys = [str(part) for part in detail["loc"]]
-    known = _keys_at(model, keys[:-1])
+    known = _keys_at(model, tree, keys[:-1])
     path = [key for i, key in enumerate(keys) if key not in _TAGS or (i and keys[i - 1] == "heads")]
     dotted = ".".join(path) or None
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
@@ -128,15 +131,15 @@ def _user_error(model: type[BaseModel], errors: list[ErrorDetails], file: str | 
 
 # What pydantic adds to a location where a union was tried: not keys of the file.
 _TAGS = {
-    "cnn_text", "cnn_image", "resnet18", "resnet50", "transformer", "plm_icd", "ldgn",
     "<number>", "<schedule>", "<learned>", "float", "constrained-float", "literal['remainder']",
 }  # fmt: skip
 
 
-def _keys_at(model: type[BaseModel], path: list[str]) -> set[str]:
-    """The keys that `model` allows at a location, for the nearest-key hint."""
+def _keys_at(model: type[BaseModel], tree: Any, path: list[str]) -> set[str]:
+    """The keys that `model` allows at a location of `tree`, for the nearest-key hint."""
     here: list[Any] = [model]
     for part in path:
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
         following: list[Any] = []
         for kind in here:
             if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -147,6 +150,7 @@ def _keys_at(model: type[BaseModel], path: list[str]) -> set[str]:
                 following += _members(typing.get_args(kind)[1])
         tagged = [kind for kind in here if part in _tags_of(kind)]
         here = following or tagged or here
+        here = [EncoderConfig.of(tree) or kind if kind is EncoderConfig else kind for kind in here]
     models = [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return {field.alias or name for kind in models for name, field in kind.model_fields.items()}
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mlcl.config import job, space
+from mlcl.config import encoder_section, job, space
 
 HEADER = """# Job reference
 
@@ -53,6 +53,8 @@ def _members(annotation: Any) -> list[Any]:
         return [member for argument in arguments for member in _members(argument)]
     if origin is dict:
         return _members(arguments[1])
+    if annotation is encoder_section.EncoderConfig:
+        return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
     return [annotation]
 
 
@@ -74,8 +76,8 @@ def _type(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments))
+    if origin in (typing.Union, types.UnionType) or annotation is encoder_section.EncoderConfig:
+        return " or ".join(dict.fromkeys(map(_type, arguments or _members(annotation))))
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is dict:

@@ -6,8 +6,9 @@ from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.images import ImageRows, decode_all
 from mlcl.data.noise import add_label_noise, reached_by
 from mlcl.data.preparation import prepare
-from mlcl.data.registry import SOURCES, Source
 from mlcl.data.sampler import EpochSampler
+from mlcl.data.source import Source
+from mlcl.data.sources import SOURCES
 from mlcl.data.split import Split
 from mlcl.data.subset import subset
 from mlcl.data.text import Tokenizer, hugging_face_tokenizer, load_tokenizer, train_word_tokenizer

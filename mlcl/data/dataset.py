@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mlcl.config.loader import validate
 from mlcl.data.files import locate
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, Shard
+from mlcl.data.shard_reader import ShardReader
 from mlcl.data.split import Part, Split, SplitRows
 from mlcl.errors import UserError
 
@@ -23,12 +22,10 @@ from mlcl.errors import UserError
 class Dataset:
     """A prepared data set. `Dataset.open(path_or_uri)` makes one; `split(name)` gives its rows."""
 
-    def __init__(self, place: str, filesystem: Any, folder: str, info: DatasetInfo) -> None:
-        self.place = place
-        self.info = info
-        self._filesystem = filesystem
-        self._folder = folder
-        self._files: dict[int, Any] = {}
+    def __init__(self, reader: ShardReader) -> None:
+        self.reader = reader
+        self.place = reader.place
+        self.info = reader.info
         self._splits: dict[str, SplitRows] = {}
 
     @classmethod
@@ -39,11 +36,13 @@ class Dataset:
         its SHA-256. No labels are read. Raises UserError with the file.
         """
         filesystem, folder = locate(place)
-        data = cls(str(place), filesystem, folder, _read_info(filesystem, folder, str(place)))
-        for number, shard in enumerate(data.info.shards):
+        info = _read_info(filesystem, folder, str(place))
+        data = cls(ShardReader(str(place), filesystem, folder, info))
+        for number, shard in enumerate(info.shards):
             data._check_footer(number, shard)
             if verify:
-                data._check_hash(shard)
+                with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
+                    _check_hash(stream, shard, data.reader.shard_file(number))
         return data
 
     def split(self, name: str) -> Split:
@@ -57,52 +56,13 @@ class Dataset:
         if name not in self._splits:
             parts = self._parts(name)
             self._check_rows(name, sum(len(part.here) for part in parts))
-            self._splits[name] = SplitRows(self, name, parts)
+            self._splits[name] = SplitRows(self.reader, name, parts)
         return Split(self._splits[name])
-
-    def shard_file(self, number: int) -> str:
-        """Where a shard lies, as the user gave the place."""
-        return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"
-
-    def place_of(self, row: int) -> tuple[str, int]:
-        """The shard's file, and the row in it, of a row of the data set."""
-        first = 0
-        for number, shard in enumerate(self.info.shards):
-            if row < first + shard.rows:
-                return self.shard_file(number), row - first
-            first += shard.rows
-        raise IndexError(row)
-
-    def parquet(self, number: int) -> Any:
-        """A shard's open `pyarrow.parquet.ParquetFile`."""
-        if number not in self._files:
-            with self.reading(number):
-                source = self._filesystem.open_input_file(f"{self._folder}/{self.info.shards[number].file}")
-                self._files[number] = pq.ParquetFile(source)
-        return self._files[number]
-
-    def column(self, number: int, name: str) -> Any:
-        """One column of a shard, whole."""
-        with self.reading(number):
-            column = self.parquet(number).read(columns=[name]).column(0)
-            column.validate(full=True)  # texts that are not UTF-8 come to light here
-            return column
-
-    @contextmanager
-    def reading(self, number: int) -> Iterator[None]:
-        """Turns what pyarrow raises on a damaged shard into a UserError that names it."""
-        file = self.shard_file(number)
-        try:
-            yield
-        except FileNotFoundError:
-            raise UserError("shard is missing", file=file) from None
-        except (pa.ArrowException, OSError) as error:
-            raise UserError("not a whole Parquet file; was it truncated?", file=file, found=error) from None
 
     def _parts(self, split: str) -> list[Part]:
         parts, first = [], 0
         for number, shard in enumerate(self.info.shards):
-            here = np.flatnonzero(self.column(number, "split").to_numpy() == split)
+            here = np.flatnonzero(self.reader.column(number, "split").to_numpy() == split)
             if len(here):
                 parts.append(Part(number, first, here))
             first += shard.rows
@@ -118,23 +78,22 @@ class Dataset:
             )  # fmt: skip
 
     def _check_footer(self, number: int, shard: Shard) -> None:
-        footer, file = self.parquet(number), self.shard_file(number)
+        footer, file = self.reader.parquet(number), self.reader.shard_file(number)
         if footer.metadata.num_rows != shard.rows:
             raise UserError(
                 "wrong number of rows", file=file, found=footer.metadata.num_rows, allowed=shard.rows
             )
-        with self.reading(number):
+        with self.reader.reading(number):
             found = {field.name: field.type for field in footer.schema_arrow}
         _check_columns(found, self.info.columns(), file)
 
-    def _check_hash(self, shard: Shard) -> None:
-        digest = hashlib.sha256()
-        with self._filesystem.open_input_stream(f"{self._folder}/{shard.file}") as stream:
-            while block := stream.read(1 << 22):
-                digest.update(block)
-        if digest.hexdigest() != shard.sha256:
-            file = f"{self.place.rstrip('/')}/{shard.file}"
-            raise UserError("SHA-256 differs", file=file, found=digest.hexdigest(), allowed=shard.sha256)
+
+def _check_hash(stream: Any, shard: Shard, file: str) -> None:
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 22):
+        digest.update(block)
+    if digest.hexdigest() != shard.sha256:
+        raise UserError("SHA-256 differs", file=file, found=digest.hexdigest(), allowed=shard.sha256)
 
 
 def _check_columns(found: Mapping[str, Any], expected: Mapping[str, Any], file: str) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from mlcl.data.dataset import Dataset
+from mlcl.data.shard_reader import ShardReader
 
 ROW_GROUPS_KEPT = 4
 """Row groups of images that stay in memory."""
@@ -19,10 +18,10 @@ ROW_GROUPS_KEPT = 4
 class ImageColumn(Sequence[bytes]):
     """Encoded images, read a row group at a time; only the last few row groups stay in memory."""
 
-    def __init__(self, dataset: Dataset, rows: Tensor) -> None:
-        self._dataset = dataset
+    def __init__(self, reader: ShardReader, rows: Tensor) -> None:
+        self._reader = reader
         self._rows: list[int] = rows.tolist()
-        self._first = np.cumsum([0, *(shard.rows for shard in dataset.info.shards)])
+        self._first = np.cumsum([0, *(shard.rows for shard in reader.info.shards)])
         self._groups: OrderedDict[tuple[int, int], tuple[int, Any]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,11 +50,11 @@ class ImageColumn(Sequence[bytes]):
         return self._load(shard, row)
 
     def _load(self, shard: int, row: int) -> tuple[int, Any]:
-        file = self._dataset.parquet(shard)
+        file = self._reader.parquet(shard)
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         starts = np.cumsum([0, *sizes])
         group = int(np.searchsorted(starts, row, side="right")) - 1
-        with self._dataset.reading(shard):
+        with self._reader.reading(shard):
             images = file.read_row_group(group, columns=["image"]).column(0)
         self._groups[shard, group] = (int(starts[group]), images)
         if len(self._groups) > ROW_GROUPS_KEPT:

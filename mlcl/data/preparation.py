@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from mlcl.config.loader import validate
 from mlcl.data.files import remove_partial, scratch_beside
 from mlcl.data.format import INFO_FILE
-from mlcl.data.registry import Source, find_source
+from mlcl.data.source import Source
+from mlcl.data.sources import find_source
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
@@ -43,21 +44,22 @@ def prepare(
     return folder
 
 
-def _options(source: Source, options: Mapping[str, Any]) -> BaseModel:
+def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     try:
-        return validate(source.options, options, None)
+        checked: BaseModel = validate(source.options, options, None)
     except UserError as error:
         key = f"data.options.{error.key}" if error.key else "data.options"
         raise UserError(error.problem, key=key, found=error.found, allowed=error.allowed) from None
+    return checked
 
 
-def _key(source: Source, options: BaseModel, split_seed: int) -> str:
-    state = source.module.state(options) if source.needs_input else None
+def _key(source: Source[Any], options: BaseModel, split_seed: int) -> str:
+    state = None if source.state is None else source.state(options)
     content = [source.full_version(), options.model_dump(mode="json"), split_seed, state]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _write(source: Source, folder: Path, options: BaseModel, split_seed: int) -> None:
+def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: int) -> None:
     remove_partial(folder)
     with scratch_beside(folder) as scratch:
         made = scratch / "data"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ from torch import Tensor
 from mlcl.data import columns
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.image_column import ImageColumn
+from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
-
-if TYPE_CHECKING:
-    from mlcl.data.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Part:
 class SplitRows:
     """All rows of one split: where they lie, and their label columns once read."""
 
-    def __init__(self, dataset: Dataset, name: str, parts: list[Part]) -> None:
-        self.dataset = dataset
+    def __init__(self, reader: ShardReader, name: str, parts: list[Part]) -> None:
+        self.reader = reader
         self.name = name
         self.parts = parts
         self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
@@ -46,7 +44,7 @@ class SplitRows:
 
     def chunks(self, column: str) -> list[tuple[Part, Any]]:
         """A column's rows of this split, part by part."""
-        read = self.dataset.column
+        read = self.reader.column
         return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
 
     def ids(self) -> list[str]:
@@ -61,7 +59,7 @@ class SplitRows:
     def labels(self, name: str) -> Tensor | LabelRows:
         """The labels of all rows in a label space, an aspect or a level."""
         space_name, _, part = name.partition(".")
-        space = self.dataset.info.label_spaces[space_name]
+        space = self.reader.info.label_spaces[space_name]
         if space.kind == "hierarchy":
             levels = [part] if part else space.levels
             class_NH = torch.stack([self._classes(level) for level in levels], dim=1)
@@ -76,7 +74,7 @@ class SplitRows:
         return [text for _, chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def _classes(self, name: str) -> Tensor:
-        classes: Tensor = self._keep(name, lambda: self._read(name, self.dataset.info.label_spaces[name]))
+        classes: Tensor = self._keep(name, lambda: self._read(name, self.reader.info.label_spaces[name]))
         return classes
 
     def _keep(self, name: str, make: Callable[[], Any]) -> Any:
@@ -98,7 +96,7 @@ class SplitRows:
 
     def _refuse(self, part: Part, row: int, name: str, space: LabelSpace, chunk: Any) -> None:
         raise label_error(
-            name, space, chunk[row].as_py(), self.dataset.shard_file(part.number), int(part.here[row])
+            name, space, chunk[row].as_py(), self.reader.shard_file(part.number), int(part.here[row])
         )
 
 
@@ -136,7 +134,7 @@ class Split:
     @property
     def info(self) -> DatasetInfo:
         """What the data set says of itself."""
-        return self.whole.dataset.info
+        return self.whole.reader.info
 
     @property
     def fingerprint(self) -> str:
@@ -162,7 +160,7 @@ class Split:
     def images(self) -> ImageColumn:
         """The encoded images of the rows, read when asked for. Raises UserError where the rows are texts."""
         self._need("image")
-        return ImageColumn(self.whole.dataset, self.rows)
+        return ImageColumn(self.whole.reader, self.rows)
 
     def labels(self, name: str) -> Tensor | LabelRows:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
@@ -196,7 +194,7 @@ class Split:
 
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""
-        return self.whole.dataset.place_of(int(self.rows[row]))
+        return self.whole.reader.place_of(int(self.rows[row]))
 
     def take(self, indices: Tensor) -> Split:
         """The rows at `indices` (int64, into this split), in that order."""
@@ -210,7 +208,7 @@ class Split:
         if self.info.modality != modality:
             raise UserError(
                 f"{self.info.name} has no {modality}s",
-                file=self.whole.dataset.place,
+                file=self.whole.reader.place,
                 found=self.info.modality,
             )
 

@@ -62,19 +62,19 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
 
 
 def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
-    ids = data.column(number, "id").to_pylist()
+    ids = data.reader.column(number, "id").to_pylist()
     for row, row_id in enumerate(ids):
         if not row_id:
             raise _bad(data, number, row, ids, "id is empty", "id")
         if row_id in seen:
             raise _bad(data, number, row, ids, f"id is also in shard {seen[row_id]}", "id")
         seen[row_id] = number
-    splits = data.column(number, "split").to_pylist()
+    splits = data.reader.column(number, "split").to_pylist()
     for row, split in enumerate(splits):
         if split not in SPLITS:
             raise _bad(data, number, row, ids, "unknown split", "split", split, SPLITS)
     if data.info.modality == "text":
-        for row, text in enumerate(data.column(number, "text").to_pylist()):
+        for row, text in enumerate(data.reader.column(number, "text").to_pylist()):
             if not (text and text.strip()):
                 raise _bad(data, number, row, ids, "text is empty", "text")
     for name, space in data.info.label_spaces.items():
@@ -84,11 +84,11 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
 
 
 def _check_labels(data: Dataset, number: int, ids: list[str], name: str, space: LabelSpace) -> None:
-    column = data.column(number, name)
+    column = data.reader.column(number, name)
     bad = np.flatnonzero(columns.bad_rows(column, space))
     if len(bad):
         row = int(bad[0])
-        raise label_error(name, space, column[row].as_py(), data.shard_file(number), row, ids[row])
+        raise label_error(name, space, column[row].as_py(), data.reader.shard_file(number), row, ids[row])
 
 
 def _bad(
@@ -102,7 +102,7 @@ def _bad(
     allowed: Any = None,
 ) -> UserError:
     where = f"{problem} at row {row}, id {ids[row]}"
-    return UserError(where, file=data.shard_file(number), key=key, found=found, allowed=allowed)
+    return UserError(where, file=data.reader.shard_file(number), key=key, found=found, allowed=allowed)
 
 
 def _check_counts(data: Dataset, splits: Counter[str]) -> None:

@@ -85,6 +85,11 @@ def rebuild_pretrained(
     return network
 
 
+def save_config(encoder: Any, folder: Path) -> None:
+    """Writes the config.json from which `rebuild_pretrained` makes the network of an encoder again."""
+    encoder.network.config.to_json_file(folder / "config.json")
+
+
 def _fit(network: nn.Module, lora: Lora | None) -> None:
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = nn.Identity()

@@ -26,6 +26,7 @@ from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec
 from PIL import Image
 
 from mlcl.errors import UserError
+from mlcl.models import ENCODERS
 from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
@@ -37,11 +38,6 @@ CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
-OF_ENCODERS = {
-    "resnet": ("torchvision",),
-    "transformer": ("transformers", "peft"),
-    "plm_icd": ("transformers", "peft"),
-}
 
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 
@@ -170,12 +166,8 @@ def _example(index: Index) -> pd.DataFrame:
 
 def _requirements(encoder: str) -> list[str]:
     """What predicting needs, at the versions that are installed here."""
-    wanted = [
-        *NEEDED,
-        *(name for kind, more in OF_ENCODERS.items() if encoder.startswith(kind) for name in more),
-    ]
     found = []
-    for name in wanted:
+    for name in (*NEEDED, *ENCODERS[encoder].packages):
         # The encoder may do without: peft is for adapters alone.
         with suppress(metadata.PackageNotFoundError):
             found.append(f"{name}=={metadata.version(name)}")

@@ -20,7 +20,7 @@ from mlcl.losses import (
     build_loss,
 )
 from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
-from mlcl.models import LinearClassifier, PrototypeClassifier, build_encoder, build_projection
+from mlcl.models import LinearClassifier, Projection, PrototypeClassifier, build_encoder
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
@@ -40,11 +40,16 @@ def build_model(
 ) -> ContrastiveModel:
     """Encoder, heads and classifier. Parts of weight 0 are left out.
 
-    `label_graph_LL` is for ldgn, `class_distance_CC` for the classifier `guided`: both come from the
-    training rows.
+    `label_graph_LL` is for encoders that ask for it, `class_distance_CC` for the classifier `guided`: both
+    come from the training rows.
     """
     space = info.space(job.objective.classifier.labels)
-    encoder = build_encoder(job.encoder, vocabulary_size, space.n_classes, label_graph_LL)
+    encoder = build_encoder(
+        job.encoder,
+        vocabulary_size=vocabulary_size,
+        labels=space.n_classes,
+        label_graph_LL=label_graph_LL,
+    )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
     own_logits = label_logits(encoder)
@@ -69,11 +74,11 @@ def classifier_layer(
 
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
-    projection = build_projection(config.projection, dim)
+    given = config.projection
+    projection = Projection(given.kind, dim, dim=given.dim, hidden=given.hidden)
     prototypes = None
     if LOSSES[config.loss].prototypes and config.labels is not None:
-        projected = dim if config.projection.kind == "identity" else config.projection.dim
-        prototypes = (info.space(config.labels).n_classes, projected)
+        prototypes = (info.space(config.labels).n_classes, projection.dim)
     return Head(projection, _loss(config, prototypes), config.weight)
 
 

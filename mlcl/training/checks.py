@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.encoder import ResNetConfig
 from mlcl.config.job import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
+from mlcl.models import ENCODERS
 
 FITS = {
     "class": ("single",),
@@ -26,9 +26,6 @@ TASKS: dict[tuple[str, str], Task] = {
     ("bce", "multi_label"): "multi_label",
 }
 """The task that a classifier's loss and label space make."""
-IMAGE_ENCODERS = ("cnn_image", "resnet18", "resnet50")
-LABEL_WISE = ("plm_icd", "ldgn")
-"""Encoders that classify each label by an attention of its own."""
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
@@ -45,9 +42,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         raise UserError(
             "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
         )
-    weights = job.encoder.weights if isinstance(job.encoder, ResNetConfig) else None
-    if weights is not None and not Path(weights).expanduser().is_file():
-        raise UserError("no such file", key="encoder.weights", found=weights)
+    _check_files(job)
     if job.train.views == 1 and any(head.loss == "simclr" for head in job.objective.heads.values()):
         raise UserError(
             "simclr has no positives with one view", key="train.views", found=1, allowed="2 or more"
@@ -63,13 +58,20 @@ def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
 
 
 def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
-    wanted = "image" if job.encoder.name in IMAGE_ENCODERS else "text"
+    wanted = ENCODERS[job.encoder.name].modality
     if wanted != info.modality:
         raise UserError(
             f"reads {wanted}s, the data set {info.name} holds {info.modality}s",
             key="encoder.name",
             found=job.encoder.name,
         )
+
+
+def _check_files(job: JobConfig) -> None:
+    for key in ENCODERS[job.encoder.name].files:
+        file = getattr(job.encoder, key)
+        if file is not None and not Path(file).expanduser().is_file():
+            raise UserError("no such file", key=f"encoder.{key}", found=file)
 
 
 def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
@@ -130,7 +132,7 @@ def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
         )
     if classifier.loss == "guided":
         _check_guided(job.objective, info)
-    if task != "multi_label" and job.encoder.name in LABEL_WISE:
+    if task != "multi_label" and ENCODERS[job.encoder.name].label_wise:
         raise UserError(
             f"{job.encoder.name} classifies the labels of a multi-label space",
             key="objective.classifier.labels",

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mlcl.config import JobConfig
-from mlcl.config.encoder import (
-    CnnImageConfig,
-    CnnTextConfig,
-    LdgnConfig,
-    PlmIcdConfig,
-    ResNetConfig,
-    TransformerConfig,
-)
 from mlcl.data import (
     Dataset,
     EpochSampler,
@@ -39,7 +32,8 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
-from mlcl.models import label_graph, model_folder, tree_distances
+from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
+from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.hierarchy import parents
@@ -124,7 +118,8 @@ class JobData:
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""
         targets = self.targets(self.train)
-        if self.job.encoder.name != "ldgn" or not isinstance(targets, LabelRows):
+        wanted = ENCODERS[self.job.encoder.name].needs("label_graph_LL")
+        if not wanted or not isinstance(targets, LabelRows):
             return None
         return label_graph(targets)
 
@@ -138,12 +133,10 @@ class JobData:
         return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
-        encoder = self.job.encoder
+        size = ENCODERS[self.job.encoder.name].size(self.job.encoder)
         if self.tokenizer is None:
-            assert isinstance(encoder, CnnImageConfig | ResNetConfig)
-            return decode_all(split, encoder.image_size, self.cache)
-        assert not isinstance(encoder, CnnImageConfig | ResNetConfig)
-        return encode(self.tokenizer, split, encoder.max_length, self.cache)
+            return decode_all(split, size, self.cache)
+        return encode(self.tokenizer, split, size, self.cache)
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:
@@ -164,15 +157,16 @@ def _check_batches(job: JobConfig, rows: int) -> None:
 
 
 def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
-    encoder = job.encoder
-    if isinstance(encoder, CnnTextConfig | LdgnConfig):
+    encoder, section = ENCODERS[job.encoder.name], job.encoder
+    if encoder.tokenizer is None:
+        return None
+    origin: Any = getattr(section, TOKENIZERS[encoder.tokenizer])
+    if encoder.tokenizer == "words":
         # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
-        return load_tokenizer(train_word_tokenizer(train.texts(), encoder.vocabulary).to_str())
-    if isinstance(encoder, TransformerConfig | PlmIcdConfig):
-        tokenizer = hugging_face_tokenizer(str(model_folder(encoder.model)))
-        _check_room(tokenizer, encoder.max_length)
-        return tokenizer
-    return None
+        return load_tokenizer(train_word_tokenizer(train.texts(), origin).to_str())
+    tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
+    _check_room(tokenizer, encoder.size(section))
+    return tokenizer
 
 
 def _check_room(tokenizer: Tokenizer, max_length: int) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from mlcl.config import job_hash, load_job, read_yaml
-from mlcl.config.encoder import ResNetConfig
 from mlcl.config.loader import validate
 from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
 from mlcl.data import DatasetInfo, LabelSpace
 from mlcl.data.format import Shard
-from mlcl.data.registry import find_source
+from mlcl.data.sources import find_source
 from mlcl.data.sources.beeradvocate import REVIEWS as BEERADVOCATE
 from mlcl.data.sources.tripadvisor import REVIEWS as TRIPADVISOR
 from mlcl.evaluation import metric_names
+from mlcl.models.encoders.resnet import ResNetConfig
 from mlcl.training.checks import check_job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,6 +7,7 @@ import torch
 
 from mlcl.data import Dataset, LabelSpace
 from mlcl.data.format import DatasetInfo
+from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
 
 
@@ -67,9 +68,9 @@ def test_unsorted_and_repeated_labels_become_proper_rows(write, batch):
 
 def test_opening_and_training_read_no_test_labels(text_set, monkeypatch):
     read = []
-    column = Dataset.column
+    column = ShardReader.column
     monkeypatch.setattr(
-        Dataset, "column", lambda s, n, c: read.append((s.shard_file(n), c)) or column(s, n, c)
+        ShardReader, "column", lambda s, n, c: read.append((s.shard_file(n), c)) or column(s, n, c)
     )
     data = Dataset.open(text_set, verify=True)
     assert read == []

@@ -1,15 +1,15 @@
 import io
 import json
 import tarfile
-from importlib import import_module
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mlcl.data import Dataset
-from mlcl.data.sources import cifar, voc2007
+from mlcl.data import SOURCES, Dataset
 from mlcl.data.sources import coco as coco_source
+from mlcl.data.sources import voc2007
+from mlcl.data.sources.common import cifar
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
@@ -35,8 +35,8 @@ def write(root, tmp_path):
     """Writes a source's data set, checks it, and opens it."""
 
     def write(name, split_seed=0, **options):
-        source = import_module(f"mlcl.data.sources.{name}")
-        settings = source.Options(**{"path": root, "check_counts": False, **options})
+        source = SOURCES[name]
+        settings = source.options(**{"path": root, "check_counts": False, **options})
         assert source.state(settings)
         folder = tmp_path / f"set-{len(list(tmp_path.iterdir()))}"
         source.write(folder, settings, split_seed)
@@ -75,8 +75,8 @@ def _images(part):
     ],
 )
 def test_states_follow_labels_and_images(voc, nuswide, coco, deepfashion, root, put, name, files):
-    source = import_module(f"mlcl.data.sources.{name}")
-    options = source.Options(path=root)
+    source = SOURCES[name]
+    options = source.options(path=root)
     states = [source.state(options)]
     assert states[0] == source.state(options)
     for file in files:

@@ -5,8 +5,9 @@ import io
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.sources import icd9, icd10, mimic3, mimic4
-from mlcl.data.sources.notes import clean_text
+from mlcl.data.sources import mimic3, mimic4
+from mlcl.data.sources.common import icd9, icd10
+from mlcl.data.sources.common.notes import clean_text
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 

@@ -1,18 +1,26 @@
 import multiprocessing
 import re
+from dataclasses import replace
 
 import pytest
 
-from mlcl.data import SOURCES, Dataset, prepare
-from mlcl.data.sources import digits
+from mlcl.data import SOURCES, Dataset, preparation, prepare
 from mlcl.errors import UserError
 
 SMALL = {"scenes": 100}
 
 
-def test_a_second_call_finds_the_first_ones_folder(tmp_path, monkeypatch):
+@pytest.fixture
+def writing(monkeypatch):
+    """Puts another function in the place of the source's own `write`."""
+    return lambda write: monkeypatch.setattr(
+        preparation, "find_source", lambda name: replace(SOURCES[name], write=write)
+    )
+
+
+def test_a_second_call_finds_the_first_ones_folder(tmp_path, writing):
     folder = prepare("digits", tmp_path, SMALL)
-    monkeypatch.setattr(digits, "write", lambda *_: pytest.fail("written again"))
+    writing(lambda *_: pytest.fail("written again"))
     assert prepare("digits", tmp_path, SMALL) == folder
     assert Dataset.open(folder, verify=True).info.name == "digits"
 
@@ -46,12 +54,12 @@ def test_two_processes_at_once_make_one_folder(tmp_path):
     assert Dataset.open(folder, verify=True).info.rows["train"] == 80
 
 
-def test_an_error_leaves_no_folder(tmp_path, monkeypatch):
+def test_an_error_leaves_no_folder(tmp_path, writing):
     def fail(folder, options, seed):
         (folder.parent / "half").mkdir()
         raise UserError("bad input")
 
-    monkeypatch.setattr(digits, "write", fail)
+    writing(fail)
     with pytest.raises(UserError, match="bad input"):
         prepare("digits", tmp_path, SMALL)
     assert [entry for entry in tmp_path.iterdir() if entry.is_dir()] == []

@@ -3,6 +3,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from mlcl.data import dataset
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
@@ -46,9 +47,7 @@ def test_the_first_bad_row_is_named(write, batch, column, value, message):
 
 
 def test_an_unknown_split_and_wrong_counts_are_named(text_set, monkeypatch):
-    from mlcl.data import Dataset
-
-    monkeypatch.setattr(Dataset, "_check_hash", lambda *_: None)
+    monkeypatch.setattr(dataset, "_check_hash", lambda *_: None)
     shard = text_set / "validation-00000.parquet"
     table = pq.read_table(shard)
 

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from patience import until
@@ -91,15 +92,13 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     name = left.name.removeprefix(".").partition(".partial-")[0]
     assert not (tmp_path / name).exists()
 
-    from mlcl.data import prepare, sources
-    from mlcl.data.sources import digits
+    from mlcl.data import preparation, prepare
+    from mlcl.data.sources.digits import SOURCE, Options
 
-    real = digits.write
     with pytest.MonkeyPatch.context() as patch:
         # The same options, so the same folder, at a size that a test can wait for.
-        patch.setattr(
-            sources.digits, "write", lambda folder, _, seed: real(folder, digits.Options(scenes=100), seed)
-        )
+        small = replace(SOURCE, write=lambda folder, _, seed: SOURCE.write(folder, Options(scenes=100), seed))
+        patch.setattr(preparation, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name
     assert not list(tmp_path.glob(".digits-*.partial-*"))

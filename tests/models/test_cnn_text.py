@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mlcl.models.cnn_text import CnnText
+from mlcl.models.encoders.cnn_text import CnnText
 
 
 def make(**options):

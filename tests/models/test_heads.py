@@ -2,12 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from mlcl.config.encoder import CnnImageConfig, CnnTextConfig
-from mlcl.config.job import ProjectionConfig
 from mlcl.errors import UserError
 from mlcl.models.classifier import Classifier
-from mlcl.models.cnn_image import CnnImage
-from mlcl.models.factory import build_encoder, build_projection
+from mlcl.models.encoders import build_encoder
+from mlcl.models.encoders.cnn_image import CnnImage, CnnImageConfig
+from mlcl.models.encoders.cnn_text import CnnTextConfig
 from mlcl.models.projection import Projection
 
 
@@ -37,14 +36,13 @@ def test_classifier_shapes():
     torch.testing.assert_close(logits[:, 1], classifier.linear(h)[:, 4:8])
 
 
-def test_builders_pass_the_sections_on():
+def test_an_encoder_is_built_with_the_keys_of_its_section():
     encoder = build_encoder(CnnTextConfig(name="cnn_text", width=2, kernel_sizes=(2, 3)), vocabulary_size=9)
     assert encoder.dim == 4
     assert encoder.embedding.num_embeddings == 9
     image = build_encoder(CnnImageConfig(name="cnn_image", width=2, blocks=2))
     assert isinstance(image, CnnImage)
     assert image.dim == 4
-    assert build_projection(ProjectionConfig(kind="linear", dim=7), 4).dim == 7
 
 
 def test_a_text_encoder_needs_a_vocabulary():

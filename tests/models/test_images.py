@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from mlcl.errors import UserError
-from mlcl.models.cnn_image import CnnImage
-from mlcl.models.resnet import ResNet
+from mlcl.models.encoders.cnn_image import CnnImage
+from mlcl.models.encoders.resnet import ResNet
 
 torchvision_is_there = pytest.mark.skipif(find_spec("torchvision") is None, reason="needs mlcl[images]")
 

@@ -5,8 +5,8 @@ from tiny_models import tiny_model, token_batch
 
 from mlcl.errors import UserError
 from mlcl.models import label_attention
+from mlcl.models.encoders.plm_icd import PlmIcd
 from mlcl.models.lora import Lora
-from mlcl.models.plm_icd import PlmIcd
 from mlcl.models.pretrained import load_pretrained
 
 KINDS = ("bert", "roberta")

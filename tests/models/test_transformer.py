@@ -5,9 +5,9 @@ from tiny_models import KINDS, tiny_model, token_batch
 from torch import nn
 
 from mlcl.errors import UserError
+from mlcl.models.encoders.transformer import Transformer
 from mlcl.models.lora import Lora
 from mlcl.models.pretrained import load_pretrained
-from mlcl.models.transformer import Transformer
 
 POOLINGS = ("cls", "mean", "last")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from mlcl.config import job_hash
 from mlcl.errors import UserError
-from mlcl.models.cnn_image import CnnImage
+from mlcl.models.encoders.cnn_image import CnnImage
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped

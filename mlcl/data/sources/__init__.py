@@ -1,1 +1,24 @@
-"""Where data comes from: one module a source, with its options and a function that writes the format."""
+"""Where data comes from: each module here declares one source, as a value of `Source`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcl.data.source import Source
+from mlcl.errors import UserError
+from mlcl.plugins import PluginError, Registry, UnknownPluginError
+
+SOURCES: Registry[Source[Any]] = Registry("source", "mlcl.sources", "mlcl.data.sources", Source)
+
+
+def find_source(name: str) -> Source[Any]:
+    """A source by name. Raises UserError that names the nearest for an unknown one."""
+    try:
+        return SOURCES[name]
+    except UnknownPluginError as error:
+        hint = f"; did you mean {error.nearest}?" if error.nearest else ""
+        raise UserError(
+            f"unknown source{hint}", key="data.source", found=name, allowed=sorted(error.allowed)
+        ) from None
+    except PluginError as error:
+        raise UserError(str(error), key="data.source", found=name) from None

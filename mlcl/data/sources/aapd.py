@@ -18,14 +18,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.distribution import (
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
     compare_counts,
     distinct,
     in_batches,
 )
-from mlcl.data.sources.multi_label import count, indices, space_of
+from mlcl.data.sources.common.multi_label import count, indices, space_of
 from mlcl.data.split_assignment import assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -96,3 +97,14 @@ def _lines(files: Distribution, name: str) -> Iterator[str]:
         if not line.strip():
             raise UserError(f"line {number} is empty", file=files.file(name))
         yield line.strip()
+
+
+SOURCE = Source(
+    name="aapd",
+    title="AAPD arXiv abstracts: 54 subjects, multi-label",
+    licence="not stated",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.distribution import Distribution, compare_counts
-from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import Distribution, compare_counts
+from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
 TITLE = "BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)"
@@ -102,3 +103,14 @@ def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str
             except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
                 raise UserError(f"no review at line {number}", file=files.file(name), found=error) from None
             yield number, values
+
+
+SOURCE = Source(
+    name="beeradvocate",
+    title="BeerAdvocate beer reviews: five rated aspects",
+    licence="for research",
+    version="2",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -6,9 +6,8 @@ Files: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin` and `batches.m
 
 from __future__ import annotations
 
-from mlcl.data.sources.cifar import Cifar, CifarOptions
-
-Options = CifarOptions
+from mlcl.data.source import Source
+from mlcl.data.sources.common.cifar import Cifar, CifarOptions
 
 COUNTS = {"train": 50_000, "test": 10_000, "class": 10}
 """Published rows of each split, and classes."""
@@ -22,5 +21,14 @@ CIFAR10 = Cifar(
     spaces={"class": "batches.meta.txt"},
 )
 
-state = CIFAR10.state
-write = CIFAR10.write
+
+SOURCE = Source(
+    name="cifar10",
+    title="CIFAR-10: images of 10 classes",
+    licence="none stated; cite Krizhevsky 2009",
+    version="1",
+    options=CifarOptions,
+    write=CIFAR10.write,
+    state=CIFAR10.state,
+    packages=("pillow",),
+)

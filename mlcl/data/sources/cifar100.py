@@ -6,9 +6,8 @@ Files: `train.bin`, `test.bin`, `coarse_label_names.txt` and `fine_label_names.t
 
 from __future__ import annotations
 
-from mlcl.data.sources.cifar import Cifar, CifarOptions
-
-Options = CifarOptions
+from mlcl.data.source import Source
+from mlcl.data.sources.common.cifar import Cifar, CifarOptions
 
 COUNTS = {"train": 50_000, "test": 10_000, "coarse": 20, "fine": 100}
 """Published rows of each split, and classes."""
@@ -23,5 +22,14 @@ CIFAR100 = Cifar(
     levels=("coarse", "fine"),
 )
 
-state = CIFAR100.state
-write = CIFAR100.write
+
+SOURCE = Source(
+    name="cifar100",
+    title="CIFAR-100: images under 20 > 100 classes",
+    licence="none stated; cite Krizhevsky 2009",
+    version="1",
+    options=CifarOptions,
+    write=CIFAR100.write,
+    state=CIFAR100.state,
+    packages=("pillow",),
+)

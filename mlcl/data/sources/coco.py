@@ -23,7 +23,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import (
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
     compare_counts,
@@ -31,8 +32,8 @@ from mlcl.data.sources.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.sized_split import halves
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.sized_split import halves
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -157,3 +158,14 @@ def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:
         return [half.get(picture.file, "train") for picture in pictures]
     test = set(val)
     return ["test" if p.file in test else hold_out(p.file, seed, options.validation) for p in pictures]
+
+
+SOURCE = Source(
+    name="coco",
+    title="MS COCO 2014 or 2017: multi-label images, 80 classes",
+    licence="annotations CC BY 4.0; images: Flickr terms",
+    version="2",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -11,11 +11,9 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.table import Row, TableOptions, file_state, write_table
+from mlcl.data.source import Source
+from mlcl.data.sources.common.table import LONGEST_FIELD, Row, TableOptions, file_state, write_table
 from mlcl.errors import UserError
-
-LONGEST_FIELD = 1 << 27
-"""Characters of one field; the module's own limit of 131,072 is short for clinical notes."""
 
 
 class Options(TableOptions):
@@ -79,3 +77,14 @@ def _records(options: Options) -> Generator[tuple[str, list[str]], None, None]:
         raise UserError(problem, file=options.path, found=error, allowed=options.encoding) from None
     except OSError as error:
         raise UserError("cannot be read", file=options.path, found=error) from None
+
+
+SOURCE = Source(
+    name="csv",
+    title="a CSV file of texts or image files, labels by column",
+    licence="the file's own",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -19,9 +19,15 @@ from typing import Any
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.table import SPLIT_NAMES
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    in_batches,
+)
+from mlcl.data.sources.common.table import SPLIT_NAMES
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -126,3 +132,14 @@ def _wrong(
 ) -> UserError:
     file = files.file(files.first(*names) or names[0])
     return UserError(f"{problem} at line {line}", file=file, found=found, allowed=allowed)
+
+
+SOURCE = Source(
+    name="deepfashion",
+    title="DeepFashion Category and Attribute Prediction: 3 > 50 kinds of garments",
+    licence="non-commercial research, by agreement",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -16,6 +16,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.source import Source
 from mlcl.data.split_assignment import FRACTIONS, assign
 from mlcl.data.writer import write_dataset
 
@@ -86,3 +87,14 @@ def _scene(
     with io.BytesIO() as file:
         canvas.save(file, "PNG")
         return file.getvalue(), sorted({int(label) for label in target[chosen]})
+
+
+SOURCE = Source(
+    name="digits",
+    title="scenes of one to three handwritten digits: multi-label images",
+    licence="CC BY 4.0",
+    version="1",
+    options=Options,
+    write=write,
+    packages=("scikit-learn", "pillow", "numpy"),
+)

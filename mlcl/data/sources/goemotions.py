@@ -18,8 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.multi_label import count, indices, space_of
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    in_batches,
+)
+from mlcl.data.sources.common.multi_label import count, indices, space_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -108,3 +114,14 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
             allowed = f"0 to {len(emotions) - 1}"
             raise UserError(problem, file=files.file(name), found=line, allowed=allowed) from None
         yield Comment(comment_id, PARTS[name], text, labels)
+
+
+SOURCE = Source(
+    name="goemotions",
+    title="GoEmotions comments: 28 emotions > 7 Ekman > 4 sentiments, multi-label",
+    licence="Apache 2.0 and CC BY 4.0",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.source import Source
 from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 
@@ -94,3 +95,14 @@ def _batches(
     labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
     texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}
     yield {**texts, "split": split_of(rows, seed), **labels}
+
+
+SOURCE = Source(
+    name="icd10cm",
+    title="ICD-10-CM diagnosis descriptions: chapter > section > category",
+    licence="public domain",
+    version="1",
+    options=Options,
+    write=write,
+    packages=("simple-icd-10-cm",),
+)

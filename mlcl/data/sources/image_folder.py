@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.table import ROWS_AT_ONCE, SPLIT_NAMES
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.source import Source
+from mlcl.data.sources.common.table import ROWS_AT_ONCE, SPLIT_NAMES
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -117,3 +118,14 @@ def _batches(
         columns = {name: column[here] for name, column in labels.items()}
         content = [image.file.read_bytes() for image in images[here]]
         yield {"id": ids[here], "split": splits[here], "image": content, **columns}
+
+
+SOURCE = Source(
+    name="image_folder",
+    title="image files in a folder a class",
+    licence="the files' own",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

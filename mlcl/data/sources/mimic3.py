@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources import icd9
-from mlcl.data.sources.admissions import list_names, open_lists, read_splits, seeded_splits
-from mlcl.data.sources.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
-from mlcl.data.sources.distribution import Distribution
-from mlcl.data.sources.notes import NoteStore, records
+from mlcl.data.source import Source
+from mlcl.data.sources.common import icd9
+from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
+from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
+from mlcl.data.sources.common.distribution import Distribution
+from mlcl.data.sources.common.notes import NoteStore, records
 
 TITLE = "MIMIC-III v1.4 (PhysioNet)"
 LISTS = "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3"
@@ -105,3 +106,14 @@ def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -
     for admission, date, category, description, text in records(files, NOTES, columns):
         if category.strip() == "Discharge summary" and admission in admissions.splits:
             notes.add(admission, (date, description.strip() != "Report"), text)
+
+
+SOURCE = Source(
+    name="mimic3",
+    title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
+    licence="PhysioNet Credentialed Health Data License 1.5.0",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

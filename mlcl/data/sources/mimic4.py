@@ -20,12 +20,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources import icd9, icd10
-from mlcl.data.sources.admissions import list_names, open_lists, read_splits, seeded_splits
-from mlcl.data.sources.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
-from mlcl.data.sources.distribution import Distribution
-from mlcl.data.sources.notes import NoteStore, records
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.source import Source
+from mlcl.data.sources.common import icd9, icd10
+from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
+from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
+from mlcl.data.sources.common.distribution import Distribution
+from mlcl.data.sources.common.notes import NoteStore, records
+from mlcl.data.sources.common.user_path import UserPath
 
 TITLE = "MIMIC-IV v2.2 (PhysioNet)"
 NOTE_TITLE = "MIMIC-IV-Note v2.2 (PhysioNet)"
@@ -141,3 +142,14 @@ def _top_names(options: Options) -> tuple[str, ...]:
 def _list_files(options: Options) -> list[tuple[str, ...]]:
     lists = list(list_names(options, _folder(options)).values())
     return lists if options.codes == "full" else [*lists, _top_names(options)]
+
+
+SOURCE = Source(
+    name="mimic4",
+    title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
+    licence="PhysioNet Credentialed Health Data License 1.5.0",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import (
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
     compare_counts,
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -175,3 +176,14 @@ def _split(options: Options, image: str, part: str, seed: int) -> str:
     if options.split == "paper":
         return assign(photo, seed, PAPER)
     return "test" if part == "test" else hold_out(photo, seed, options.validation)
+
+
+SOURCE = Source(
+    name="nuswide",
+    title="NUS-WIDE: multi-label images, 81 concepts",
+    licence="for research; images: Flickr terms",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

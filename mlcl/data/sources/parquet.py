@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.table import ROWS_AT_ONCE, Row, TableOptions, file_state, write_table
+from mlcl.data.source import Source
+from mlcl.data.sources.common.table import ROWS_AT_ONCE, Row, TableOptions, file_state, write_table
 from mlcl.errors import UserError
 
 
@@ -49,3 +50,14 @@ def _rows(options: Options, columns: list[str]) -> Iterator[Row]:
 
 def _damaged(options: Options, error: Exception) -> UserError:
     return UserError("not a whole Parquet file; was it truncated?", file=options.path, found=error)
+
+
+SOURCE = Source(
+    name="parquet",
+    title="a Parquet file of texts or images, labels by column",
+    licence="the file's own",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

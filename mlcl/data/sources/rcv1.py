@@ -22,15 +22,16 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.distribution import (
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
     ROWS_AT_ONCE,
     Distribution,
     DistributionOptions,
     compare_counts,
     distinct,
 )
-from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
-from mlcl.data.sources.sized_split import draw
+from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.sources.common.sized_split import draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -144,3 +145,14 @@ def _stories(files: Distribution, *names: str) -> Iterator[Story]:
             words += text.split()
     if number:
         yield Story(file, line, number, " ".join(words))
+
+
+SOURCE = Source(
+    name="rcv1",
+    title="RCV1-V2 newswire stories: 103 topics, multi-label",
+    licence="for research",
+    version="1",
+    options=Options,
+    write=write,
+    state=state,
+)

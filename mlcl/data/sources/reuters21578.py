@@ -22,15 +22,16 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.dedup_key import words_of
-from mlcl.data.sources.distribution import (
+from mlcl.data.source import Source
+from mlcl.data.sources.common.dedup_key import words_of
+from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
     compare_counts,
     distinct,
     in_batches,
 )
-from mlcl.data.sources.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -129,3 +130,14 @@ def _inside(text: str, tag: str) -> Iterator[str]:
         content, end, _ = rest.partition(f"</{tag}>")
         if end and not attributes[:1].isalnum():
             yield content
+
+
+SOURCE = Source(
+    name="reuters21578",
+    title="Reuters-21578 ModApte R90: 90 topics, multi-label",
+    licence="for research",
+    version="2",
+    options=Options,
+    write=write,
+    state=state,
+)

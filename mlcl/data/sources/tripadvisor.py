@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlcl.data.format import DatasetInfo
-from mlcl.data.sources.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
+from mlcl.data.source import Source
+from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
 TAGS = {
@@ -137,3 +138,14 @@ def _from_json(text: str, file: Path) -> Iterator[Fields]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         allowed = "an object with Reviews, each with Ratings and Content"
         raise UserError("no hotel of TripAdvisor", file=file, found=repr(error), allowed=allowed) from None
+
+
+SOURCE = Source(
+    name="tripadvisor",
+    title="TripAdvisor hotel reviews: seven rated aspects",
+    licence="for research",
+    version="2",
+    options=Options,
+    write=write,
+    state=state,
+)

@@ -19,9 +19,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import Distribution, DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.sized_split import halves
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import (
+    Distribution,
+    DistributionOptions,
+    compare_counts,
+    in_batches,
+)
+from mlcl.data.sources.common.sized_split import halves
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -129,3 +135,14 @@ def _table(files: Distribution, name: str, width: int) -> list[tuple[int, list[s
             raise UserError(f"wrong number of fields at line {number}", file=where, found=line, allowed=width)
         rows += [(number, row)] if row else []
     return rows
+
+
+SOURCE = Source(
+    name="voc2007",
+    title="PASCAL VOC 2007: multi-label images, 20 classes",
+    licence="images: Flickr terms, for research",
+    version="2",
+    options=Options,
+    write=write,
+    state=state,
+)

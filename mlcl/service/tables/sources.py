@@ -67,7 +67,7 @@ def places(sources: Sequence[str]) -> str:
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
     """The sources that a job names, with their options; unknown ones are told of where they are opened."""
     named = (job.data, job.evaluation.transfer_to)
-    return [(its.source, its.options) for its in named if its is not None and its.source in SOURCES]
+    return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 
 
 def _takes_files(source: str) -> bool:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from mlcl.data import Split
 from mlcl.data.format import Modality
-from mlcl.data.sources.csv import LONGEST_FIELD
+from mlcl.data.sources.common.table import LONGEST_FIELD
 from mlcl.data.sources.image_folder import SUFFIXES
 from mlcl.errors import UserError
 from mlcl.training.export.image_decoder import Content

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from mlcl.config import AugmentConfig, JobConfig, load_job
-from mlcl.config.encoder import CnnImageConfig, ResNetConfig
 from mlcl.data import ImageRows, Tokenizer, TokenRows, encode, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array, array
+from mlcl.models import ENCODERS
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import embed
@@ -141,16 +141,15 @@ class ExportedModel:
         )
 
     def _encoded(self, inputs: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
-        encoder = self.job.encoder
-        if isinstance(encoder, CnnImageConfig | ResNetConfig):
-            return decode_images(inputs, encoder.image_size, places)
-        assert self._tokenizer is not None
+        size = ENCODERS[self.job.encoder.name].size(self.job.encoder)
+        if self._tokenizer is None:
+            return decode_images(inputs, size, places)
         for text, place in zip(inputs, places, strict=True):
             if not isinstance(text, str):
                 raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
             if not is_unicode(text):
                 raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
-        return encode(self._tokenizer, [str(text) for text in inputs], encoder.max_length)
+        return encode(self._tokenizer, [str(text) for text in inputs], size)
 
 
 def _tokenizer(file: Path) -> Tokenizer:

@@ -18,7 +18,7 @@ from mlcl.training.files import JOB, TOKENIZER
 
 INDEX = "model.json"
 VERSION = 1
-NETWORK, DATASTORE, CONFIG = "weights.safetensors", "datastore.parquet", "config.json"
+NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
 Way = Literal["classifier", "probe", "knn", "knn_best"]
 """How probabilities are made: by the trained classifier, by the linear probe, or blended with the neighbours'

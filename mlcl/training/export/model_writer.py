@@ -14,15 +14,15 @@ from safetensors.torch import save_file
 
 from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
-from mlcl.config.encoder import CnnImageConfig, PlmIcdConfig, ResNetConfig, TransformerConfig
 from mlcl.config.space import default_mode
 from mlcl.data.files import new_folder
 from mlcl.data.views import MEAN, STD
 from mlcl.errors import UserError
+from mlcl.models import ENCODERS
+from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
 from mlcl.training.export.datastore import trained_datastore, write_datastore
 from mlcl.training.export.model_index import (
-    CONFIG,
     DATASTORE,
     NETWORK,
     Index,
@@ -117,9 +117,9 @@ def _copy_preprocessing(run: Path, work: Path, network: Network, job: JobConfig)
     shutil.copyfile(run / JOB, work / JOB)
     if (run / TOKENIZER).exists():
         shutil.copyfile(run / TOKENIZER, work / TOKENIZER)
-    if isinstance(job.encoder, TransformerConfig | PlmIcdConfig):
-        config: Any = network.encoder.network.config  # type: ignore[union-attr]
-        config.to_json_file(work / CONFIG)
+    export = ENCODERS[job.encoder.name].export
+    if export is not None:
+        export(network.encoder, work)
 
 
 def _index(
@@ -166,6 +166,6 @@ def _best(index: Index) -> Way:
 
 def _preprocessing(job: JobConfig) -> dict[str, int | list[float]]:
     """For readers of the index; the job and the tokenizer decide."""
-    if isinstance(job.encoder, CnnImageConfig | ResNetConfig):
-        return {"image_size": job.encoder.image_size, "mean": list(MEAN), "std": list(STD)}
-    return {"max_length": job.encoder.max_length}
+    encoder = ENCODERS[job.encoder.name]
+    colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
+    return {SIZES[encoder.modality]: encoder.size(job.encoder), **colours}

@@ -74,13 +74,19 @@ def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Ne
 def rebuilt_network(
     job: JobConfig, space: LabelSpace, vocabulary_size: int | None, folder: Path, *, probe: bool
 ) -> Network:
-    """The same network, with weights that the caller sets; `folder` has the config.json of a pretrained one.
+    """The same network, with weights that the caller sets; `folder` is that of the exported model.
 
     Raises UserError where a package that the encoder needs is not installed.
     """
     size = space.n_classes
     # Graph and distances are buffers, so they come with the weights.
-    encoder = build_encoder(job.encoder, vocabulary_size, size, torch.ones(size, size), rebuild_from=folder)
+    encoder = build_encoder(
+        job.encoder,
+        vocabulary_size=vocabulary_size,
+        labels=size,
+        label_graph_LL=torch.ones(size, size),
+        folder=folder,
+    )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     layers: dict[str, nn.Module] = {}
     if job.objective.classifier_weight > 0:

@@ -5,13 +5,28 @@ Shapes: B texts, T tokens, C tokens of a chunk, N chunks of all texts, D the mod
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
 from mlcl.models.label_attention import LabelAttention
-from mlcl.models.pretrained import check_length, hidden_size, token_states
+from mlcl.models.pretrained import check_length, hidden_size, save_config, token_states
+from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys, build_network
+
+
+class PlmIcdConfig(EncoderConfig, PretrainedKeys):
+    """PLM-ICD (Huang et al. 2022): chunks through a pretrained encoder, then attention by label."""
+
+    name: Literal["plm_icd"]
+    max_length: int = Field(3072, ge=1, description="tokens of a text that are read")
+    chunk_length: int = Field(128, ge=8, description="tokens that are encoded together")
+    pooling: Literal["max", "mean"] = Field("max", description="over the labels' vectors, for the embedding")
 
 
 class PlmIcd(nn.Module):
@@ -66,3 +81,33 @@ class PlmIcd(nn.Module):
         h_used = token_states(self.network, ids_NC[used_N], mask_NC[used_N])
         h_NCD = h_used.new_zeros(*ids_NC.shape, self.dim).index_put((used_N,), h_used)
         return h_NCD.reshape(texts, -1, self.dim)[:, :tokens]
+
+
+def _build(
+    *,
+    model: str,
+    dropout: float | None,
+    lora: Mapping[str, Any] | None,
+    weights: Literal["float32", "bf16"],
+    gradient_checkpointing: bool,
+    chunk_length: int,
+    pooling: Literal["max", "mean"],
+    labels: int,
+    folder: Path | None,
+) -> PlmIcd:
+    network = build_network(model, dropout, lora, weights, gradient_checkpointing, folder)
+    return PlmIcd(network, labels, chunk_length=chunk_length, pooling=pooling)
+
+
+PLM_ICD = Encoder(
+    name="plm_icd",
+    title="chunks through a pretrained encoder, then attention by label (Huang et al. 2022)",
+    section=PlmIcdConfig,
+    modality="text",
+    build=_build,
+    tokenizer="pretrained",
+    label_wise=True,
+    packages=PACKAGES,
+    export=save_config,
+    order=6,
+)

@@ -6,8 +6,22 @@ Shapes: B images, H x W pixels, D = width * 2 ** (blocks - 1).
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
+from pydantic import Field
 from torch import Tensor, nn
+
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
+
+
+class CnnImageConfig(EncoderConfig):
+    """A small convolutional image encoder."""
+
+    name: Literal["cnn_image"]
+    width: int = Field(32, ge=1, description="channels of the first block; each further block doubles it")
+    blocks: int = Field(3, ge=1, le=5, description="blocks, each halving the resolution")
+    image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
 
 
 class CnnImage(nn.Module):
@@ -36,3 +50,13 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
         nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=True),
     )
+
+
+CNN_IMAGE = Encoder(
+    name="cnn_image",
+    title="a small convolutional network for images",
+    section=CnnImageConfig,
+    modality="image",
+    build=CnnImage,
+    order=2,
+)

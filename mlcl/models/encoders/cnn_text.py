@@ -6,10 +6,29 @@ Shapes: B texts, T words, E embedding size, F filters of one kernel size, k kern
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
+
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
+
+
+class CnnTextConfig(EncoderConfig):
+    """Kim's convolutional text encoder with a word vocabulary from the training split."""
+
+    name: Literal["cnn_text"]
+    width: int = Field(100, ge=1, description="filters of each kernel size")
+    kernel_sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (3, 4, 5), min_length=1, description="words that a filter spans"
+    )
+    embedding_dim: int = Field(128, ge=1, description="size of a word vector")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout of the encoder's output")
+    vocabulary: int = Field(30_000, ge=2, description="most frequent training words that are kept")
+    max_length: int = Field(128, ge=1, description="words of a text that are read")
 
 
 class CnnText(nn.Module):
@@ -59,3 +78,14 @@ def _max_over_time(c_BFT: Tensor, words_B: Tensor, k: int) -> Tensor:
     beyond_BT = start_T > last_B.unsqueeze(1)
     # 0 is the least that ReLU leaves and every text has a window, so 0 never wins over a real one.
     return c_BFT.relu().masked_fill(beyond_BT.unsqueeze(1), 0).amax(2)
+
+
+CNN_TEXT = Encoder(
+    name="cnn_text",
+    title="convolutions over word vectors (Kim 2014)",
+    section=CnnTextConfig,
+    modality="text",
+    build=CnnText,
+    tokenizer="words",
+    order=1,
+)

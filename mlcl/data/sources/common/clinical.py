@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.notes import NoteStore, clean_text
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.common.notes import NoteStore, clean_text
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

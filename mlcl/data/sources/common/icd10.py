@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcl.data.sources.icd9 import chapter_of
+from mlcl.data.sources.common.icd9 import chapter_of
 
 DIAGNOSIS_CHAPTERS = (
     "A00-B99 C00-D49 D50-D89 E00-E89 F01-F99 G00-G99 H00-H59 H60-H95 I00-I99 J00-J99 K00-K95 L00-L99 "

@@ -15,8 +15,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
-from mlcl.data.sources.csv import LONGEST_FIELD
-from mlcl.data.sources.distribution import Distribution
+from mlcl.data.sources.common.distribution import Distribution
+from mlcl.data.sources.common.table import LONGEST_FIELD
 from mlcl.errors import UserError
 
 WORD = re.compile(r"\b[\d_]*+[^\W\d_]\w*")

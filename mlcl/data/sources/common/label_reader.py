@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.label_column import (
+from mlcl.data.sources.common.label_column import (
     AspectColumns,
     HierarchyOf,
     LabelColumn,

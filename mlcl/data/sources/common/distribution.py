@@ -20,8 +20,8 @@ from typing import IO, Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mlcl.data.sources.archive import UNREADABLE, open_store
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.archive import UNREADABLE, open_store
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 

@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from mlcl.data.download import fetch
 from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.distribution import hold_out
+from mlcl.data.sources.common.distribution import hold_out
 from mlcl.data.split_assignment import train_every_class
 
 Names = Sequence[Sequence[str]]

@@ -5,12 +5,28 @@ Shapes: B texts, T tokens, D the model's hidden size.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from mlcl.models.pretrained import check_length, hidden_size, token_states
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
+from mlcl.models.pretrained import check_length, hidden_size, save_config, token_states
+from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys, build_network
+
+
+class TransformerConfig(EncoderConfig, PretrainedKeys):
+    """A Hugging Face text encoder, by folder or name."""
+
+    name: Literal["transformer"]
+    pooling: Literal["cls", "mean", "last"] = Field(
+        "cls", description="which token states become the embedding; last is for decoders"
+    )
+    max_length: int = Field(128, ge=1, description="tokens of a text that are read")
 
 
 class Transformer(nn.Module):
@@ -51,3 +67,31 @@ class Transformer(nn.Module):
         place_BT = attention_mask * torch.arange(attention_mask.shape[1], device=h_BTD.device)
         at_B = attention_mask.long().argmax(1) if self.pooling == "cls" else place_BT.argmax(1)
         return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), at_B]
+
+
+def _build(
+    *,
+    model: str,
+    dropout: float | None,
+    lora: Mapping[str, Any] | None,
+    weights: Literal["float32", "bf16"],
+    gradient_checkpointing: bool,
+    pooling: Literal["cls", "mean", "last"],
+    max_length: int,
+    folder: Path | None,
+) -> Transformer:
+    network = build_network(model, dropout, lora, weights, gradient_checkpointing, folder)
+    return Transformer(network, pooling, max_length)
+
+
+TRANSFORMER = Encoder(
+    name="transformer",
+    title="a Hugging Face encoder or decoder, whole or with low-rank adapters",
+    section=TransformerConfig,
+    modality="text",
+    build=_build,
+    tokenizer="pretrained",
+    packages=PACKAGES,
+    export=save_config,
+    order=5,
+)

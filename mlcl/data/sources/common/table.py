@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from mlcl.data.format import SPLITS, DatasetInfo, Modality
-from mlcl.data.sources.label_column import LabelColumns
-from mlcl.data.sources.label_reader import LabelReader
-from mlcl.data.sources.user_path import UserPath
+from mlcl.data.sources.common.label_column import LabelColumns
+from mlcl.data.sources.common.label_reader import LabelReader
+from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -27,6 +27,8 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
 }
 """How a split may be written."""
 ROWS_AT_ONCE = 1_024
+LONGEST_FIELD = 1 << 27
+"""Characters of one field of a CSV file; the module's own limit of 131,072 is short for clinical notes."""
 
 
 class Row(NamedTuple):

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.dedup_key import words_of
-from mlcl.data.sources.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
-from mlcl.data.sources.sized_split import draw
+from mlcl.data.sources.common.dedup_key import words_of
+from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
+from mlcl.data.sources.common.sized_split import draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

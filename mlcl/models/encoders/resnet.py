@@ -6,16 +6,29 @@ Shapes: B images, H x W pixels, D = 512 (resnet18) or 2048 (resnet50).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
+from mlcl.models.encoder import Encoder
 
 DIMS = {"resnet18": 512, "resnet50": 2048}
+
+
+class ResNetConfig(EncoderConfig):
+    """A torchvision residual network without its classifier."""
+
+    name: Literal["resnet18", "resnet50"]
+    stem: Literal["cifar", "imagenet"] = Field("cifar", description="cifar: 3x3 stride 1, no max-pool")
+    weights: str | None = Field(None, description="safetensors file of torchvision weights to start from")
+    image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
 
 
 class ResNet(nn.Module):
@@ -96,3 +109,30 @@ def _read(file: Path) -> Mapping[str, Tensor]:
             "cannot read these weights as safetensors", file=file, key="encoder.weights", found=str(error)
         ) from error
     return tensors
+
+
+def _build(
+    name: Literal["resnet18", "resnet50"],
+    *,
+    stem: Literal["cifar", "imagenet"],
+    weights: str | None,
+    folder: Path | None,
+) -> ResNet:
+    return ResNet(name, stem, weights if folder is None else None)
+
+
+def _declared(name: Literal["resnet18", "resnet50"], order: int) -> Encoder:
+    return Encoder(
+        name=name,
+        title=f"ResNet-{name.removeprefix('resnet')} of torchvision (He et al. 2016)",
+        section=ResNetConfig,
+        modality="image",
+        build=partial(_build, name),
+        files=("weights",),
+        packages=("torchvision",),
+        order=order,
+    )
+
+
+RESNET18 = _declared("resnet18", 3)
+RESNET50 = _declared("resnet50", 4)

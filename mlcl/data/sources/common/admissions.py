@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcl.data.format import SPLITS
-from mlcl.data.sources.clinical import ClinicalOptions, Codes
-from mlcl.data.sources.distribution import Distribution
+from mlcl.data.sources.common.clinical import ClinicalOptions, Codes
+from mlcl.data.sources.common.distribution import Distribution
 from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 

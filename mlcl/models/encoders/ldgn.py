@@ -10,11 +10,27 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
 from mlcl.models.label_attention import attend
 from mlcl.models.label_graph import GraphConvolution, normalized
+
+
+class LdgnConfig(EncoderConfig):
+    """LDGN (Ma et al. 2021): label attention over a recurrent encoder, then two label graphs."""
+
+    name: Literal["ldgn"]
+    embedding_dim: int = Field(300, ge=1, description="size of a word vector")
+    width: int = Field(150, ge=1, description="of the recurrent layer, in each direction")
+    graph_layers: int = Field(2, ge=1, description="graph convolutions on each of the two graphs")
+    dropout: float = Field(0.5, ge=0, lt=1, description="of word vectors and label vectors")
+    vocabulary: int = Field(50_000, ge=2, description="most frequent training words that are kept")
+    max_length: int = Field(500, ge=1, description="words of a text that are read")
+    pooling: Literal["max", "mean"] = Field("max", description="over the labels' vectors, for the embedding")
 
 
 class Ldgn(nn.Module):
@@ -105,3 +121,15 @@ class Ldgn(nn.Module):
         affinity_BLL = self.left(statistical_BLK) @ self.right(statistical_BLK).mT
         dynamic_BLK = self.dynamic(statistical_BLK, normalized(F.logsigmoid(affinity_BLL)))
         return torch.cat([statistical_BLK, dynamic_BLK], dim=-1)
+
+
+LDGN = Encoder(
+    name="ldgn",
+    title="label attention over a recurrent network, then two label graphs (Ma et al. 2021)",
+    section=LdgnConfig,
+    modality="text",
+    build=Ldgn,
+    tokenizer="words",
+    label_wise=True,
+    order=7,
+)

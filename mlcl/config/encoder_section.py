@@ -1,0 +1,73 @@
+"""The job's section `encoder`: which keys it has depends on the encoder that its `name` names.
+
+Encoders are plugins, declared in `mlcl.models.encoders`. The section's class is taken from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from mlcl.config.section import Section
+from mlcl.errors import UserError, nearest
+from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, registry
+
+
+class EncoderConfig(Section):
+    """What the sections of all encoders have."""
+
+    name: str
+
+    @classmethod
+    def of(cls, value: Any) -> type[EncoderConfig] | None:
+        """The class of a section as it is written; None where its name names no encoder.
+
+        Raises UserError for an encoder from outside that cannot be used.
+        """
+        name = str(value.get("name")) if isinstance(value, Mapping) else ""
+        try:
+            section: type[EncoderConfig] = registry("encoders")[name].section
+        except UnknownPluginError:
+            return None
+        except PluginError as error:
+            raise UserError(str(error), key="encoder.name", found=name) from None
+        return section
+
+
+def built_in() -> list[Any]:
+    """The declarations of the built-in encoders, in the order of the job reference."""
+    encoders = registry("encoders")
+    known = [encoders[name] for name, origin in encoders.origins().items() if origin == BUILT_IN]
+    return sorted(known, key=lambda encoder: (encoder.order, encoder.name))
+
+
+def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
+    """The section as the class that its name names; errors are worded as pydantic words those of a union."""
+    if isinstance(value, EncoderConfig):
+        return value
+    if not isinstance(value, Mapping):
+        raise PydanticKnownError("model_attributes_type")
+    if "name" not in value:
+        raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
+    section = EncoderConfig.of(value)
+    if section is None:
+        raise _unknown(str(value["name"]))
+    return section.model_validate(value)
+
+
+def _unknown(name: str) -> PydanticCustomError:
+    origins = registry("encoders").origins()
+    tags = [f"'{encoder.name}'" for encoder in built_in()]
+    tags += [f"'{each}' ({origin})" for each, origin in origins.items() if origin != BUILT_IN]
+    near = nearest(name, origins)
+    return PydanticCustomError(
+        "union_tag_invalid",
+        "Input tag '{tag}' found using 'name' does not match any of the expected tags: {expected_tags}{near}",
+        {"tag": name, "expected_tags": ", ".join(tags), "near": f"; did you mean {near}?" if near else ""},
+    )
+
+
+EncoderSection = Annotated[SerializeAsAny[EncoderConfig], WrapValidator(_read)]

@@ -1,0 +1,66 @@
+"""Reads the shards of a data set: columns when they are asked for, damage as errors that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlcl.data.format import DatasetInfo
+from mlcl.errors import UserError
+
+
+class ShardReader:
+    """The Parquet files of a data set, each opened once.
+
+    `place` is the folder as the user gave it; `filesystem` and `folder` say where pyarrow finds it.
+    """
+
+    def __init__(self, place: str, filesystem: Any, folder: str, info: DatasetInfo) -> None:
+        self.place = place
+        self.info = info
+        self._filesystem = filesystem
+        self._folder = folder
+        self._files: dict[int, Any] = {}
+
+    def shard_file(self, number: int) -> str:
+        """Where a shard lies, as the user gave the place."""
+        return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"
+
+    def place_of(self, row: int) -> tuple[str, int]:
+        """The shard's file, and the row in it, of a row of the data set."""
+        first = 0
+        for number, shard in enumerate(self.info.shards):
+            if row < first + shard.rows:
+                return self.shard_file(number), row - first
+            first += shard.rows
+        raise IndexError(row)
+
+    def parquet(self, number: int) -> Any:
+        """A shard's open `pyarrow.parquet.ParquetFile`."""
+        if number not in self._files:
+            with self.reading(number):
+                source = self._filesystem.open_input_file(f"{self._folder}/{self.info.shards[number].file}")
+                self._files[number] = pq.ParquetFile(source)
+        return self._files[number]
+
+    def column(self, number: int, name: str) -> Any:
+        """One column of a shard, whole."""
+        with self.reading(number):
+            column = self.parquet(number).read(columns=[name]).column(0)
+            column.validate(full=True)  # texts that are not UTF-8 come to light here
+            return column
+
+    @contextmanager
+    def reading(self, number: int) -> Iterator[None]:
+        """Turns what pyarrow raises on a damaged shard into a UserError that names it."""
+        file = self.shard_file(number)
+        try:
+            yield
+        except FileNotFoundError:
+            raise UserError("shard is missing", file=file) from None
+        except (pa.ArrowException, OSError) as error:
+            raise UserError("not a whole Parquet file; was it truncated?", file=file, found=error) from None

@@ -1,0 +1,1 @@
+"""What several sources share: archives, tables, reviews, clinical notes."""

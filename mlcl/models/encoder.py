@@ -1,0 +1,99 @@
+"""What an encoder declares: its keys in a job, what it needs, how it is built and exported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.errors import UserError
+
+SIZES = {"text": "max_length", "image": "image_size"}
+"""The key that every section has, by modality: tokens of a text, or pixels of an image's side."""
+TOKENIZERS = {"words": "vocabulary", "pretrained": "model"}
+"""The key that a tokenizer is made from: how many words it keeps, or the model that it belongs to."""
+GIVEN = {
+    "vocabulary_size": "a text vocabulary",
+    "labels": "labels",
+    "label_graph_LL": "label rows",
+    "folder": "a folder",
+}
+"""What `build` may ask for besides the section's keys, and what to call it in a message."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One encoder: a value at the top of a module of `mlcl.models.encoders`, or of a plugin.
+
+    `section` has the keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of
+    TOKENIZERS. `build` makes the module. It is called by keyword, with the arguments that it names:
+
+    - keys of the section as plain values (all but `name` and those of SIZES and TOKENIZERS must be named);
+    - `vocabulary_size`, the ids of the tokenizer, padding included;
+    - `labels`, how many the classifier's label space has;
+    - `label_graph_LL`, see `label_graph`: (L, L) float32 from the training rows;
+    - `folder`, None in training. For an exported model it has what `export` wrote, and no weights are to be
+      read: the caller sets all of them.
+
+    The module has the embedding's size as attribute `dim`. Its `forward` takes `input_ids` (B, T) int64 and
+    `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and gives (B, dim);
+    with `label_wise` (B, dim + L), where a logit for each of the L = `label_logits` labels follows the
+    embedding. Padding must not change an output, and all trained parameters are float32.
+
+    `tokenizer` is `words` for a vocabulary made of the training texts, `pretrained` for the model's own.
+    `files` are keys that name a file, which must be there before anything starts. `export` writes what
+    `build` needs of `folder`. `packages` are the distributions that predicting needs. `order` is the place in
+    lists; equal ones are sorted by name.
+
+    Raises ValueError where section and `build` do not fit.
+    """
+
+    name: str
+    title: str
+    section: type[EncoderConfig]
+    modality: Literal["text", "image"]
+    build: Callable[..., nn.Module]
+    tokenizer: Literal["words", "pretrained"] | None = None
+    label_wise: bool = False
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    export: Callable[[Any, Path], None] | None = None
+    order: int = 100
+
+    def __post_init__(self) -> None:
+        if (self.modality == "text") != (self.tokenizer is not None):
+            raise ValueError(f"encoder {self.name}: texts need a tokenizer, images take none")
+        keys = set(self.section.model_fields)
+        read = {"name", SIZES[self.modality], TOKENIZERS.get(self.tokenizer or "", "name")}
+        if missing := sorted((read | set(self.files)) - keys):
+            raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing)}")
+        if unused := sorted(keys - read - self._parameters.keys()):
+            raise ValueError(f"encoder {self.name}: build takes no {', '.join(unused)}")
+        needed = {name for name, each in self._parameters.items() if each.default is each.empty}
+        if unknown := sorted(needed - keys - GIVEN.keys()):
+            raise ValueError(f"encoder {self.name}: nothing gives build its {', '.join(unknown)}")
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.build).parameters
+
+    def needs(self, given: str) -> bool:
+        """Whether `build` asks for this name of GIVEN."""
+        return given in self._parameters
+
+    def size(self, section: EncoderConfig) -> int:
+        """Tokens of a text that are read, or the side in pixels that images are resized to."""
+        return int(getattr(section, SIZES[self.modality]))
+
+    def module(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
+        """The module of a section. Raises UserError where the data set cannot give what it needs."""
+        values = {**section.model_dump(exclude={"name"}), **given}
+        for name in GIVEN:
+            if self.needs(name) and values.get(name) is None and name != "folder":
+                raise UserError(f"{self.name} needs a data set with {GIVEN[name]}", key="encoder.name")
+        return self.build(**{name: values[name] for name in self._parameters if name in values})

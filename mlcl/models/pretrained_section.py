@@ -1,0 +1,68 @@
+"""What encoders on a Hugging Face model share: their keys in a job, and how these become a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from mlcl.config.section import Positive, Section
+from mlcl.models.lora import Lora
+from mlcl.models.pretrained import load_pretrained, rebuild_pretrained
+
+PACKAGES = ("transformers", "peft")
+
+
+class LoraConfig(Section):
+    """Low-rank adapters in place of training the pretrained weights (Hu et al. 2022)."""
+
+    r: int = Field(16, ge=1, description="rank")
+    alpha: Positive = Field(32.0, description="scale of an adapter, over its rank")
+    dropout: float = Field(0.1, ge=0, lt=1, description="before an adapter")
+    targets: tuple[str, ...] | Literal["all"] = Field(
+        "all", description="names of the linear layers that get one; all: every linear layer"
+    )
+
+
+class PretrainedKeys(Section):
+    """The keys that every encoder on a Hugging Face model takes."""
+
+    model: str = Field(description="folder, package:NAME or hub name")
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="of hidden states and attention; default: the model's own"
+    )
+    lora: LoraConfig | None = Field(None, description="train adapters alone; default: all weights")
+    weights: Literal["float32", "bf16"] = Field(
+        "float32", description="of the frozen weights beside lora; trained ones are float32"
+    )
+    gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
+
+    @model_validator(mode="after")
+    def _frozen_weights(self) -> Self:
+        if self.weights != "float32" and self.lora is None:
+            raise ValueError("weights other than float32 go with lora: trained weights are float32")
+        return self
+
+
+def build_network(
+    model: str,
+    dropout: float | None,
+    lora: Mapping[str, Any] | None,
+    weights: Literal["float32", "bf16"],
+    gradient_checkpointing: bool,
+    folder: Path | None,
+) -> nn.Module:
+    """The network with its pretrained weights; with `folder`, see `Encoder`, with weights at random."""
+    adapters = None if lora is None else Lora(**lora)
+    if folder is not None:
+        return rebuild_pretrained(folder, lora=adapters, weights=weights)
+    return load_pretrained(
+        model,
+        dropout=dropout,
+        lora=adapters,
+        weights=weights,
+        gradient_checkpointing=gradient_checkpointing,
+    )
