@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import job_tree
-from formula import in_process
 from mlflow import MlflowClient
 from mortal import Killed, Mortal
 from sweeps import World
 
 from mlcl.config.table import load_table
 from mlcl.service.runs.run_store import RunFolders
-from mlcl.service.search import sweep
-from mlcl.service.tables import TablePlan, table, table_callbacks, table_run
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.resources import Resources
+from mlcl.service.tables import TablePlan, run_table, table_log
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
@@ -50,16 +50,7 @@ class Tables(World):
             shutil.copy(mlflow, home / "mlflow.db")
         uri = None if mlflow is None else f"sqlite:///{home.resolve()}/mlflow.db"
         super().__init__(home, patch, uri)
-        # The sweep's stand-ins do for tables, too.
-        for name in ("ray_session", "nodes", "stop_on_signal", "provenance", "Delivery", "Tracker"):
-            patch.setattr(table, name, getattr(sweep, name))
         self.write("job", job_tree(data))
-
-    def execute(self, **how: int) -> None:
-        """How trainings are run from now on."""
-        self._patch.setattr(
-            table_callbacks, "run_trainings", lambda its, **usual: in_process(its, **usual, **how)
-        )
 
     def write(self, name: str, tree: dict) -> Path:
         """A file of the home."""
@@ -70,11 +61,12 @@ class Tables(World):
     def plan(self, tree: dict | None = None, *, name: str = "table", **how: object) -> TablePlan:
         """`TABLE` with some keys of its own, as it was asked for."""
         file = self.write(name, {**TABLE, **(tree or {})})
-        return TablePlan(load_table(file), file, **how)
+        its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
+        return TablePlan(load_table(file), file, resources=Resources(**its), **how)
 
     def run(self, plan: TablePlan):
         """One command."""
-        return table.run_table(plan, home=self.home, watch=self.events.append)
+        return run_table(plan, home=self.home, watch=self.events.append)
 
     def killed(self, plan: TablePlan, at: int = -1) -> bool:
         """One command that is killed at a point; whether it got there."""
@@ -82,7 +74,7 @@ class Tables(World):
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(table_run, "replace_text", mortal.write(replace_text))
+            patch.setattr(table_log, "replace_text", mortal.write(replace_text))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)
@@ -116,10 +108,24 @@ class Tables(World):
         files = {file.name: file.read_text() for file in sorted(folder.glob("table.*"))}
         found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
         found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
+        found |= {"ledger": _told(Ledger(folder))}
         text = json.dumps(found).replace(str(self.home), "HOME")
         for path in [*self.home.glob("runs/mlcl-*"), folder]:
             text = text.replace(path.name, "ID")
         return json.loads(text)
+
+
+def _told(ledger: Ledger) -> dict:
+    """What a table's ledger adds up to, by cell and seed."""
+    labels = {key: entry.label for key, entry in ledger.entries.items()}
+    assert len(set(labels.values())) == len(labels), "a run is in the ledger twice"
+    return {
+        "state": ledger.state,
+        "entries": {
+            entry.label: vars(entry) | {"key": None, "cost": None} for entry in ledger.entries.values()
+        },
+        "history": [(event, labels[key], epoch) for event, key, epoch in ledger.history],
+    }
 
 
 def _logged(folder: Path) -> dict:

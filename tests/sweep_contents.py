@@ -13,7 +13,6 @@ from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 
-TIMES = ("began", "seen", "seconds", "cpu_seconds", "gpu_seconds")
 TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep.spent")
 
 
@@ -29,17 +28,16 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
 
 def _told(folder: Path) -> dict:
     ledger = Ledger(folder)
-    timeless = dict.fromkeys(TIMES)
     record = RunFolder(folder).record
     assert record is not None
     return {
         "record": record.state,
         "state": ledger.state,
         "head": {key: value for key, value in ledger.head.items() if key != "at"},
-        "generations": [vars(generation) for generation in ledger.generations],
-        "entries": {key: vars(entry) | timeless for key, entry in ledger.entries.items()},
+        "generations": [vars(version) for version in ledger.versions()],
+        "entries": {key: vars(entry) | {"cost": None} for key, entry in ledger.entries.items()},
         "groups": {key: [vars(group), ledger.group_states[key]] for key, group in ledger.groups.items()},
-        "order": ledger.order,
+        "order": ledger.history,
         "registered": list(ledger.registered),
     }
 

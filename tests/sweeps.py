@@ -20,11 +20,12 @@ from mortal import Killed, Mortal
 from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
-from mlcl.service.engine import trial
+from mlcl.service.engine import command, resources, session, trial
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.resources import Resources
 from mlcl.service.runs import run_store
 from mlcl.service.runs.signals import StopRequest
-from mlcl.service.search import sweep, sweep_session
+from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance
@@ -93,15 +94,15 @@ class World:
             patch.setenv("MLFLOW_TRACKING_URI", mlflow)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
         patch.setattr(run_store, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
-        patch.setattr(sweep, "ray_session", lambda *_, **__: nullcontext())
-        patch.setattr(sweep, "nodes", lambda: [{"CPU": 2.0}])
-        patch.setattr(sweep_session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
-        patch.setattr(sweep, "stop_on_signal", self._listening)
-        patch.setattr(sweep, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
-        patch.setattr(sweep, "Delivery", _Nowhere if mlflow is None else _AtOnce)
+        patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
+        patch.setattr(resources, "nodes", lambda: [{"CPU": 2.0}])
+        patch.setattr(session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
+        patch.setattr(command, "stop_on_signal", self._listening)
+        patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
+        patch.setattr(command, "Delivery", _Nowhere if mlflow is None else _AtOnce)
         if mlflow is None:
             nowhere = SimpleNamespace(uri="nowhere", experiment=str, safe=str)
-            patch.setattr(sweep, "Tracker", lambda _home: nowhere)
+            patch.setattr(command, "Tracker", lambda _home: nowhere)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)
         patch.setattr(trial, "LOOK_EVERY", 0.0)  # at every epoch: they take no time
@@ -113,17 +114,19 @@ class World:
         def run_trainings(callbacks, **usual):
             in_process(callbacks, **usual, **how)
 
-        self._patch.setattr(sweep_session, "run_trainings", run_trainings)
+        self._patch.setattr(session, "run_trainings", run_trainings)
 
     def plan(self, job: JobConfig, text: str, **how: object) -> SweepPlan:
         """A sweep of a space given as text."""
         file = self.home / "space.yaml"
         file.write_text(text)
-        return SweepPlan(job, load_space(file, job), text, **{"name": "sweep", "trials": 4, **how})
+        its = {key: how.pop(key) for key in ("cpus", "gpus", "parallel", "budget") if key in how}
+        how = {"name": "sweep", "trials": 4, "resources": Resources(**its), **how}
+        return SweepPlan(job, load_space(file, job), text, **how)
 
     def run(self, plan: SweepPlan):
         """One command."""
-        return sweep.run_sweep(plan, home=self.home, watch=self.events.append)
+        return run_sweep(plan, home=self.home, watch=self.events.append)
 
     def kill_when(self, moment: Callable[[JobConfig, int], bool]) -> None:
         """The next `killed` command dies with the first write of a training's epoch, once."""
@@ -185,7 +188,7 @@ class World:
     def study(self) -> optuna.Study:
         """Of the present space."""
         storage = open_storage(self.folder / "study.journal")
-        return optuna.load_study(study_name=self.ledger.generations[-1].study, storage=storage)
+        return optuna.load_study(study_name=self.ledger.versions()[-1].study, storage=storage)
 
     def notes(self) -> str:
         return "\n".join(event.text for event in self.events)

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.errors import UserError, printable
+from mlcl.service.runs.home_version import check_home
 from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
@@ -49,8 +50,16 @@ class Exit(IntEnum):
 EXIT_OF = {"COMPLETE": Exit.DONE, "FAILED": Exit.FAILED, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
 """The exit status of a run's or a sweep's state."""
 
+
+def _checked(home: Path) -> Path:
+    """Refuses a home that a later mlcl has written to, before the command starts."""
+    check_home(home)
+    return home
+
+
 Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
 Parallel = Annotated[
     int | None,
     typer.Option(
@@ -63,7 +72,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
 Home = Annotated[
     Path,
-    typer.Option("--home", envvar="MLCL_HOME", help="Where data, runs and the local tracking store live."),
+    typer.Option(
+        "--home",
+        envvar="MLCL_HOME",
+        callback=_checked,
+        help="Where data, runs and the local tracking store live.",
+    ),
 ]
 DEFAULT_HOME = Path("outputs")
 

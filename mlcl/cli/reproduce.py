@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 from mlcl.cli.output import (
     DEFAULT_HOME,
     EXIT_OF,
+    BudgetText,
     DryRun,
     Exit,
     Home,
@@ -56,6 +57,7 @@ def reproduce(
         typer.Option(min=0, help="GPU share of a training's process; default: one where there are any."),
     ] = None,
     parallel: Parallel = None,
+    budget: BudgetText = None,
     dry_run: DryRun = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -65,6 +67,8 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
+    from mlcl.service.engine.budget import parse_budget
+    from mlcl.service.engine.resources import Resources
     from mlcl.service.tables import TablePlan, plan_table, run_table
 
     plan = TablePlan(
@@ -75,9 +79,7 @@ def reproduce(
         only=only or (),
         data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
-        cpus=cpus,
-        gpus=gpus,
-        parallel=parallel,
+        resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
@@ -146,6 +148,8 @@ def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
         say(undelivered_text(report.undelivered, home))
     if report.state == "STOPPED":
         say(f"stopped; {again()} goes on")
+    elif report.state == "BUDGET":
+        say(f"{report.reason}; {again('--budget MORE')} goes on with {report.name}")
     elif report.state == "FAILED":
         errors.print(f"failed: {report.reason}", style="red", markup=False)
     elif report.outside:

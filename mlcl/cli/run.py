@@ -57,18 +57,10 @@ def run(
         return
 
     from mlcl.cli.progress import RunProgress
-    from mlcl.service.engine.state_sync import close_killed_sweep
     from mlcl.service.runs.run_job import run_job
 
     with RunProgress() as progress:
-        report = run_job(
-            checked,
-            home=home,
-            listener=progress,
-            fresh=fresh,
-            announce=say,
-            close_sweep=close_killed_sweep,
-        )
+        report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
     _tell(report, checked, home, as_json=json)
     raise typer.Exit(EXIT_OF[report.state])
 

@@ -12,6 +12,7 @@ import typer
 from mlcl.cli.output import (
     DEFAULT_HOME,
     EXIT_OF,
+    BudgetText,
     DryRun,
     Home,
     Json,
@@ -46,7 +47,6 @@ Confirm = Annotated[int, typer.Option("--confirm", min=1, help="How many of the 
 Baselines = Annotated[
     list[Path] | None, typer.Option("--baseline", help="A job file to run beside, on the same seeds.")
 ]
-BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
 Name = Annotated[str | None, typer.Option("--name", help="The sweep to go on with; default: JOB-SPACE.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a sweep of this name exists.")]
 WarmStart = Annotated[
@@ -96,6 +96,7 @@ def sweep(
         return
 
     from mlcl.service.engine.budget import parse_budget
+    from mlcl.service.engine.resources import Resources
     from mlcl.service.search.sweep_plan import SweepPlan
 
     plan = SweepPlan(
@@ -107,10 +108,7 @@ def sweep(
         seeds=seeds,
         confirm=confirm,
         baselines=_baselines(baseline or [], overrides or []),
-        budget=None if budget is None else parse_budget(budget),
-        cpus=cpus,
-        gpus=gpus,
-        parallel=parallel,
+        resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
         study=study,
         warm_start=warm_start,
         fresh=fresh,
@@ -181,7 +179,6 @@ def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
     elif report.state == "STOPPED":
         say(f"stopped; {again()} goes on with {report.name}")
     elif report.state == "BUDGET":
-        why = report.reason or "the budget is used up"
-        say(f"{why}; {again('--budget MORE')} goes on with {report.name}")
+        say(f"{report.reason}; {again('--budget MORE')} goes on with {report.name}")
     else:
         errors.print(f"failed: {report.reason}", style="red", markup=False)

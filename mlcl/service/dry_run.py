@@ -49,7 +49,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "scheduler": space.search.scheduler,
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
             "most_epochs": (plan.most + confirmations) * plan.job.train.epochs,
-            "budget": plan.budget and plan.budget.text,
+            "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
         },

@@ -12,7 +12,7 @@ from patience import PATIENCE, until
 
 from mlcl.config import load_job, load_space
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.state_sync import study_differences
+from mlcl.service.search.study_sync import study_differences
 from mlcl.service.search.study import open_study
 from mlcl.service.search.study_storage import open_storage
 
@@ -42,7 +42,7 @@ def test_a_killed_sweep_goes_on_from_postgresql(mlcl, monkeypatch):
         report = again.json
         assert len(report["trials"]) == 4
         ledger = Ledger(mlcl.home / "sweeps" / report["id"])
-        (generation,) = ledger.generations
+        (generation,) = ledger.versions()
         job = load_job(mlcl.job, ["train.epochs=60"])
         study = open_study(open_storage(url), generation.study, load_space(space, job))
         assert study_differences(study, ledger, generation) == []

@@ -58,10 +58,10 @@ def _ledger(ledger: Ledger) -> Trace:
     compared += ("chosen", "reason")
     found: Trace = {
         "ledger: state": ledger.state,
-        "ledger: order": ledger.order,
+        "ledger: order": ledger.history,
         "ledger: registered": ledger.registered,
         "ledger: groups": ledger.group_states,
-        "ledger: generations": [(one.number, one.names, one.kept) for one in ledger.generations],
+        "ledger: generations": [(one.number, one.names, one.kept) for one in ledger.versions()],
     }
     for key, entry in ledger.entries.items():
         for name in compared:
@@ -74,7 +74,7 @@ def _ledger(ledger: Ledger) -> Trace:
 def _study(ledger: Ledger) -> Trace:
     storage = open_storage(ledger.path.parent / "study.journal")
     found: Trace = {"study: names": len(optuna.get_all_study_names(storage))}
-    study = optuna.load_study(study_name=ledger.generations[-1].study, storage=storage)
+    study = optuna.load_study(study_name=ledger.versions()[-1].study, storage=storage)
     for trial in study.trials:
         parts = {
             "state": trial.state.name,

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders
-from mlcl.service.engine.state_sync import close_killed_sweep
-from mlcl.service.runs.crash_recovery import close_orphans
+from mlcl.service.engine.recovery import recover
 from mlcl.tracking import State
 
 
@@ -15,7 +14,7 @@ def find_killed(scope: Scope) -> Iterator[Finding]:
     """Those whose record says RUNNING while nobody holds the folder."""
 
     def mend() -> None:
-        close_orphans(scope.home, close_killed_sweep)
+        recover(scope.home)
 
     for folder in free_folders(scope.home):
         record = folder.record

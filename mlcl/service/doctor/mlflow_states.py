@@ -11,7 +11,7 @@ from mlflow.entities import Run
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import folder_locks, held, holding, log_locks
 from mlcl.service.doctor.mlflow_store import MlflowStore, open_store
-from mlcl.service.runs.crash_recovery import KILLED
+from mlcl.service.engine.recovery import KILLED
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor

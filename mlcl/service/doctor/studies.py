@@ -18,9 +18,10 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, holding
 from mlcl.service.doctor.network import sqlite_file
 from mlcl.service.doctor.truncated_lines import JOURNAL
-from mlcl.service.engine.ledger import Entry, Ledger, SpaceVersion
-from mlcl.service.engine.state_sync import sync_study
+from mlcl.service.engine.entries import Entry, SpaceVersion
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study_storage import hidden, open_storage
+from mlcl.service.search.study_sync import sync_study
 
 SQLITE = b"SQLite format 3"
 
@@ -30,7 +31,7 @@ def find_untold(scope: Scope) -> Iterator[Finding]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for folder in free_folders(scope.home):
         ledger = _readable(folder.path)
-        if ledger is None or not ledger.generations:
+        if ledger is None or not ledger.versions():
             continue
         where = _where(scope, ledger, folder.path)
         if where is None:
@@ -43,8 +44,8 @@ def find_untold(scope: Scope) -> Iterator[Finding]:
             yield Finding(str(where), why, "restore it, or give the sweep's command --fresh")
             continue
         with _looking(where) as storage:
-            for generation in ledger.generations:
-                yield from _compare(folder.path, ledger, generation, storage, where)
+            for version in ledger.versions():
+                yield from _compare(folder.path, ledger, version, storage, where)
 
 
 def _readable(folder: Path) -> Ledger | None:
@@ -87,11 +88,11 @@ def _address(where: Path | str) -> Path | str:
 
 
 def _compare(
-    folder: Path, ledger: Ledger, generation: SpaceVersion, storage: BaseStorage, where: Path | str
+    folder: Path, ledger: Ledger, version: SpaceVersion, storage: BaseStorage, where: Path | str
 ) -> Iterator[Finding]:
-    name = generation.study
+    name = version.study
     place = hidden(str(where))
-    entries = [entry for entry in ledger.trials(generation.number) if entry.study_number is not None]
+    entries = [entry for entry in ledger.trials(version.number) if entry.study_number is not None]
     if name not in optuna.get_all_study_names(storage):
         if entries:
             why = f"{place} has no such study, and the sweep has {len(entries)} trials of it"

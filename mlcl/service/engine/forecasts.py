@@ -1,4 +1,4 @@
-"""When a sweep with a budget says what the rest of it will need, and from which figures."""
+"""When a command with a budget announces what the rest of it will need, and from which figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from mlcl.service.engine.budget import Account, forecast
-from mlcl.service.engine.ledger import Entry
+from mlcl.service.engine.entries import Entry
 
 AFTER_TRIALS = 3
 """Trials that have ended when the forecast is made again, now from what they really cost."""
@@ -38,7 +38,9 @@ class Forecasts:
         if epoch > began:
             self._from_pace = True
             seconds = (self._clock() - at) / (epoch - began) * int(entry.job["train"]["epochs"])
-            share = {"clock": 1 / self._at_once, "cpu": entry.cpus, "gpu": entry.gpus}[self._unit or "clock"]
+            share = {"clock": 1 / self._at_once, "cpu": entry.cost.cpus, "gpu": entry.cost.gpus}[
+                self._unit or "clock"
+            ]
             self._tell(seconds * share, left)
 
     def ended(self, trials: Sequence[Entry], left: int) -> None:
@@ -47,9 +49,9 @@ class Forecasts:
             return
         self._from_ended = True
         costs = {
-            "clock": [trial.seconds / self._at_once for trial in trials],
-            "cpu": [trial.cpu_seconds for trial in trials],
-            "gpu": [trial.gpu_seconds for trial in trials],
+            "clock": [trial.cost.seconds / self._at_once for trial in trials],
+            "cpu": [trial.cost.cpu_seconds for trial in trials],
+            "gpu": [trial.cost.gpu_seconds for trial in trials],
         }[self._unit or "clock"]
         self._tell(sum(costs) / len(costs), left)
 

@@ -1,27 +1,39 @@
-"""What the watcher of a sweep is told."""
+"""What is reported while a sweep or a table trains."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from mlcl.service.engine.budget import Account
-from mlcl.service.engine.ledger import Entry, Ledger
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress_events import Kind, Progress, ProgressEvent, ProgressListener, Row, Stage
+from mlcl.tracking import State
 
 
 class Reporter:
-    """Builds the sweep's progress from its ledger and the clock."""
+    """Builds the progress from the ledger and the clock.
+
+    `metric` names what is scored at validations, `score` the final figure; `best` finds the best training.
+    """
 
     def __init__(
-        self, ledger: Ledger, account: Account, metric: str, score: str, watch: ProgressListener
+        self,
+        ledger: Ledger,
+        account: Account,
+        watch: ProgressListener,
+        *,
+        metric: str,
+        score: str,
+        best: Callable[[], Entry | None] = lambda: None,
     ) -> None:
         self._ledger, self._account, self._watch = ledger, account, watch
-        self._metric, self._score = metric, score
+        self._metric, self._score, self._best = metric, score, best
         self._stage: Stage = "search"
         self._done = self._total = self._at_once = 0
         self._seconds: list[float] = []
         self._began: dict[str, float] = {}
-        self.best: Entry | None = None
 
     def note(self, text: str) -> None:
         """Something that the person should know."""
@@ -31,6 +43,8 @@ class Reporter:
         """A stage begins, with `done` of its trainings done by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
         text = f"{stage}: {total} trainings, {done} done, up to {at_once} at once"
+        if stage == "table":
+            text = f"{total} training{'s' if total > 1 else ''}, up to {at_once} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
     def begin(self, entry: Entry) -> None:
@@ -52,7 +66,7 @@ class Reporter:
         self._tell("close", entry)
 
     def end(self, text: str) -> None:
-        """The sweep has ended."""
+        """The command has ended."""
         self._watch(ProgressEvent("end", text, progress=self._progress()))
 
     def mean_seconds(self) -> float | None:
@@ -63,22 +77,21 @@ class Reporter:
         self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
 
     def _row(self, entry: Entry) -> Row:
-        epochs = int(entry.job["train"]["epochs"])
+        train = entry.job["train"]
         epoch, score = entry.rungs[-1] if entry.rungs else (0, None)
-        if entry.score is not None:
-            score = entry.score
+        metric = entry.job["evaluation"]["metric"]
+        if entry.metrics:
+            score, metric = entry.score, self._score
         began = self._began.get(entry.key)
-        seconds = entry.seconds + (time.monotonic() - began if began is not None else 0.0)
-        if entry.ended and entry.metrics:
-            epoch = epochs
-        metric = self._score if entry.metrics else self._metric
-        return Row(entry.label, entry.state, epoch, epochs, score, seconds, entry.reason, metric)
+        seconds = entry.cost.seconds + (time.monotonic() - began if began is not None else 0.0)
+        if entry.state is State.COMPLETE and (entry.metrics or train["patience"] is None):
+            epoch = train["epochs"]
+        return Row(entry.label, entry.state, epoch, train["epochs"], score, seconds, entry.reason, metric)
 
     def _progress(self) -> Progress:
         running = tuple(self._row(self._ledger.entries[key]) for key in self._began)
-        best = None
-        if self.best is not None and self.best.score is not None:
-            best = (self.best.label, self.best.score)
+        found = self._best()
+        best = None if found is None or found.score is None else (found.label, found.score)
         return Progress(
             self._stage,
             self._done,

@@ -1,4 +1,4 @@
-"""What a sweep tells whoever watches it: a table, plain lines or a program."""
+"""The events that a sweep or a table reports to a listener: a live table, plain lines or a program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Progress:
-    """The sweep as it stands.
+    """The sweep or table as it stands.
 
     `running` are the trainings that run now; `best` is the best finished search trial; `seconds_left` is the
     expected time to the end of the stage, None while nothing is known; `budget_left` reads `1.2 gpu-h`.
@@ -49,7 +49,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """A moment of a sweep.
+    """Something that has happened.
 
     `note` says something to the person (`text`); `stage` begins a stage; `begin`, `rung` and `close` are
     about one training (`row`); `end` is the last one.
@@ -66,7 +66,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """A watcher that falls silent when nobody reads it any more, where `watch` would end the sweep."""
+    """A listener that ignores BrokenPipeError: where nobody reads the progress, the trainings go on."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:

@@ -1,4 +1,4 @@
-"""Why a sweep stops starting trainings, and how those that run are told."""
+"""Why a sweep or a table stops starting trainings, and how those that run are told."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from mlcl.service.runs.signals import StopRequest
 from mlcl.tracking import State
 
 STOP_FILE = "STOP"
-"""In the sweep's folder, which every node sees. Trainings write a checkpoint and end when it is there."""
+"""In the folder of the sweep or table, which every node sees: trainings write a checkpoint and end."""
 GRACE = 30.0
 """Seconds that trainings have to do so before their processes are ended."""
 
 
 class StopConditions:
-    """Looks whether the person, the budget or a row of failures ends the sweep."""
+    """Whether a person, the budget or a row of failures ends the command, and why.
+
+    More than `max_failed` failures in a row do; None allows any number.
+    """
 
     def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:
         self.cause: State | None = None
@@ -45,6 +48,10 @@ class StopConditions:
             elif self._account.over():
                 self._set(State.BUDGET, "the budget is used up")
         return self.cause is not None
+
+    def insist(self) -> None:
+        """A person has asked for a second time: nothing is waited for."""
+        self.cause, self.reason = State.STOPPED, ""
 
     def overdue(self) -> bool:
         """Whether the trainings that run had their time to end by themselves."""

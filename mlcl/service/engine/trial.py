@@ -1,4 +1,4 @@
-"""One training of a sweep, in the actor that Ray Tune keeps for it: the same experiment as a plain run.
+"""One training of a sweep or a table, in an actor of Ray Tune: the same experiment as a plain run.
 
 It reports to the driver, which alone writes the ledger, and logs to files: it needs no tracking server.
 """
@@ -57,7 +57,7 @@ class TrialTask:
     stop_file: str
     cpus: float
     gpus: float
-    cwd: str = "."
+    cwd: str
 
     def config(self) -> dict[str, str]:
         """As one string, which Tune does not take apart."""

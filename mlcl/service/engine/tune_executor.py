@@ -1,7 +1,6 @@
-"""Ray Tune as the executor of a sweep's trainings: processes that are reused, restarted, and stopped early.
+"""Ray Tune as the executor of trainings: processes are reused, restarted where they die, and stopped early.
 
-What is started, what a score means and what becomes of a training is asked of `TrialCallbacks`, in the
-driver's thread.
+Tune's parts call `TrialCallbacks`, which decides, in the driver's thread.
 """
 
 from __future__ import annotations
@@ -9,30 +8,27 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ray import tune
-from ray.air.execution._internal import RayActorManager
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, Stopper, TuneConfig
-from ray.tune.execution import class_cache, tune_controller
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, run_trial
+from mlcl.service.engine.tune_patches import patched_tune
+from mlcl.service.runs.run_store import MAX_RESTARTS
 
 T = TypeVar("T")
 
-MAX_RESTARTS = 3
-"""Dead processes of one training that are replaced, each time from its last checkpoint."""
-
 
 class TrialCallbacks(Protocol):
-    """Decides, and writes down."""
+    """What the executor asks and tells; `Session` implements it."""
 
     def next(self) -> TrialTask | None:
         """The next training to start; None where there is none (any more)."""
@@ -54,9 +50,9 @@ class TrialCallbacks(Protocol):
 
 
 class _Guard:
-    """Asks the desk, and keeps its first error: Tune would swallow it and train again what has ended.
+    """Calls the callbacks and keeps their first error: Tune would swallow it and train again what has ended.
 
-    Not even a second Ctrl-C comes between the desk's writes: `shield` holds it off.
+    While inside a callback, `shield` holds off a second Ctrl-C: its writes belong together.
     """
 
     def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
@@ -93,9 +89,9 @@ class _Guard:
 
 
 class _DriverOnly:
-    """Lives in the driver's process alone: Tune's own snapshots leave its content out.
+    """Pickles as nothing: Tune's snapshots leave its content out.
 
-    A sweep goes on from its ledger and the trainings' folders, never from those snapshots.
+    Commands go on from the ledger and the trainings' folders, never from those snapshots.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,7 +99,7 @@ class _DriverOnly:
 
 
 class _Feed(_DriverOnly, Searcher):
-    """Hands the desk's trainings to Tune."""
+    """Hands trainings to Tune."""
 
     def __init__(self, callbacks: TrialCallbacks) -> None:
         super().__init__()
@@ -116,7 +112,7 @@ class _Feed(_DriverOnly, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing: the closer knows why."""
+        """Nothing: `_Closer` is told why."""
 
     def save(self, checkpoint_path: str) -> None:
         Path(checkpoint_path).write_text("{}")
@@ -126,7 +122,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """Stops a training early where the desk says so."""
+    """Stops a training early where the callbacks say so."""
 
     def __init__(self, callbacks: TrialCallbacks) -> None:
         super().__init__()
@@ -140,7 +136,7 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
 
 
 class _Closer(_DriverOnly, Callback):
-    """Tells the desk when trainings begin and end."""
+    """Tells the callbacks when trainings begin and end."""
 
     def __init__(self, callbacks: TrialCallbacks) -> None:
         self._callbacks = callbacks
@@ -157,6 +153,8 @@ class _Closer(_DriverOnly, Callback):
 
 
 class _Abort(_DriverOnly, Stopper):
+    """Ends the whole experiment where the callbacks say so."""
+
     def __init__(self, callbacks: TrialCallbacks) -> None:
         self._callbacks = callbacks
 
@@ -167,34 +165,6 @@ class _Abort(_DriverOnly, Stopper):
         return self._callbacks.abort()
 
 
-class _Manager(RayActorManager):
-    """Takes a process that Ray's memory monitor killed for a dead one, which is replaced.
-
-    Tune itself (2.60) ends with an error of its own, and with it every training of the sweep.
-    """
-
-    def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):
-            exception = RayActorError(error_msg=str(exception))
-        super()._actor_task_failed(tracked_actor_task, exception)
-
-
-@contextmanager
-def _with_manager() -> Iterator[None]:
-    """While inside, Tune manages its processes with ours, and hands them no keys: it lets nobody choose.
-
-    Ray writes what Tune hands on into its logs. A local process has its parent's variables without that, one
-    on another node what that node gives it.
-    """
-    usual = tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
-    plain = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
-    tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = _Manager, plain
-    try:
-        yield
-    finally:
-        tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE = usual
-
-
 def run_trainings(
     callbacks: TrialCallbacks,
     *,
@@ -203,12 +173,12 @@ def run_trainings(
     most: int,
     shield: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Runs the desk's trainings, at most `most`; returns when all have ended. Raises what the desk raised.
+    """Runs at most `most` trainings and returns when all have ended. Raises what a callback raised.
 
     Actors are reused, so that imports are paid once per training at a time.
     """
     guard = _Guard(callbacks, shield)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the desk tells what failed in one line
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line
     name = f"ray-{time.time_ns()}"
     tuner = tune.Tuner(
         tune.with_resources(run_trial, _resources(packing)),
@@ -231,7 +201,7 @@ def run_trainings(
         ),
     )
     try:
-        with _with_manager():
+        with patched_tune():
             tuner.fit()
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)

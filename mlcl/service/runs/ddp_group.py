@@ -19,11 +19,9 @@ from mlcl.errors import UserError
 from mlcl.service.runs.ddp_network import GroupConfig
 from mlcl.service.runs.ddp_worker import STOP_FILE, work
 from mlcl.service.runs.ray_session import ray_session
+from mlcl.service.runs.run_store import MAX_RESTARTS
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Listener, Stopped
-
-MAX_RESTARTS = 3
-"""Lost workers that are replaced, each time from the last checkpoint."""
 
 
 def run_group(

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 
-import yaml
-
-from mlcl.config import JobConfig, dump_job, job_hash
-from mlcl.data import DatasetInfo
-from mlcl.service.runs.crash_recovery import CloseSweep, close_orphans
+from mlcl.config import JobConfig, job_hash
+from mlcl.service.engine.recovery import recover
+from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now, submitted_id
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
-from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of, provenance, shown
+from mlcl.tracking import RunLog, State, mlflow_listener, provenance, shown
 from mlcl.tracking.delivery import Delivery
-from mlcl.tracking.names import Tag
 from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.undelivered import is_usable
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import CHECKPOINT, run_experiment
-from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
+from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.job_data import JobData
 
 
@@ -52,7 +47,6 @@ def run_job(
     listener: Listener,
     fresh: bool = False,
     announce: Callable[[str], None] = lambda _: None,
-    close_sweep: CloseSweep | None = None,
 ) -> RunReport:
     """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
 
@@ -64,10 +58,11 @@ def run_job(
         pick_device(job.train.device)
     tracker = Tracker(home)
     tracker.experiment(job.experiment)
-    close_orphans(home, close_sweep)
+    recover(home)
     with stop_on_signal(announce) as stop, Delivery(tracker, announce) as delivery:
         delivery.add_left()
-        run = _Run(job_data, home, tracker.uri, listener, stop, announce, delivery)
+        logs = JobLogs(home, tracker.uri, provenance(), delivery.add)
+        run = _Run(job_data, home, logs, listener, stop, announce)
         try:
             report = run.in_folder(fresh)
         finally:
@@ -76,64 +71,16 @@ def run_job(
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
 
 
-def start_log(
-    home: Path,
-    uri: str,
-    job: JobConfig,
-    data: DatasetInfo,
-    *,
-    id: str,
-    name: str,
-    owner: str,
-    source: Provenance,
-    parent: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    free: Collection[str] = (),
-) -> RunLog:
-    """The log of a job's run: parameters, provenance, fingerprints, the resolved job.
-
-    The values of `free` keys are decided after training: they are no parameters yet. A log that was
-    started before is attached.
-    """
-    return RunLog.start(
-        home,
-        id,
-        uri=uri,
-        experiment=job.experiment,
-        name=name,
-        owner=owner,
-        params=params_of(job, free),
-        tags={
-            Tag.ID: name,
-            Tag.JOB_HASH: job_hash(job),
-            Tag.DATA: data.name,
-            Tag.FINGERPRINT: data.fingerprint,
-            Tag.SEED: str(job.train.seed),
-            **(tags or {}),
-        },
-        parent=parent,
-        source=source,
-        texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
-    )
-
-
-def usable_log(home: Path, name: str, uri: str) -> str:
-    """The id of a run's log: its name; numbered where that log is for another store, or MLflow refuses it."""
-    ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(id for id in ids if is_usable(home, id, uri))
-
-
 @dataclass
 class _Run:
     """One call of `run_job`."""
 
     job_data: JobData
     home: Path
-    uri: str
+    logs: JobLogs
     listener: Listener
     stop: StopRequest
     announce: Callable[[str], None]
-    delivery: Delivery
 
     def in_folder(self, fresh: bool) -> RunReport:
         """Goes on in the interrupted run's folder, or takes a new one."""
@@ -186,17 +133,15 @@ class _Run:
             job_hash=job_hash(job),
             fingerprint=self.job_data.fingerprint,
             state=State.RUNNING,
-            log=usable_log(self.home, name, self.uri),
-            tracking_uri=shown(self.uri),
+            log=self.logs.usable(name),
+            tracking_uri=shown(self.logs.uri),
             created=before.created if before else now(),
         )
         folder.write(record)
         data = self.job_data.dataset.info
-        log = start_log(
-            self.home, self.uri, job, data, id=record.log, name=name, owner=name, source=provenance()
-        )
+        log = self.logs.start(job, data, id=record.log, name=name, owner=name)
         log.reopen()
-        self.delivery.add(log.id)
+        self.logs.deliver(log.id)
         return log
 
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:

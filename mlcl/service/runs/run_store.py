@@ -16,15 +16,17 @@ from mlcl.tracking.atomic_files import locked, remove_left, replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
 RECORD = "run.json"
-RESUMABLE = (State.RUNNING, State.STOPPED)
-"""RUNNING without a living owner was killed."""
+MAX_RESTARTS = 3
+"""Dead processes of one training that are replaced, each time from its last checkpoint."""
+RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
+"""States of runs that are gone on with; RUNNING without a living owner was killed."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run or sweep: its id is the folder's name and a tag in MLflow, `log` the id of its log.
+    """One run, sweep or table: its id is the folder's name and a tag in MLflow, `log` the id of its log.
 
-    `name` is what the user calls a sweep.
+    `name` is what the user calls a sweep or a table.
     """
 
     id: str
@@ -93,7 +95,7 @@ class RunFolder:
 
 
 class RunFolders:
-    """All folders of one kind under one home: `runs` or `sweeps`."""
+    """All folders of one kind under one home: `runs`, `sweeps` or `tables`."""
 
     def __init__(self, home: Path, kind: str = "runs") -> None:
         self.root = home / kind

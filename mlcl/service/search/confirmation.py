@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.config import Goal, JobConfig, job_hash, load_job
-from mlcl.service.engine.ledger import Entry
+from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 

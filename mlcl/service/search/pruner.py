@@ -11,6 +11,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
 from mlcl.config import SearchConfig
+from mlcl.service.search.stored_study import StoredStudy
 from mlcl.tracking import State
 
 
@@ -101,4 +102,4 @@ class ReplayPruner:
         return self._trials[number]
 
     def _trial_state(self, number: int) -> TrialState:
-        return self._study._storage.get_trial(self._trial(number)._trial_id).state
+        return StoredStudy(self._study).read(self._trial(number).number).state

@@ -13,11 +13,12 @@ from optuna.trial import TrialState
 
 from mlcl.config import Space, dump_job, flatten
 from mlcl.errors import UserError
-from mlcl.service.engine.ledger import Entry, Ledger, SpaceVersion
-from mlcl.service.engine.state_sync import sync_study
+from mlcl.service.engine.entries import Entry, SpaceVersion
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.sampling import Misfit, distributions, fit
 from mlcl.service.search.study import add_done, open_study
+from mlcl.service.search.study_sync import sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
@@ -38,15 +39,15 @@ class SpaceVersions:
         self._plan, self._ledger, self._storage, self._home = plan, ledger, storage, home
 
     def open(self, announce: Callable[[str], None]) -> tuple[SpaceVersion, optuna.Study]:
-        """The last generation where the space is still the same, else a new one."""
+        """The last version where the space is still the same, else a new one."""
         head, space = self._ledger.head, self._plan.space
         warm = sorted({*self._warm_before(), *([self._plan.warm_start] if self._plan.warm_start else [])})
         found = space_hash(space, warm)
         self._settle_earlier(found)
-        if self._ledger.generations and self._ledger.generations[-1].space_hash == found:
-            last = self._ledger.generations[-1]
+        if self._ledger.versions() and self._ledger.versions()[-1].space_hash == found:
+            last = self._ledger.versions()[-1]
             return last, open_study(self._storage, last.study, space)
-        number = len(self._ledger.generations)
+        number = len(self._ledger.versions())
         name = head["id"] if number == 0 else f"{head['id']}-{number}"
         study = self._empty_study(name)
         kept, dropped = self._keep(study, warm)
@@ -64,16 +65,16 @@ class SpaceVersions:
         )
         if number or warm:
             announce(_summary(kept, dropped))
-        return self._ledger.generations[-1], study
+        return self._ledger.versions()[-1], study
 
     def _settle_earlier(self, present: str) -> None:
         """Tells the studies of earlier spaces: a kill may have kept them from hearing of their last trial."""
         names = optuna.get_all_study_names(self._storage)
-        for generation in self._ledger.generations:
-            if generation.space_hash == present or generation.study not in names:
+        for version in self._ledger.versions():
+            if version.space_hash == present or version.study not in names:
                 continue
-            study = optuna.load_study(study_name=generation.study, storage=self._storage)
-            entries = self._ledger.trials(generation.number)
+            study = optuna.load_study(study_name=version.study, storage=self._storage)
+            entries = self._ledger.trials(version.number)
             for entry in entries:
                 sync_study(study, entry)
             known = {entry.study_number for entry in entries}
@@ -82,10 +83,10 @@ class SpaceVersions:
                     study.tell(trial.number, state=TrialState.FAIL)  # half drawn, and never trained
 
     def _warm_before(self) -> tuple[str, ...]:
-        return self._ledger.generations[-1].warm if self._ledger.generations else ()
+        return self._ledger.versions()[-1].warm if self._ledger.versions() else ()
 
     def _empty_study(self, name: str) -> optuna.Study:
-        """A command that was killed before it wrote the generation down leaves half a study."""
+        """A command that was killed before it wrote the version down leaves half a study."""
         if name in optuna.get_all_study_names(self._storage):
             optuna.delete_study(study_name=name, storage=self._storage)
         return open_study(self._storage, name, self._plan.space)

@@ -1,4 +1,4 @@
-"""The study of a sweep: trials are asked from it and told to it, each once, in their true state.
+"""The Optuna study of a search: trials are asked from it and told to it, each once, in their true state.
 
 Every function may be called again after a kill at any point: a half-drawn trial is handed out again, and
 what has been told already is left alone.
@@ -19,20 +19,9 @@ from optuna.trial import TrialState, create_trial
 from mlcl.config import Space
 from mlcl.errors import UserError
 from mlcl.service.search.sampler import build_sampler
-from mlcl.service.search.study_storage import KEY, hidden, open_storage
+from mlcl.service.search.stored_study import StoredStudy
+from mlcl.service.search.study_storage import KEY
 from mlcl.tracking import State
-
-__all__ = [
-    "add_done",
-    "ask",
-    "build_sampler",
-    "differences",
-    "hidden",
-    "open_storage",
-    "open_study",
-    "reopen",
-    "tell",
-]
 
 _STATE = {
     State.RUNNING: TrialState.RUNNING,
@@ -76,14 +65,13 @@ def ask(study: optuna.Study, known: Collection[int]) -> optuna.Trial:
     for trial in unfinished:
         if trial.number not in known:
             reopen(study, trial.number)
-            return optuna.Trial(study, _id(study, trial.number))
-    # Not Study.ask, which would hand out a known trial that waits.
-    return optuna.Trial(study, study._storage.create_new_trial(study._study_id))
+            return StoredStudy(study).trial(trial.number)
+    return StoredStudy(study).new()
 
 
 def reopen(study: optuna.Study, number: int) -> None:
     """A waiting trial runs again; one that runs goes on. Raises RuntimeError where it has finished."""
-    study._storage.set_trial_state_values(_id(study, number), TrialState.RUNNING)
+    StoredStudy(study).set_state(number, TrialState.RUNNING)
 
 
 def tell(
@@ -99,8 +87,8 @@ def tell(
     A complete trial with a value that is not finite is a failure. With several goals there are no rungs:
     Optuna has intermediate values for one only. Raises RuntimeError where it has finished in another state.
     """
-    trial_id = _id(study, number)
-    trial = study._storage.get_trial(trial_id)
+    stored = StoredStudy(study)
+    trial = stored.read(number)
     target = _STATE[state]
     if target is TrialState.COMPLETE and not all(math.isfinite(value) for value in values or ()):
         target = TrialState.FAIL
@@ -110,15 +98,15 @@ def tell(
         return
     for epoch, score in _reportable(study, rungs):
         if trial.intermediate_values.get(epoch) != score:
-            study._storage.set_trial_intermediate_value(trial_id, epoch, score)
+            stored.set_rung(number, epoch, score)
     for key, value in attrs.items():
         if key not in trial.user_attrs or trial.user_attrs[key] != value:
-            study._storage.set_trial_user_attr(trial_id, key, value)
+            stored.set_attr(number, key, value)
     if target.is_finished():
         reopen(study, number)
         study.tell(number, values if target is TrialState.COMPLETE else None, target)
     elif target is TrialState.WAITING and trial.state is TrialState.RUNNING:
-        study._storage.set_trial_state_values(trial_id, TrialState.WAITING)
+        stored.set_state(number, TrialState.WAITING)
 
 
 def add_done(
@@ -150,8 +138,7 @@ def add_done(
     )
     if done.values is not None and len(done.values) != len(study.directions):
         raise ValueError(f"{len(done.values)} values for {len(study.directions)} goals")
-    storage = study._storage
-    return storage.get_trial_number_from_id(storage.create_new_trial(study._study_id, template_trial=done))
+    return StoredStudy(study).add(done)
 
 
 def differences(study: optuna.Study, expected: Mapping[int, State]) -> list[str]:
@@ -164,10 +151,6 @@ def differences(study: optuna.Study, expected: Mapping[int, State]) -> list[str]
             said = ["missing" if state is None else state.name for state in (here, there)]
             lines.append(f"trial {number}: {said[0]} in the sweep, {said[1]} in the study")
     return lines
-
-
-def _id(study: optuna.Study, number: int) -> int:
-    return study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
 
 
 def _reportable(study: optuna.Study, rungs: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:

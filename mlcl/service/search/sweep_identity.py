@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from mlcl.config import job_hash
@@ -14,7 +15,7 @@ from mlcl.tracking import shown, tracking_uri
 from mlcl.training.job_data import JobData
 
 
-def sweep_folder(plan: SweepPlan, home: Path, identity: dict[str, object]) -> RunFolder:
+def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
     """The folder of the sweep with the plan's name, or a new one. Raises UserError for another sweep's."""
     folders = RunFolders(home, "sweeps")
     # A job that is resumed goes on with its own sweep, which --fresh began.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
 from mlcl.errors import UserError
-from mlcl.service.engine.budget import Budget, check_budget
+from mlcl.service.engine.resources import Resources
 from mlcl.service.search.sampling import grid_size
 from mlcl.training.checks import check_job
-from mlcl.training.context import pick_device
 from mlcl.training.job_data import JobData
 
 
@@ -22,8 +20,7 @@ class SweepPlan:
     """What a sweep was asked to do.
 
     `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
-    fresh seeds. `cpus` and `gpus` are a process's share, `parallel` the trainings at once; `study` is
-    Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
+    fresh seeds. `study` is Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
     """
 
     job: JobConfig
@@ -34,10 +31,7 @@ class SweepPlan:
     seeds: int = 0
     confirm: int = 1
     baselines: Sequence[tuple[str, JobConfig]] = ()
-    budget: Budget | None = None
-    cpus: float = 1
-    gpus: float | None = None
-    parallel: int | None = None
+    resources: Resources = field(default_factory=Resources)
     study: str | None = None
     warm_start: str | None = None
     fresh: bool = False
@@ -79,17 +73,13 @@ class SweepPlan:
             **self.space.posthoc,
         }
         if job.train.threads is None:
-            settings["train.threads"] = max(1, int(self.cpus))
+            settings["train.threads"] = max(1, int(self.resources.cpus))
         return load_job(dump_job(job), settings)
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
     """Everything that can be wrong, before Ray or MLflow are touched. Raises UserError."""
-    if not os.environ.get("RAY_ADDRESS") and plan.job.train.workers == 1:
-        device = "cuda" if plan.gpus else plan.job.train.device
-        pick_device(device)
-    if plan.budget is not None:
-        check_budget(plan.budget, _may_have_gpus(plan))
+    plan.resources.check(plan.job)
     search_job = plan.search_job()
     job_data = JobData.of(search_job, home)
     info = job_data.dataset.info
@@ -123,19 +113,6 @@ def _check_goals(plan: SweepPlan) -> None:
             key="search.metric",
             found=[goal.metric for goal in plan.space.goals],
         )
-
-
-def _may_have_gpus(plan: SweepPlan) -> float:
-    """The GPU share of a trial, as far as it is known before the cluster is asked."""
-    if plan.gpus is not None:
-        return plan.gpus
-    if plan.job.train.device == "cpu":
-        return 0.0
-    if os.environ.get("RAY_ADDRESS"):
-        return 1.0
-    import torch
-
-    return float(torch.cuda.is_available())
 
 
 def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:

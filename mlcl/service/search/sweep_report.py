@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcl.config import Goal
-from mlcl.service.engine.ledger import Entry, Ledger
-from mlcl.service.engine.state_sync import log_id
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.search.confirmation import Candidate, pareto, ranked
 from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -77,7 +78,7 @@ class SweepReader:
             metrics=entry.metrics,
             reason=entry.reason,
             epoch=entry.rungs[-1][0] if entry.rungs else 0,
-            seconds=entry.seconds,
+            seconds=entry.cost.seconds,
             run_id=self._run_id(entry.key),
         )
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mlcl.config import dump_job, job_hash
-from mlcl.service.engine.ledger import Entry, Ledger
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.tracking import Provenance, RunLog, State
+from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import (
     BEST_SETTINGS,
     SCORE,
@@ -25,20 +26,17 @@ from mlcl.tracking.names import (
     space_file,
 )
 from mlcl.training.files import JOB
-from mlcl.training.job_data import JobData
 
 
 class SweepRun:
     """The log of a sweep, taken up again by every command that goes on with it."""
 
-    def __init__(
-        self, plan: SweepPlan, id: str, home: Path, uri: str, job_data: JobData, source: Provenance
-    ) -> None:
+    def __init__(self, plan: SweepPlan, id: str, logs: JobLogs, fingerprint: str) -> None:
         self._plan = plan
         self.log = RunLog.start(
-            home,
+            logs.home,
             id,
-            uri=uri,
+            uri=logs.uri,
             experiment=plan.job.experiment,
             name=plan.name,
             owner=id,
@@ -48,29 +46,29 @@ class SweepRun:
                 Tag.NAME: plan.name,
                 Tag.KIND: "sweep",
                 Tag.JOB_HASH: job_hash(plan.job),
-                Tag.FINGERPRINT: job_data.fingerprint,
+                Tag.FINGERPRINT: fingerprint,
             },
-            source=source,
+            source=logs.source,
         )
         if self.log.state is not State.RUNNING:
             self.log.reopen()
 
-    def asked(self, generation: int) -> None:
+    def asked(self, version: int) -> None:
         """What this command asks for: it may ask for more than the one before."""
-        plan = self._plan
+        plan, budget = self._plan, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.tags(
             {
                 Tag.SWEEP_TRIALS: str(plan.trials),
                 Tag.SWEEP_SEEDS: str(plan.seeds),
                 Tag.SWEEP_CONFIRM: str(plan.confirm),
-                Tag.SWEEP_GENERATION: str(generation),
-                Tag.SWEEP_BUDGET: "" if plan.budget is None else plan.budget.text,
+                Tag.SWEEP_GENERATION: str(version),
+                Tag.SWEEP_BUDGET: "" if budget is None else budget.text,
                 Tag.SWEEP_GOALS: json.dumps([(name, goal.mode) for name, goal in goals]),
             }
         )
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
-        self.log.text(plan.space_text, space_file(generation))
+        self.log.text(plan.space_text, space_file(version))
 
     def curve(self, ledger: Ledger) -> None:
         """The best score after each finished search trial, of those that compare in the present space.
@@ -80,7 +78,7 @@ class SweepRun:
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
         counted = {entry.key for entry in ledger.counted()}
-        closed = [ledger.entries[key] for event, key, _ in ledger.order if event == "close"]
+        closed = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
         for step, entry in enumerate((trial for trial in closed if trial.number is not None), start=1):
             if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)

@@ -11,6 +11,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
 from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.ledger import LEDGER
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished
 from mlcl.tracking import shown, tracking_uri
@@ -55,14 +56,14 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             **_amount(missing, rows, rates),
             "kinds": _kinds(missing, rows, rates),
             "share": {
-                "cpus": plan.cpus,
-                "gpus": "one where there are any" if plan.gpus is None else plan.gpus,
+                "cpus": plan.resources.cpus,
+                "gpus": "one where there are any" if plan.resources.gpus is None else plan.resources.gpus,
                 "workers": runs[0].job.train.workers,
             },
         },
         "writes": {
             "folder": str(home / "tables" / "<table id>"),
-            "files": ["run.json", TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
+            "files": ["run.json", LEDGER, TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
             "runs": str(home / "runs" / "<run id>"),
             "tracking": shown(tracking_uri(home)),
         },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,11 @@ from mlcl.config.table import Cell, Table, cells_of
 from mlcl.config.table.loader import FOLDER
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.service.engine.resources import Resources
 from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.tables.data_sources import check_prepared, check_sources, download_hint
 from mlcl.service.tables.metrics import check_metrics
-from mlcl.service.tables.sources import check_prepared, check_sources, download_hint
 from mlcl.tracking import State
-from mlcl.training.context import pick_device
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData, open_dataset
 
@@ -37,7 +36,7 @@ class TablePlan:
     """A table as it was asked for.
 
     `scale` names a preset of its file; `data` says where the files of a source are; `overrides` change
-    every job. `cpus` and `gpus` are a process's share, `parallel` the trainings at once.
+    every job.
     """
 
     table: Table
@@ -47,9 +46,7 @@ class TablePlan:
     only: Sequence[str] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    cpus: float = 1
-    gpus: float | None = None
-    parallel: int | None = None
+    resources: Resources = field(default_factory=Resources)
 
     @property
     def name(self) -> str:
@@ -148,9 +145,7 @@ def _check_processes(plan: TablePlan, runs: Sequence[TableRun]) -> None:
         if len(found) > 1:
             problem = "the trainings of a table share this key"
             raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
-    train = runs[0].job.train
-    if not os.environ.get("RAY_ADDRESS") and train.workers == 1:
-        pick_device("cuda" if plan.gpus else train.device)
+    plan.resources.check(runs[0].job)
 
 
 def identity(plan: TablePlan, runs: Sequence[TableRun]) -> str:

@@ -76,7 +76,7 @@ def test_what_is_read_is_what_was_appended(ledger, tmp_path):
     assert entry.rungs[0] == (1, 0.25)
     assert entry.chosen == {"evaluation.knn.k": 3}
     assert again.group_states == {"g": (State.FAILED, "why")}
-    assert again.order == [("rung", key, 1), ("rung", key, 2), ("close", key, 0)]
+    assert again.history == [("rung", key, 1), ("rung", key, 2), ("close", key, 0)]
     assert (again.state, again.registered) == (State.COMPLETE, {key: "models:/x@best"})
 
 
@@ -133,7 +133,7 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, tmp_p
     clock[0] += 5
     closed(ledger, key, State.COMPLETE, 0.5)
     for each in (ledger, Ledger(tmp_path)):
-        assert each.entries[key].seconds == 20
+        assert each.entries[key].cost.seconds == 20
         assert [each.spent(unit) for unit in ("clock", "cpu", "gpu")] == [20, 40, 10]
 
 
@@ -212,8 +212,8 @@ def test_only_what_is_settled_is_in_the_order_of_ends(ledger):
     generation(ledger)
     key = opened(ledger, 0)
     closed(ledger, key, State.BUDGET)
-    assert ledger.order == []
+    assert ledger.history == []
     ledger.append("begin", key=key, cpus=1, gpus=0)
     assert ledger.entries[key].state is State.RUNNING
     closed(ledger, key, State.PRUNED, 0.1)
-    assert ledger.order == [("close", key, 0)]
+    assert ledger.history == [("close", key, 0)]

@@ -3,12 +3,13 @@
 import pytest
 
 from mlcl.service.engine.budget import Account, parse_budget
-from mlcl.service.engine.ledger import Entry, Ledger
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressEvent, steady
 from mlcl.tracking import State
 
-JOB = {"train": {"epochs": 4}}
+JOB = {"train": {"epochs": 4, "patience": None}, "evaluation": {"metric": "val/accuracy"}}
 
 
 @pytest.fixture
@@ -29,7 +30,12 @@ def reporter(tmp_path, clock, told):
     for number in range(4):
         ledger.entries[f"t{number}"] = Entry(f"t{number}", f"trial {number}", JOB, {}, number=number)
     account = Account(parse_budget("1h"), 0.0, clock=lambda: clock[0])
-    return Reporter(ledger, account, "val/accuracy", "val/accuracy", told.append)
+    best = [None]
+    made = Reporter(
+        ledger, account, told.append, metric="val/accuracy", score="val/accuracy", best=lambda: best[0]
+    )
+    made.found = best
+    return made
 
 
 def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
@@ -46,9 +52,9 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert row.seconds == 2
     assert told[-1].progress.running == (row,)
     clock[0] += 8
-    entry.state, entry.score, entry.seconds = State.COMPLETE, 0.5, 10.0
+    entry.state, entry.score, entry.cost.seconds = State.COMPLETE, 0.5, 10.0
     entry.metrics = {"val/accuracy": 0.5}
-    reporter.best = entry
+    reporter.found[0] = entry
     reporter.close(entry)
     last = told[-1]
     assert (last.kind, last.row.epoch, last.row.score, last.row.seconds) == ("close", 4, 0.5, 10)

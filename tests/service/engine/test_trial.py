@@ -36,6 +36,7 @@ def task(world, tiny, tmp_path):
         stop_file=str(tmp_path / "STOP"),
         cpus=1,
         gpus=0,
+        cwd=".",
     )
 
 

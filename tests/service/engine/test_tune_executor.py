@@ -12,12 +12,12 @@ from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import TrialTask
+from mlcl.service.engine.tune_patches import ActorManager
 from mlcl.service.engine.tune_executor import (
     _Abort,
     _Closer,
     _Feed,
     _Guard,
-    _Manager,
     _resources,
     _Scheduler,
     run_trainings,
@@ -52,7 +52,7 @@ class TrialCallbacks:
 
 @pytest.fixture
 def task():
-    return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0)
+    return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0, ".")
 
 
 def trial(task, result=None):
@@ -148,7 +148,7 @@ def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
     heard = []
     actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: heard.append(error))
     failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
-    manager = _Manager.__new__(_Manager)
+    manager = ActorManager.__new__(ActorManager)
     manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
     manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
     assert [type(error) for error in heard] == [RayActorError, RayActorError]
@@ -165,7 +165,7 @@ def test_tune_has_our_manager_while_it_works_and_its_own_after(monkeypatch, tmp_
     with pytest.raises(ZeroDivisionError):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
     ((manager, variables),) = seen
-    assert manager is _Manager
+    assert manager is ActorManager
     assert now() == usual
     # Ray writes what Tune hands to its processes into its logs.
     assert set(usual[1] - variables) == {name for name in usual[1] if name.startswith("AWS_")}

@@ -4,7 +4,8 @@ import pytest
 from builders import tiny_job
 
 from mlcl.errors import UserError
-from mlcl.service.runs.run_job import run_job, start_log
+from mlcl.service.runs.run_job import run_job
+from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
 from mlcl.tracking.log import RunLog as Log
@@ -119,15 +120,13 @@ def test_a_deleted_experiment_is_said_before_anything_starts(job, tmp_path):
 
 
 def test_a_log_of_a_job_leaves_free_keys_open(job, tmp_path):
-    log = start_log(
-        tmp_path,
-        "sqlite:///x.db",
+    logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
+    log = logs.start(
         job,
         JobData.of(job, tmp_path).dataset.info,
         id="trial",
         name="trial 0",
         owner="sweep",
-        source=Provenance({}, ""),
         parent="sweep",
         tags={"mlcl.kind": "trial"},
         free=("evaluation.knn.k",),

@@ -8,7 +8,7 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import Goal, dump_job, load_job, load_space
-from mlcl.service.engine.ledger import Entry
+from mlcl.service.engine.entries import Entry
 from mlcl.service.search.confirmation import candidates, pareto, ranked
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State

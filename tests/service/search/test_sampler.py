@@ -8,7 +8,9 @@ from optuna.trial import TrialState
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.errors import UserError
-from mlcl.service.search.study import ask, build_sampler, open_storage, open_study, tell
+from mlcl.service.search.sampler import build_sampler
+from mlcl.service.search.study import ask, open_study, tell
+from mlcl.service.search.study_storage import open_storage
 from mlcl.tracking import State
 
 SAMPLERS = ["tpe", "gp", "cmaes", "random", "brute_force"]

@@ -37,7 +37,7 @@ def test_a_changed_space_keeps_what_fits_and_says_what_does_not(world, job):
     old = world.ledger.trials()
     report = world.run(world.plan(job, NARROW, trials=3))
     ledger, study = world.ledger, world.study
-    first, second = ledger.generations
+    first, second = ledger.versions()
     assert (first.number, second.number, first.study == second.study) == (0, 1, False)
     fit = [e for e in old if e.state is State.COMPLETE and temperature(e) >= 0.3]
     assert 0 < len(fit) < 7
@@ -66,7 +66,7 @@ def test_a_changed_space_keeps_what_fits_and_says_what_does_not(world, job):
 def test_the_same_space_again_is_the_same_generation(world, job):
     world.run(world.plan(job, WIDE, trials=2))
     world.run(world.plan(job, WIDE + "\n# a word", trials=3))
-    assert len(world.ledger.generations) == 1
+    assert len(world.ledger.versions()) == 1
 
 
 def test_the_best_so_far_of_the_sweeps_run_goes_on_over_spaces(world, job):
@@ -84,7 +84,7 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     before = world.run(world.plan(job, WIDE, trials=4, name="before"))
     plan = world.plan(job, NARROW, trials=2, warm_start="before")
     report = world.run(plan)
-    (generation,) = world.ledger.generations
+    (generation,) = world.ledger.versions()
     assert generation.warm == (before.id,)
     assert {key.split("/")[0] for key in (*generation.kept, *generation.dropped)} == {before.id}
     kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
@@ -92,7 +92,7 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     assert len(world.study.trials) == len(kept) + 2
     assert len(report.trials) == 2  # the others are the other sweep's
     world.run(world.plan(job, NARROW, trials=3))
-    assert len(world.ledger.generations) == 1  # what was taken over stays
+    assert len(world.ledger.versions()) == 1  # what was taken over stays
 
 
 def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
@@ -102,8 +102,8 @@ def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="one"))
     world.run(world.plan(job, WIDE, trials=1, name="three", warm_start="two"))
     ledger = Ledger(RunFolders(world.home, "sweeps").named("three").path)
-    assert ledger.generations[-1].warm == (one.id, two.id)
-    assert sorted(ledger.generations[-1].kept.values()) == [0, 1, 2]
+    assert ledger.versions()[-1].warm == (one.id, two.id)
+    assert sorted(ledger.versions()[-1].kept.values()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("why", ["fingerprint", "scores", "no such sweep"])
@@ -120,7 +120,7 @@ def test_a_warm_start_that_cannot_be_leaves_nothing_behind(world, job, tmp_path,
 def test_other_values_of_the_grid_are_other_scores(world, job):
     world.run(world.plan(job, FREE, trials=2))
     world.run(world.plan(job, FREE.replace("[1, 3]", "[1, 3, 5]"), trials=1))
-    dropped = world.ledger.generations[1].dropped
+    dropped = world.ledger.versions()[1].dropped
     assert set(dropped.values()) == {"was scored over other k, lambda or temperatures"}
 
 

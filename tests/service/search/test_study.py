@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.errors import UserError
-from mlcl.service.search.study import add_done, ask, differences, open_storage, open_study, reopen, tell
+from mlcl.service.search.study import add_done, ask, differences, open_study, reopen, tell
+from mlcl.service.search.study_storage import open_storage
 from mlcl.tracking import State
 
 X = {"x": FloatDistribution(0, 1)}

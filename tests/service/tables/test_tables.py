@@ -9,12 +9,11 @@ from formula import in_process
 from reproduced import Tables
 
 from mlcl.errors import UserError
-from mlcl.service.engine import trial
-from mlcl.service.engine.state_sync import close_killed_sweep
+from mlcl.service.engine import command, session, shared_runs, trial
+from mlcl.service.engine.recovery import recover
 from mlcl.service.runs import run_job
-from mlcl.service.runs.crash_recovery import close_orphans
 from mlcl.service.runs.run_store import RunFolder, RunFolders
-from mlcl.service.tables import table, table_callbacks
+from mlcl.service.tables import table
 from mlcl.tracking import State
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import Cursor
@@ -79,9 +78,9 @@ def test_equal_jobs_are_trained_once(tables):
 
 
 def test_a_plain_run_of_a_cells_job_is_its_run(tables, monkeypatch):
-    for name, enter_workdir in (("Delivery", table.Delivery), ("run_experiment", tables.formula)):
+    for name, enter_workdir in (("Delivery", command.Delivery), ("run_experiment", tables.formula)):
         monkeypatch.setattr(run_job, name, enter_workdir)
-    monkeypatch.setattr(run_job, "Tracker", table.Tracker)
+    monkeypatch.setattr(run_job, "Tracker", command.Tracker)
     plan = tables.plan()
     ran = run_job.run_job(plan.cells[1].jobs[0], home=tables.home, listener=lambda _: None)
     report = tables.run(plan)
@@ -292,7 +291,7 @@ def test_an_exception_of_the_executor_ends_in_a_true_state(tables, monkeypatch):
         raise RuntimeError("no cluster")
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_callbacks, "run_trainings", broken)
+        patch.setattr(session, "run_trainings", broken)
         with pytest.raises(RuntimeError, match="no cluster"):
             tables.run(tables.plan())
     assert (tables.states(), tables.states("tables")) == (["STOPPED"], ["FAILED"])
@@ -307,7 +306,7 @@ def test_trainings_that_end_without_a_word_are_no_success(tables, monkeypatch):
             its.begin(task.key)
             its.end(task.key, {})
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", silent)
+    monkeypatch.setattr(session, "run_trainings", silent)
     report = tables.run(tables.plan())
     assert (report.state, report.reason) == (State.FAILED, "4 of 4 runs are missing")
     assert tables.states() == ["STOPPED"] * 4
@@ -321,7 +320,7 @@ def test_processes_that_die_again_and_again(tables, monkeypatch):
             its.died(task.key, "its process died again and again")
             its.end(task.key, {})  # Tune says both
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", deadly)
+    monkeypatch.setattr(session, "run_trainings", deadly)
     report = tables.run(tables.plan(seeds=1))
     assert tables.states() == ["FAILED"] * 2
     assert report.cells[0].reasons == ("its process died again and again",)
@@ -337,7 +336,7 @@ def test_a_training_that_never_began_is_handed_out_again(tables, monkeypatch):
             return
         in_process(its, **how)
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", with_a_dead_process)
+    monkeypatch.setattr(session, "run_trainings", with_a_dead_process)
     assert tables.run(tables.plan()).state is State.COMPLETE
     assert handed[0] in tables.trained()
     assert tables.states() == ["COMPLETE"] * 4
@@ -348,7 +347,7 @@ def test_one_that_never_begins_is_closed_when_the_command_ends(tables, monkeypat
         its.died(its.next().key, "its process died")
         tables.request.set()
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", dead)
+    monkeypatch.setattr(session, "run_trainings", dead)
     assert tables.run(tables.plan()).state is State.STOPPED
     assert tables.states() == ["STOPPED"]
 
@@ -359,20 +358,20 @@ def test_what_waits_for_a_process_is_nobody_elses(tables, monkeypatch):
     def beside(its, **how):
         task = its.next()
         record = RunFolder(tables.home / "runs" / task.key).record
-        close_orphans(tables.home, close_killed_sweep)
+        recover(tables.home)
         assert tables.states() == ["RUNNING"]
         assert RunFolders(tables.home).unfinished(record.job_hash, record.fingerprint) is None
         its.begin(task.key)
         its.end(task.key, {"ended": State.COMPLETE})
         in_process(its, **how)
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", beside)
+    monkeypatch.setattr(session, "run_trainings", beside)
     tables.run(tables.plan())
     assert "its process was killed" not in json.dumps(tables.logs())
 
 
 def test_a_run_that_another_command_took_up_keeps_its_state(tables, monkeypatch):
-    monkeypatch.setattr(table_callbacks, "PATIENCE", 0.0)
+    monkeypatch.setattr(shared_runs, "PATIENCE", 0.0)
 
     def taken(its, **_):
         task = its.next()
@@ -383,14 +382,14 @@ def test_a_run_that_another_command_took_up_keeps_its_state(tables, monkeypatch)
         while its.next():
             tables.request.set()
 
-    monkeypatch.setattr(table_callbacks, "run_trainings", taken)
+    monkeypatch.setattr(session, "run_trainings", taken)
     report = tables.run(tables.plan())
     assert tables.states()[0] == "RUNNING"
     assert report.cells[0].reasons[0].startswith("another command trains in ")
 
 
 def test_two_commands_on_one_table_are_one_too_many(tables, monkeypatch):
-    monkeypatch.setattr(table, "LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr(command, "LOCK_PATIENCE", 0.0)
     with locked(tables.home / "tables" / ".table.lock") as mine:
         assert mine
         with pytest.raises(UserError, match="another command runs this table"):
@@ -426,7 +425,7 @@ def test_a_log_that_mlflow_refused_is_begun_anew(tables):
 def test_another_store_gets_a_log_of_its_own(tables, monkeypatch):
     first = tables.run(tables.plan())
     away = type("Away", (), {"uri": "elsewhere", "experiment": str, "safe": str})()
-    monkeypatch.setattr(table, "Tracker", lambda _home: away)
+    monkeypatch.setattr(command, "Tracker", lambda _home: away)
     second = tables.run(tables.plan())
     assert (second.id, second.cells) == (first.id, first.cells)
     record = RunFolders(tables.home, "tables").named("table").record

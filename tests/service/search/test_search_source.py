@@ -1,4 +1,4 @@
-"""The book: first the ledger, then everybody else; a kill in between is made good."""
+"""A search after a kill: what the pruner has decided stands, what was half drawn is drawn to its end."""
 
 import pytest
 from builders import tiny_job
@@ -6,8 +6,8 @@ from mortal import Killed
 from optuna.trial import TrialState
 from sweeps import World
 
+from mlcl.service.engine.session import Session
 from mlcl.service.search.sampling import draw
-from mlcl.service.search.sweep_session import SweepSession
 from mlcl.tracking import State
 
 SPACE = """
@@ -25,7 +25,7 @@ def world(tmp_path, monkeypatch):
 
 def test_what_the_judge_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
     plan = world.plan(tiny_job(tiny), SPACE, trials=4)
-    end = SweepSession.end
+    end = Session.end
 
     def die(session, key, result):
         if not result:
@@ -33,7 +33,7 @@ def test_what_the_judge_stopped_just_before_a_kill_is_closed_and_not_trained_aga
         end(session, key, result)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SweepSession, "end", die)
+        patch.setattr(Session, "end", die)
         assert world.killed(plan)
     stopped = world.ledger.trials()[-1]
     assert stopped.state is State.RUNNING
@@ -59,7 +59,7 @@ def test_a_trial_that_was_half_drawn_is_drawn_to_its_end(world, tiny, monkeypatc
         return draw(space, trial)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mlcl.service.engine.trial_recorder.draw", die)
+        patch.setattr("mlcl.service.search.search_source.draw", die)
         with pytest.raises(Killed):
             world.run(plan)
     world.run(plan)

@@ -4,10 +4,12 @@ import pytest
 from builders import tiny_job
 from sweeps import World
 
-from mlcl.service.engine.ledger import Entry
-from mlcl.service.engine.state_sync import close_killed_sweep, log_id, study_differences, sync_log, sync_study
-from mlcl.service.runs.crash_recovery import KILLED
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.log_sync import sync_log
+from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.engine.recovery import KILLED, close_ledger
 from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.search.study_sync import study_differences, sync_study
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"
@@ -38,9 +40,9 @@ def test_a_log_is_told_once(log, state):
     told = entry(state, score=0.5, reason="why" if state is State.FAILED else "")
     if state is State.COMPLETE:
         told.chosen = {"evaluation.knn.k": 3, "evaluation.knn.temperature": 0.1}
-    sync_log(log.home, "s", told)
+    sync_log(log, told)
     once = content(log)
-    sync_log(log.home, "s", told)
+    sync_log(log, told)
     assert content(log) == once
     assert (log.state, log.reason) == (state, told.reason)
     assert ('"score"' in "".join(once)) == told.ended
@@ -50,11 +52,11 @@ def test_a_log_is_told_once(log, state):
 
 
 def test_a_reason_does_not_outlive_its_state(log):
-    sync_log(log.home, "s", entry(State.STOPPED, reason=KILLED))
-    sync_log(log.home, "s", entry(State.RUNNING))
+    sync_log(log, entry(State.STOPPED, reason=KILLED))
+    sync_log(log, entry(State.RUNNING))
     assert (log.state, log.reason) == (State.RUNNING, "")
-    sync_log(log.home, "s", entry(State.STOPPED, reason=KILLED))
-    sync_log(log.home, "s", entry(State.PRUNED, score=0.5))
+    sync_log(log, entry(State.STOPPED, reason=KILLED))
+    sync_log(log, entry(State.PRUNED, score=0.5))
     assert (log.state, log.reason) == (State.PRUNED, "")
     assert [line.partition(",")[0] for line in content(log)][-4:] == [
         '{"kind":"reopen"}',
@@ -67,7 +69,7 @@ def test_a_reason_does_not_outlive_its_state(log):
 def test_a_study_that_says_something_else_is_found_out(world, tiny):
     world.run(world.plan(tiny_job(tiny), SPACE, trials=2))
     ledger, study = world.ledger, world.study
-    generation = ledger.generations[-1]
+    generation = ledger.versions()[-1]
     assert study_differences(study, ledger, generation) == []
     ledger.entries["trial-0001"].state = State.FAILED
     assert study_differences(study, ledger, generation) == [
@@ -82,7 +84,7 @@ def test_closing_a_killed_sweep_twice_is_closing_it_once(world, tiny):
     assert world.killed(world.plan(tiny_job(tiny), SPACE))
     folder = RunFolder(world.folder)
     for _ in range(2):
-        close_killed_sweep(folder, folder.record)
+        close_ledger(world.home, folder)
         entry = world.ledger.entries["trial-0001"]
         assert (entry.state, entry.reason) == (State.STOPPED, KILLED)
         assert world.ledger.entries["trial-0000"].state is State.COMPLETE
@@ -97,11 +99,11 @@ def test_a_training_whose_log_was_never_started_is_closed_all_the_same(world, ti
 
     plan = world.plan(tiny_job(tiny), SPACE)
     with monkeypatch.context() as patch:
-        patch.setattr("mlcl.service.engine.trial_logs.start_log", die)
-        patch.setattr("mlcl.service.search.sweep._Command._conclude", lambda *_: None)
+        patch.setattr("mlcl.service.engine.nested_trials.NestedTrials.open", die)
+        patch.setattr("mlcl.service.engine.command._Run._conclude", lambda *_: None)
         with pytest.raises(SystemExit):
             world.run(plan)
     folder = RunFolder(world.folder)
-    close_killed_sweep(folder, folder.record)
+    close_ledger(world.home, folder)
     assert world.ledger.entries["trial-0000"].state is State.STOPPED
     assert world.run(plan).state is State.COMPLETE

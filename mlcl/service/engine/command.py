@@ -1,0 +1,303 @@
+"""One command on one sweep or table, from its lock to its report: what both have in common."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from mlcl.config import JobConfig
+from mlcl.errors import UserError
+from mlcl.service.engine.budget import Account, Budget
+from mlcl.service.engine.forecasts import Forecasts
+from mlcl.service.engine.ledger import FORMAT, Ledger
+from mlcl.service.engine.packing import Packing
+from mlcl.service.engine.progress import Reporter
+from mlcl.service.engine.progress_events import ProgressEvent, ProgressListener, steady
+from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.resources import Resources
+from mlcl.service.engine.session import Engine
+from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
+from mlcl.service.runs.job_logs import JobLogs
+from mlcl.service.runs.ray_session import ray_session
+from mlcl.service.runs.run_store import RunFolder, RunRecord, now
+from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.tracking import RunLog, State, provenance, shown
+from mlcl.tracking.atomic_files import locked
+from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.names import MAX_REASON
+from mlcl.tracking.tracker import Tracker
+from mlcl.tracking.undelivered import owned_by
+
+LOCK_PATIENCE = 5.0
+"""Seconds that a killed command's processes may hold the folder."""
+
+
+class Outcome(Protocol):
+    """What a command reports in the end."""
+
+    @property
+    def state(self) -> State:
+        """COMPLETE, FAILED, BUDGET or STOPPED."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not complete."""
+
+
+R = TypeVar("R", bound=Outcome)
+
+
+class Work(Protocol[R]):
+    """A sweep or a table that a command has taken up."""
+
+    engine: Engine
+
+    def train(self) -> None:
+        """Runs its sources on the engine."""
+
+    def outcome(self) -> R:
+        """What has come out, once all trainings have ended or were interrupted."""
+
+    def conclude(self, state: State, reason: str) -> None:
+        """Writes what came out, and the state, to its own log."""
+
+    def delivered(self) -> None:
+        """MLflow has everything."""
+
+    def report(self, outcome: R, undelivered: int) -> R:
+        """The outcome as it is at the end; `undelivered` logs wait for an MLflow that answers."""
+
+
+class Task(Protocol[R]):
+    """What is to be done to which sweep or table.
+
+    `kind` is `sweep` or `table`, `option` the one that gives its `name`. `job` stands for all jobs in what
+    they share: workers and device. `job_hash` and `fingerprint` go into the record, `identity` into the
+    ledger's head, `asked` into the event of this session.
+    """
+
+    kind: str
+    option: str
+    name: str
+    experiment: str
+    job_hash: str
+    fingerprint: str
+    job: JobConfig
+    resources: Resources
+    identity: Mapping[str, object]
+    asked: Mapping[str, object]
+
+    def prepare(self) -> None:
+        """Checks that need the store or the home. Raises UserError; nothing has been started."""
+
+    def folder(self) -> RunFolder:
+        """The folder that the command goes on with, or a new one. Raises UserError for another's."""
+
+    def most(self, announce: Callable[[str], None]) -> int:
+        """How many trainings there will be at most; without any, no Ray is started."""
+
+    def log_id(self, id: str, logs: JobLogs) -> str:
+        """The id of the sweep's or table's own log."""
+
+    def take_up(self, command: Command) -> Work[R]:
+        """Brings logs, records and the study to what the ledger says."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command works with: its folder is held, Ray and the delivery run."""
+
+    folder: RunFolder
+    ledger: Ledger
+    logs: JobLogs
+    packing: Packing
+    budget: Budget | None
+    tracker: Tracker
+    delivery: Delivery
+    stop: StopRequest
+    watch: ProgressListener
+
+    @cached_property
+    def account(self) -> Account:
+        """Counts on from what earlier commands have spent."""
+        return Account(self.budget, self.ledger.spent(self.budget.unit if self.budget else "clock"))
+
+    def engine(self, reporter: Reporter, max_failed: int | None) -> Engine:
+        """The engine on which sources run; more failures in a row than `max_failed` stop it."""
+        return Engine(
+            ledger=self.ledger,
+            home=self.logs.home,
+            packing=self.packing,
+            stop=StopConditions(self.folder.path, self.stop, self.account, max_failed),
+            account=self.account,
+            reporter=reporter,
+            forecasts=Forecasts(self.account, self.packing.concurrent, reporter.note),
+            safe=self.tracker.safe,
+        )
+
+
+def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
+    """Takes the sweep or table up, trains, concludes. Raises UserError before anything has been started."""
+    tracker = Tracker(home)
+    watch = steady(watch)
+
+    def announce(text: str) -> None:
+        watch(ProgressEvent("note", text))
+
+    tracker.experiment(task.experiment)
+    task.prepare()
+    recover(home)
+    with stop_on_signal(announce) as stop, _named(home, task):
+        folder = task.folder()
+        with (
+            _held(folder, task),
+            _cluster(task, home, announce) as packing,
+            Delivery(tracker, announce) as delivery,
+        ):
+            delivery.add_left()
+            command = Command(
+                folder=folder,
+                ledger=Ledger(folder.path),
+                logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
+                packing=packing,
+                budget=task.resources.budget,
+                tracker=tracker,
+                delivery=delivery,
+                stop=stop,
+                watch=watch,
+            )
+            return _Run(task, command).run()
+
+
+@contextmanager
+def _named(home: Path, task: Task[R]) -> Iterator[None]:
+    """Two commands that begin a sweep of one name at once must not make two."""
+    with locked(home / f"{task.kind}s" / f".{task.name}.lock", LOCK_PATIENCE) as free:
+        if not free:
+            raise UserError(f"another command runs this {task.kind}", key=task.option, found=task.name)
+        yield
+
+
+@contextmanager
+def _held(folder: RunFolder, task: Task[R]) -> Iterator[None]:
+    """Holds the folder, so that others know that its command lives. Nothing is left of one not begun."""
+    with folder.owned(LOCK_PATIENCE) as mine:
+        if not mine:
+            raise UserError(f"another process holds this {task.kind}", key=task.option, found=task.name)
+        _tidy(folder.path)  # after a command that was killed
+        try:
+            yield
+        finally:
+            _tidy(folder.path)
+            if folder.record is None:
+                shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _tidy(folder: Path) -> None:
+    """Takes away what processes that were ended from outside could not: Ray's scratch, requests to stop."""
+    for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
+        shutil.rmtree(scratch, ignore_errors=True)
+    for request in folder.glob(f"trials/*/{STOP_FILE}"):
+        request.unlink(missing_ok=True)
+
+
+@contextmanager
+def _cluster(task: Task[R], home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
+    """A Ray, and how many trainings fit into it at once; none where there is nothing to train."""
+    most = task.most(announce)
+    if most == 0:
+        yield Packing(0, task.resources.cpus, 0.0, task.job.train.workers)
+        return
+    with ray_session(home, task.resources.local_cpus(task.job), announce):
+        yield task.resources.pack(task.job, most)
+
+
+@dataclass(frozen=True)
+class _Run(Generic[R]):
+    """One call of `run_command`. Whatever happens in it, nothing is left RUNNING."""
+
+    task: Task[R]
+    command: Command
+
+    def run(self) -> R:
+        command, state, reason, undelivered = self.command, State.FAILED, "", 0
+        try:
+            with command.stop.shielded():
+                work = self._take_up()
+        except Exception as error:
+            self._give_up(self._reason(error))
+            raise
+        try:
+            work.train()
+            outcome = work.outcome()
+            state, reason = outcome.state, outcome.reason
+        except KeyboardInterrupt:
+            state = State.STOPPED
+            raise
+        except BaseException as error:
+            reason = self._reason(error)
+            raise
+        finally:
+            with command.stop.shielded():
+                undelivered = self._conclude(work, state, reason)
+        return work.report(outcome, undelivered)
+
+    def _take_up(self) -> Work[R]:
+        task, ledger, id = self.task, self.command.ledger, self.command.folder.path.name
+        # First, so that a kill leaves no folder that nobody finds.
+        self._record(State.RUNNING, task.log_id(id, self.command.logs))
+        if not ledger.head:
+            ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
+        ledger.append("session", **task.asked)
+        return task.take_up(self.command)
+
+    def _reason(self, error: BaseException) -> str:
+        return self.command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+
+    def _record(self, state: State, log: str) -> None:
+        task, folder = self.task, self.command.folder
+        before = folder.record
+        folder.write(
+            RunRecord(
+                id=folder.path.name,
+                experiment=task.experiment,
+                job_hash=task.job_hash,
+                fingerprint=task.fingerprint,
+                state=state,
+                log=log,
+                tracking_uri=shown(self.command.logs.uri),
+                created=before.created if before else now(),
+                name=task.name,
+            )
+        )
+
+    def _give_up(self, reason: str) -> None:
+        """It could not be taken up: it is FAILED, and a later command may try again."""
+        command, record = self.command, self.command.folder.record
+        if record is None:
+            return
+        if command.ledger.head:
+            command.ledger.append("end", state=State.FAILED, reason=reason)
+        for id in owned_by(command.logs.home, record.id):
+            log = RunLog.attach(command.logs.home, id)
+            if log.state is State.RUNNING:
+                log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
+        command.folder.set_state(State.FAILED)
+        command.delivery.drain(stop=command.stop)
+
+    def _conclude(self, work: Work[R], state: State, reason: str) -> int:
+        """Every state is written down; then MLflow is waited for. Returns how many logs it has not got."""
+        command = self.command
+        command.ledger.append("end", state=state, reason=reason)
+        work.conclude(state, reason)
+        command.folder.set_state(state)
+        work.engine.reporter.end(f"{self.task.kind} {command.folder.path.name} {state}")
+        undelivered = command.delivery.drain(stop=command.stop)
+        if undelivered == 0:
+            work.delivered()
+        return undelivered

@@ -1,0 +1,130 @@
+"""What a ledger holds: trainings as they stand, settings that are confirmed, spaces that were searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlcl.tracking import State
+
+
+@dataclass(frozen=True)
+class Group:
+    """A setting that is confirmed on fresh seeds, in the search `scope`."""
+
+    key: str
+    label: str
+    job: dict[str, Any]
+    settings: dict[str, Any]
+    scope: str = ""
+
+
+@dataclass
+class Cost:
+    """What a training took over all sessions, and since when it runs with how many CPUs and GPUs.
+
+    Seconds, CPU-seconds and GPU-seconds. `began` is None while it does not run; `seen` is the time at which
+    it was last heard of.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    began: float | None = None
+    seen: float = 0.0
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+    def begin(self, at: float, cpus: float, gpus: float) -> None:
+        """It runs from now on and holds this much; an earlier stretch ends."""
+        self.end(at)
+        self.began = self.seen = at
+        self.cpus, self.gpus = cpus, gpus
+
+    def end(self, at: float) -> None:
+        """Adds the present stretch, if there is one."""
+        if self.began is None:
+            return
+        seconds = max(0.0, at - self.began)
+        self.seconds += seconds
+        self.cpu_seconds += seconds * self.cpus
+        self.gpu_seconds += seconds * self.gpus
+        self.began = None
+
+
+@dataclass
+class Training:
+    """What is trained: a search trial (`number`), a seed of a confirmation (`group`), or a table's run.
+
+    `study_number` is the trial's number in the Optuna study of its space `version`; `scope` names the search
+    where a ledger holds several.
+    """
+
+    key: str
+    label: str
+    job: dict[str, Any]
+    settings: dict[str, Any]
+    version: int = 0
+    number: int | None = None
+    study_number: int | None = None
+    group: str | None = None
+    scope: str = ""
+
+
+@dataclass
+class Entry(Training):
+    """A training as it stands: `rungs` are its validations as (epoch, score); the rest is of its last end."""
+
+    state: State = State.RUNNING
+    rungs: list[tuple[int, float]] = field(default_factory=list)
+    score: float | None = None
+    values: list[float] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a later command goes on with it."""
+        return self.state in (State.RUNNING, State.STOPPED, State.BUDGET)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is settled for good."""
+        return not self.resumable
+
+
+@dataclass(frozen=True)
+class End:
+    """How a training ends, or is interrupted.
+
+    `score` is the pruning goal's, `values` has one number for each goal; `chosen` are the post-hoc keys that
+    gave them, `metrics` all figures.
+    """
+
+    state: State
+    reason: str = ""
+    score: float | None = None
+    values: Sequence[float] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SpaceVersion:
+    """A space that was searched, with its study.
+
+    `kept` maps earlier trials (their keys) that fit the space to their numbers in its study; `dropped` says
+    why the others do not; `warm` names the other sweeps whose trials were asked for.
+    """
+
+    number: int
+    space_hash: str
+    space: str
+    study: str
+    names: tuple[str, ...]
+    kept: Mapping[str, int]
+    dropped: Mapping[str, str]
+    warm: tuple[str, ...] = ()

@@ -1,0 +1,116 @@
+"""The trainings that belong to one sweep: in its folder, with logs nested in its own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from mlcl.config import load_job
+from mlcl.data import DatasetInfo
+from mlcl.service.engine.entries import Entry, Group
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.log_sync import sync_log
+from mlcl.service.runs.job_logs import JobLogs
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.names import Tag
+
+FRESH = ", fresh seeds"
+"""How the name of a run that holds a setting's seeds ends: the trial of that name stands beside it."""
+
+
+def log_id(owner: str, key: str) -> str:
+    """The id of a training's log: the sweep's own log has the sweep's id."""
+    return f"{owner}.{key}"
+
+
+class NestedTrials:
+    """A training KEY of a sweep lies in `trials/KEY` and logs to `SWEEP.KEY`.
+
+    The values of `free` post-hoc keys are decided after training and are no parameters before.
+    """
+
+    def __init__(
+        self, ledger: Ledger, folder: Path, logs: JobLogs, data: DatasetInfo, free: tuple[str, ...]
+    ) -> None:
+        self._ledger, self._folder, self._logs, self._data, self._free = ledger, folder, logs, data, free
+
+    def folder(self, entry: Entry) -> Path:
+        """`trials/KEY`."""
+        return self._folder / "trials" / entry.key
+
+    def log(self, entry: Entry) -> str:
+        """`SWEEP.KEY`."""
+        return log_id(self._folder.name, entry.key)
+
+    def open(self, entry: Entry) -> None:
+        """Starts the log, unless it has been started."""
+        kind = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
+        if entry.number is not None:
+            kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
+        parent = self._folder.name if entry.group is None else log_id(self._folder.name, entry.group)
+        self._start(entry, entry.label, parent, kind)
+
+    def open_group(self, group: Group) -> None:
+        """Starts the log of a confirmation, in which those of its seeds are nested."""
+        kind = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
+        self._start(group, f"{group.label}{FRESH}", self._folder.name, kind)
+
+    def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
+        id = log_id(self._folder.name, opened.key)
+        if RunLog.find(self._logs.home, id) is None:
+            self._logs.start(
+                load_job(opened.job),
+                self._data,
+                id=id,
+                name=name,
+                owner=self._folder.name,
+                parent=parent,
+                tags=tags,
+                free=self._free,
+            )
+        self._logs.deliver(id)
+
+    def begun(self, entry: Entry) -> None:
+        """Its log, and that of its confirmation, say RUNNING again."""
+        sync_log(self.attach(entry.key), entry)
+        if entry.group is not None:
+            self.attach(entry.group).reopen()
+
+    def closed(self, entry: Entry) -> None:
+        """Its log says what the ledger says."""
+        sync_log(self.attach(entry.key), entry)
+
+    def taken(self, entry: Entry) -> str:  # noqa: ARG002 (no other command can have one of its trainings)
+        """Never: the sweep's folder is held."""
+        return ""
+
+    def attach(self, key: str) -> RunLog:
+        """The log of a training or a confirmation."""
+        return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
+
+    def open_all(self) -> None:
+        """Starts the logs that a kill has kept from being started."""
+        for group in self._ledger.groups.values():
+            self.open_group(group)
+            if group.key in self._ledger.group_states:
+                self.close_group(group.key)
+        for entry in self._ledger.entries.values():
+            self.open(entry)
+
+    def close_all(self) -> None:
+        """Brings all logs to what the ledger says: a kill may have cut that short."""
+        for entry in self._ledger.entries.values():
+            self.closed(entry)
+
+    def close_group(self, key: str) -> None:
+        """Writes the means over its seeds and its state, which are in the ledger already, to its log."""
+        state, reason = self._ledger.group_states[key]
+        log = self.attach(key)
+        if (log.state, log.reason) == (state, reason):
+            return
+        log.reopen()  # an earlier reason must not stay
+        seeds = [entry.metrics for entry in self._ledger.seeds_of(key)]
+        if state is State.COMPLETE:
+            names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
+            log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
+        log.finish(state, reason)

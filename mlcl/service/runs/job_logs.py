@@ -1,0 +1,69 @@
+"""Starts the logs of jobs: parameters, provenance, fingerprints and the resolved job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.data import DatasetInfo
+from mlcl.tracking import Provenance, RunLog, params_of
+from mlcl.tracking.names import Tag
+from mlcl.tracking.undelivered import is_usable
+from mlcl.training.files import JOB
+
+
+@dataclass(frozen=True)
+class JobLogs:
+    """Where the logs of a command go: under `home`, for the store `uri`; `deliver` sends one to MLflow."""
+
+    home: Path
+    uri: str
+    source: Provenance
+    deliver: Callable[[str], None]
+
+    def start(
+        self,
+        job: JobConfig,
+        data: DatasetInfo,
+        *,
+        id: str,
+        name: str,
+        owner: str,
+        parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        free: Collection[str] = (),
+    ) -> RunLog:
+        """The log of a job's run, attached where it was started before.
+
+        The values of `free` keys are decided after training: they are no parameters yet.
+        """
+        return RunLog.start(
+            self.home,
+            id,
+            uri=self.uri,
+            experiment=job.experiment,
+            name=name,
+            owner=owner,
+            params=params_of(job, free),
+            tags={
+                Tag.ID: name,
+                Tag.JOB_HASH: job_hash(job),
+                Tag.DATA: data.name,
+                Tag.FINGERPRINT: data.fingerprint,
+                Tag.SEED: str(job.train.seed),
+                **(tags or {}),
+            },
+            parent=parent,
+            source=self.source,
+            texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
+        )
+
+    def usable(self, name: str) -> str:
+        """The id of a run's log: its name; numbered where that is for another store, or MLflow refuses it."""
+        ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        return next(id for id in ids if is_usable(self.home, id, self.uri))

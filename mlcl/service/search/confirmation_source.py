@@ -1,0 +1,113 @@
+"""A confirmation as a source of trainings: chosen settings, each on the same fresh seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlcl.config import dump_job, load_job
+from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import NestedTrials
+from mlcl.service.engine.progress_events import Stage
+from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.scoring import score_training
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.tracking import State
+from mlcl.tracking.names import Tag
+
+
+class ConfirmationSource:
+    """The seeds of all candidates: the first seed of each, then the second of each.
+
+    One setting's seeds after another would let a stop leave some settings without any.
+    """
+
+    stage: Stage = "confirmation"
+    test = True
+
+    def __init__(
+        self, plan: SweepPlan, ledger: Ledger, store: NestedTrials, chosen: Sequence[Candidate]
+    ) -> None:
+        self.store, self.scores = store, plan.scores
+        self._plan, self._ledger, self._chosen = plan, ledger, chosen
+        self._entries: list[Entry] = []
+        self._waiting: list[Entry] = []
+
+    def start(self) -> tuple[int, int]:
+        """Opens all groups and seeds."""
+        for each in self._chosen:
+            if each.key not in self._ledger.groups:
+                self._ledger.append(
+                    "group",
+                    key=each.key,
+                    label=each.name,
+                    job=dump_job(each.job),
+                    settings=dict(each.settings),
+                )
+            self.store.open_group(self._ledger.groups[each.key])
+        # The best found may be another setting than last time.
+        labels = {each.key: each.label for each in self._chosen}
+        for key in self._ledger.groups:
+            self.store.attach(key).tags({Tag.CANDIDATE: labels.get(key, "no longer")})
+        first = self._plan.job.train.seed + 1  # none of them is the search's
+        for seed in range(first, first + self._plan.seeds):
+            self._entries += [self._open(each.key, seed) for each in self._chosen]
+        self._waiting = [entry for entry in self._entries if entry.resumable]
+        return len(self._entries) - len(self._waiting), len(self._entries)
+
+    def _open(self, group: str, seed: int) -> Entry:
+        held, key = self._ledger.groups[group], f"{group}-seed{seed}"
+        if key not in self._ledger.entries:
+            self._ledger.append(
+                "open",
+                key=key,
+                label=f"{held.label}, seed {seed}",
+                job=dump_job(load_job(held.job, {"train.seed": seed})),
+                settings=dict(held.settings),
+                generation=self._ledger.versions()[-1].number,
+                number=None,
+                study_number=None,
+                group=group,
+            )
+            self.store.open(self._ledger.entries[key])
+        return self._ledger.entries[key]
+
+    def next(self) -> Entry | None:
+        """The next seed."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002 (the engine's interface)
+        """Never: all seeds are trained to the end."""
+        return False
+
+    def complete(self, entry: Entry, values: list[float]) -> End:
+        """Score, figures and chosen post-hoc keys."""
+        return score_training(self._plan, entry, self.store.folder(entry), values)
+
+    def closed(self, entry: Entry) -> None:
+        """Ledger and log know all there is."""
+
+    def left(self) -> None:
+        """A forecast is made of the search alone."""
+
+    def end(self, state: State, reason: str) -> None:
+        """Closes the groups: each says the mean of its seeds, and its state."""
+        for each in self._chosen:
+            if each.key in self._ledger.groups:
+                ended = self._ended(each.key, state, reason)
+                if self._ledger.group_states.get(each.key) != ended:
+                    self._ledger.append("close_group", key=each.key, state=ended[0], reason=ended[1])
+                self.store.close_group(each.key)
+
+    def _ended(self, key: str, state: State, reason: str) -> tuple[State, str]:
+        seeds = self._ledger.seeds_of(key)
+        if not seeds or any(seed.resumable for seed in seeds):
+            return state, reason
+        if all(seed.state is State.COMPLETE for seed in seeds):
+            return State.COMPLETE, ""
+        return State.FAILED, "not every seed is complete"
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed has ended."""
+        return all(entry.ended for entry in self._entries)

@@ -1,0 +1,75 @@
+"""A table's cells as a source of trainings: one run for each seed of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlcl.config import dump_job
+from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.progress_events import Stage
+from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.tables.plan import Key, TableRun
+from mlcl.tracking import State
+
+
+class CellsSource:
+    """The runs that are missing. `failures` has the reasons of those that did not end well."""
+
+    stage: Stage = "table"
+    test = True
+    scores: Sequence[str] = ()
+
+    def __init__(self, missing: Sequence[TableRun], ledger: Ledger, store: SharedRuns) -> None:
+        self.store, self.failures = store, dict[Key, str]()
+        self._ledger, self._waiting, self._total = ledger, list(missing), len(missing)
+        self._runs: dict[str, TableRun] = {}
+        self._ended = 0
+
+    def start(self) -> tuple[int, int]:
+        """None has been done: what is there is not missing."""
+        return 0, self._total
+
+    def next(self) -> Entry | None:
+        """The next run, new or gone on with."""
+        if not self._waiting:
+            return None
+        run = self._waiting.pop(0)
+        key = self.store.claim(run.job, run.data)
+        self._runs[key] = run
+        known = self._ledger.entries.get(key)
+        if known is None or known.ended:
+            self._ledger.append(
+                "open",
+                key=key,
+                label=run.label,
+                job=dump_job(run.job),
+                settings={},
+                generation=0,
+                number=None,
+                study_number=None,
+                group=None,
+            )
+        return self._ledger.entries[key]
+
+    def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002 (the engine's interface)
+        """Never: every run of a table is trained to the end."""
+        return False
+
+    def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002 (the engine's interface)
+        """COMPLETE: its figures are read from its folder."""
+        return End(State.COMPLETE)
+
+    def closed(self, entry: Entry) -> None:
+        """Keeps the reason where there is one."""
+        self._ended += entry.ended
+        run = self._runs.get(entry.key)
+        if run is not None and entry.reason:
+            self.failures[run.key] = entry.reason
+
+    def left(self) -> int:
+        """Runs that have not ended."""
+        return self._total - self._ended
+
+    def end(self, state: State, reason: str) -> None:
+        """Nothing is left to do."""

@@ -1,0 +1,73 @@
+"""A table's own log in MLflow, and its files: Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+
+from mlcl.config.table import slug
+from mlcl.service.runs.job_logs import JobLogs
+from mlcl.service.runs.run_store import RunRecord
+from mlcl.service.tables.plan import TablePlan
+from mlcl.service.tables.rendering import as_dict, latex, markdown
+from mlcl.service.tables.summary import TableReport
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
+
+
+class TableLog:
+    """The log of a table, gone on with by every command on it. Its runs stand below it in MLflow."""
+
+    def __init__(self, plan: TablePlan, record: RunRecord, logs: JobLogs) -> None:
+        self.id = record.log
+        self._log = RunLog.start(
+            logs.home,
+            record.log,
+            uri=logs.uri,
+            experiment=record.experiment,
+            name=plan.name,
+            owner=record.id,
+            params={"table": plan.file.stem, "scale": plan.scale or "paper"},
+            tags={
+                Tag.ID: record.id,
+                Tag.NAME: plan.name,
+                Tag.KIND: "table",
+                Tag.SOURCE: plan.table.source,
+                Tag.COMMAND: plan.command,
+            },
+            source=logs.source,
+        )
+        self._log.reopen()
+
+    def write(self, report: TableReport) -> None:
+        """Writes the table's files, in its folder and to the log, with the means."""
+        files = {
+            TABLE_MARKDOWN: markdown(report),
+            TABLE_LATEX: latex(report),
+            TABLE_JSON: json.dumps(as_dict(report), indent=2, default=str) + "\n",
+        }
+        for name, text in files.items():
+            replace_text(report.folder / name, text)
+        self._log.artifacts([report.folder / name for name in files])
+        there = sum(run is not None for cell in report.cells for run in cell.runs)
+        self._log.metrics(_metrics(report), step=there)
+        if report.limits:
+            limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
+            self._log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
+
+    def finish(self, state: State, reason: str) -> None:
+        """What became of it."""
+        self._log.finish(state, reason[:MAX_REASON])
+
+
+def _metrics(report: TableReport) -> dict[str, float]:
+    """The means, with the printed figures beside them, under names that MLflow takes."""
+    values: dict[str, float] = {}
+    for cell in report.cells:
+        for figure in cell.figures:
+            name = f"{cell.id}/{slug(figure.name)}".replace("+", "plus")  # MLflow takes no plus sign
+            if figure.mean is not None:
+                values[name] = figure.mean
+            if figure.printed is not None:
+                values[f"{name}/printed"] = figure.printed
+    return values

@@ -1,0 +1,203 @@
+"""A sweep or a table that is killed before, in the middle of or after any write ends as if it had not been."""
+
+import random
+import shutil
+
+import pytest
+from builders import tiny_job
+from mlflow import MlflowClient
+from reproduced import Tables
+from sweep_contents import differences
+from sweeps import World
+
+from mlcl.service.engine.recovery import KILLED, recover
+from mlcl.service.search.study_sync import study_differences
+from mlcl.tracking import State, Tracker, deliver_all
+
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+search: {scheduler: asha, reduction_factor: 2, startup: 2}
+"""
+
+
+class Sweeps:
+    """A sweep that prunes; one of its trials fails, the best is confirmed."""
+
+    counts = (20, 6)
+    """Kills without and with a store."""
+    statuses = frozenset({"FINISHED", "KILLED", "FAILED"})
+    again = 150
+    """The point of every kill of a sweep that is killed again and again."""
+
+    def __init__(self, folder, patch, data, store):
+        self.folder, self.patch, self.data, self.store = folder, patch, data, store
+
+    def make(self, name, mlflow=False):
+        uri = None
+        if mlflow:
+            (self.folder / name).mkdir()
+            shutil.copy(self.store, self.folder / name / "mlflow.db")
+            uri = f"sqlite:///{self.folder / name}/mlflow.db"
+        world = World(self.folder / name, self.patch, uri)
+        world.formula.fails = lambda job, epoch: (
+            epoch == 2 and 0.058 < job.objective.heads["detail"].temperature < 0.06
+        )
+        return world, world.plan(tiny_job(self.data), SPACE, trials=6, seeds=2)
+
+    def check_whole(self, world):
+        entries = world.ledger.entries.values()
+        assert {entry.state for entry in entries} == {State.COMPLETE, State.PRUNED, State.FAILED}
+        assert all(entry.state is State.COMPLETE for entry in entries if entry.group)
+
+    def check(self, world):
+        return study_differences(world.study, world.ledger, world.ledger.versions()[-1])
+
+    def check_closed(self, world):
+        """What any command makes of a killed one."""
+        told = world.everything()
+        assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
+        states = {entry["state"] for entry in told["ledger"]["entries"].values()}
+        assert states == {"COMPLETE", "PRUNED", "FAILED", "STOPPED"}
+        assert {tuple(state) for _, state in told["ledger"]["groups"].values()} == {("STOPPED", KILLED)}
+        assert {log["end"][0] for log in told["logs"].values()} == states
+
+
+class TablesKind(Sweeps):
+    """A table of two cells with two seeds."""
+
+    counts, statuses, again = (20, 3), frozenset({"FINISHED"}), 60
+
+    def make(self, name, mlflow=False):
+        tables = Tables(self.folder / name, self.patch, self.data, self.store if mlflow else None)
+        return tables, tables.plan()
+
+    def check_whole(self, world):
+        assert world.states() == ["COMPLETE"] * 4
+
+    def check(self, world):
+        return []
+
+    def check_closed(self, world):
+        assert (world.states()[2], world.states("tables")) == ("STOPPED", ["STOPPED"])
+        logs = world.logs()
+        assert logs["table"]["end"] == logs["Cold, All, seed 1"]["end"] == ["STOPPED", KILLED]
+        told = world.everything()["ledger"]
+        assert (told["state"], [entry["state"] for entry in told["entries"].values()]) == (
+            "STOPPED",
+            ["COMPLETE", "COMPLETE", "STOPPED"],
+        )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with its tables, experiment and model: making them takes seconds."""
+    tracker = Tracker(tmp_path_factory.mktemp("store"))
+    tracker.experiment("tiny")
+    tracker.make_model("tiny")
+    return tracker.home / "mlflow.db"
+
+
+@pytest.fixture(params=[Sweeps, TablesKind], ids=["sweep", "table"])
+def kind(request, tiny, tmp_path, monkeypatch, store):
+    return request.param(tmp_path, monkeypatch, tiny, store)
+
+
+def unbroken(kind, mlflow=False):
+    world, plan = kind.make("unbroken", mlflow)
+    points = world.points(plan)
+    kind.check_whole(world)
+    return points, world.everything()
+
+
+def harmed(kind, points, whole, mlflow=False, **how):
+    """What each kill changed, by its point; empty where none changed anything."""
+    found = {}
+    for point in points:
+        world, plan = kind.make(f"killed-{point}", mlflow)
+        world.execute(**how)
+        assert world.killed(plan, point)
+        assert world.run(plan).state is State.COMPLETE
+        lines = differences(world.everything(), whole) + kind.check(world)
+        if lines:
+            found[point] = lines
+    return found
+
+
+def test_killed_at_some_points(kind):
+    count, whole = unbroken(kind)
+    assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
+
+
+def test_killed_at_some_points_with_mlflow(kind):
+    count, whole = unbroken(kind, mlflow=True)
+    assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
+    points = random.Random(1).sample(range(count), kind.counts[1])
+    assert harmed(kind, points, whole, mlflow=True) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_at_every_point(kind):
+    count, whole = unbroken(kind)
+    assert harmed(kind, range(count), whole) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_at_many_points_with_mlflow(kind):
+    count, whole = unbroken(kind, mlflow=True)
+    assert harmed(kind, range(0, count, 23 if isinstance(kind, TablesKind) else 11), whole, True) == {}
+
+
+def test_killed_again_and_again(kind):
+    _, whole = unbroken(kind)
+    world, plan = kind.make("killed")
+    kills = 0
+    while world.killed(plan, kind.again):  # each command gets a little further
+        kills += 1
+        assert kills < 100
+    assert kills > 3
+    assert differences(world.everything(), whole) == []
+
+
+def test_killed_with_two_trainings_at_once(kind):
+    world, plan = kind.make("unbroken")
+    world.execute(at_once=2)
+    whole = world.points(plan), world.everything()
+    for point in random.Random(2).sample(range(whole[0]), 10):
+        world, plan = kind.make(f"killed-{point}")
+        world.execute(at_once=2)
+        assert world.killed(plan, point)
+        assert world.run(plan).state is State.COMPLETE
+        told = world.everything()
+        if isinstance(kind, TablesKind):
+            assert differences(_unordered(told), _unordered(whole[1])) == []
+            continue
+        # A pruner sees other scores in another order: what must hold is that all say the same.
+        entries = told["ledger"]["entries"]
+        assert [entry["number"] for entry in entries.values()][:6] == list(range(6))
+        for key, entry in entries.items():
+            assert entry["state"] in ("COMPLETE", "PRUNED", "FAILED")
+            assert told["logs"][f"SWEEP.{key}"]["end"] == [entry["state"], entry["reason"]]
+        assert kind.check(world) == []
+
+
+def _unordered(told):
+    """Without the order of events, which two trainings at once do not share."""
+    return {**told, "ledger": {**told["ledger"], "history": sorted(told["ledger"]["history"])}}
+
+
+def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind):
+    _, whole = unbroken(kind, mlflow=True)
+    world, plan = kind.make("killed", mlflow=True)
+    last = 1 if isinstance(kind, TablesKind) else 2
+    world.kill_when(lambda job, epoch: job.train.seed == last and epoch == 3)
+    assert world.killed(plan)
+    recover(world.home)
+    assert deliver_all(world.home, world.mlflow) == 0
+    kind.check_closed(world)
+    assert not MlflowClient(world.mlflow).search_runs(["0", "1"], "attributes.status = 'RUNNING'")
+    assert world.run(plan).state is State.COMPLETE
+    assert differences(world.everything(), whole) == []
