@@ -25,8 +25,8 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.resources import Resources
 from mlcl.service.runs import run_store
 from mlcl.service.runs.signals import StopRequest
-from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance
 from mlcl.tracking.atomic_files import replace_text

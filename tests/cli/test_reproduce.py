@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.service import tables
+from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.progress_events import ProgressEvent
+from mlcl.service.engine.resources import Resources
 from mlcl.service.tables import CellReport, FigureReport, TableReport
 from mlcl.tracking import State
 
@@ -28,6 +30,7 @@ TABLE = {
     "columns": {"All": {}},
     "scales": {"small": {"about": "Less of it.", "seeds": 1}},
 }
+BUDGET_HINT = "the budget is used up; the same command with --budget MORE goes on with table"
 
 
 def report(*values, printed=None, **how):
@@ -96,6 +99,8 @@ def test_what_was_asked_reaches_the_table(mlcl):
         2,
         "--gpus",
         0.5,
+        "--budget",
+        "30cpu-h",
     )
     answer = mlcl("table", "train.lr=0.5", "train.epochs=2", *asked, "--data", "coco=a=b")
     assert answer.exit_code == 0, answer.output
@@ -106,7 +111,7 @@ def test_what_was_asked_reaches_the_table(mlcl):
         TABLE["title"],
     )
     assert (plan.scale, plan.seeds, list(plan.only)) == ("small", 2, ["cold", "*/all"])
-    assert (plan.cpus, plan.gpus) == (2.0, 0.5)
+    assert plan.resources == Resources(2.0, 0.5, None, parse_budget("30cpu-h"))
     assert (plan.overrides, plan.data) == ({"train.lr": 0.5, "train.epochs": 2}, {"coco": "a=b"})
 
 
@@ -135,6 +140,7 @@ def test_a_file_of_ones_own_is_named_by_its_path(mlcl):
         (report(printed=75.0), 3, "out of tolerance: ce/all Acc"),
         (report(state=State.STOPPED), 130, "stopped; the same command goes on"),
         (report(printed=75.0, state=State.STOPPED), 130, "stopped; the same command goes on"),
+        (report(state=State.BUDGET, reason="the budget is used up"), 4, BUDGET_HINT),
         (report(state=State.FAILED, reason="1 of 4 runs are missing"), 3, "failed: 1 of 4 runs are missing"),
     ],
 )

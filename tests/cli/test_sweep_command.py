@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
+from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.progress_events import ProgressEvent
+from mlcl.service.engine.resources import Resources
 from mlcl.tracking import State
 
 SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}
@@ -57,7 +59,7 @@ def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
     plan = sweeps.plan
     assert (plan.trials, plan.seeds, plan.confirm, plan.fresh) == (4, 3, 2, True)
     assert (plan.name, plan.warm_start, plan.study) == ("job-space", "older", "sqlite:///study.db")
-    assert (plan.cpus, plan.gpus, plan.budget.amount) == (2.0, 0.5, 7200.0)
+    assert plan.resources == Resources(2.0, 0.5, None, parse_budget("2h"))
     ((name, baseline),) = plan.baselines
     # What is trained with is shared; what is compared is not.
     assert (name, baseline.train.epochs, plan.job.train.epochs) == ("base", 5, 5)

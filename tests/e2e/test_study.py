@@ -12,9 +12,9 @@ from patience import PATIENCE, until
 
 from mlcl.config import load_job, load_space
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.study_sync import study_differences
 from mlcl.service.search.study import open_study
 from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.study_sync import study_differences
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,7 +12,6 @@ from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import TrialTask
-from mlcl.service.engine.tune_patches import ActorManager
 from mlcl.service.engine.tune_executor import (
     _Abort,
     _Closer,
@@ -22,6 +21,7 @@ from mlcl.service.engine.tune_executor import (
     _Scheduler,
     run_trainings,
 )
+from mlcl.service.engine.tune_patches import ActorManager
 
 
 class TrialCallbacks:
