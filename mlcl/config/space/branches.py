@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from itertools import pairwise
 from typing import Any
 
 from mlcl.config.space.condition import Term, covers
-from mlcl.config.space.domains import Choice, Float, Int, Parameter
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Values of a parameter between which no condition can tell: one of them, and how many there are."""
-
-    value: Any
-    count: int | None
-    """None: a continuum."""
+from mlcl.config.space.domain import Cell
+from mlcl.config.space.parameter import Parameter
 
 
 def needs(parameter: Parameter, others: Iterable[Parameter]) -> list[str]:
@@ -49,39 +38,9 @@ def terms_of(parameters: Iterable[Parameter]) -> list[Term]:
 
 
 def cells(parameter: Parameter, terms: Iterable[Term]) -> list[Cell]:
-    """What the parameter may be, as far as these terms can tell.
-
-    A single value of a continuous range has no cell: it is never drawn.
-    """
-    domain, asked = parameter.domain, [term for term in terms if covers(parameter.name, term.key)]
-    if isinstance(domain, Choice):
-        groups: dict[tuple[bool, ...], list[Any]] = {}
-        for value in domain.values:
-            groups.setdefault(tuple(t.holds({parameter.name: value}) for t in asked), []).append(value)
-        return [Cell(values[0], len(values)) for values in groups.values()]
-    if isinstance(domain, Int):
-        cuts = {cut for cut in _whole_cuts(asked) if domain.low < cut <= domain.high}
-        edges = [domain.low, *sorted(cuts), domain.high + 1]
-        return [Cell(low, high - low) for low, high in pairwise(edges)]
-    if isinstance(domain, Float):
-        bounds = {x for term in asked for x in (term.above, term.below) if x is not None}
-        inside = sorted(x for x in bounds if domain.low < x < domain.high)
-        return [Cell((low + high) / 2, None) for low, high in pairwise([domain.low, *inside, domain.high])]
-    return [Cell(None, None)]
-
-
-def _whole_cuts(terms: Iterable[Term]) -> list[int]:
-    """Where a run of whole numbers must be cut, so that each term holds for all of a piece or for none."""
-    cuts: list[int] = []
-    for term in terms:
-        for value in term.values:
-            if isinstance(value, (int, float)) and float(value).is_integer():
-                cuts += [int(value), int(value) + 1]
-        if term.above is not None:
-            cuts.append(math.floor(term.above) + 1)
-        if term.below is not None:
-            cuts.append(math.ceil(term.below))
-    return cuts
+    """What the parameter may be, as far as these terms can tell."""
+    asked = [term for term in terms if covers(parameter.name, term.key)]
+    return parameter.domain.cells(parameter.name, asked)
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ from typing import Any
 from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import load_job
 from mlcl.config.space.branches import branch_to
-from mlcl.config.space.domains import Choice, Parameter, Simplex
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.space import Space
 from mlcl.errors import UserError
@@ -21,22 +20,11 @@ def corners(space: Space) -> list[dict[str, Any]]:
     """
     found = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
     for parameter in space.parameters:
-        if parameter.condition is None and not isinstance(parameter.domain, Choice):
+        if parameter.condition is None and not parameter.domain.listed:
             continue
         branch = branch_to(parameter, space.parameters) or {}
-        found += [_filled(space, {**branch, **end}, -1) for end in _ends(parameter)]
+        found += [_filled(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)]
     return found
-
-
-def _ends(parameter: Parameter) -> list[dict[str, Any]]:
-    """Settings of one parameter at its ends."""
-    domain = parameter.domain
-    if isinstance(domain, Choice):
-        return [{parameter.name: value} for value in domain.values]
-    if isinstance(domain, Simplex):
-        count = domain.count
-        return [domain.settings([total / count] * count) for total in (domain.low, domain.high)]
-    return [{parameter.name: domain.low}, {parameter.name: domain.high}]
 
 
 def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
@@ -45,7 +33,7 @@ def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
     for parameter in space.parameters:
         if parameter.exists(settings):
             chosen = {key: given[key] for key in parameter.keys if key in given}
-            settings |= chosen or _ends(parameter)[end]
+            settings |= chosen or parameter.domain.ends(parameter.name)[end]
     return settings
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mlcl.config.job import dump_job
 from mlcl.config.loader import load_job
 from mlcl.config.space.condition import covers, setting_of
-from mlcl.config.space.domain_kinds import Entry, distinct
-from mlcl.config.space.domains import Choice, Domain, Parameter
+from mlcl.config.space.entry import Entry
 from mlcl.config.space.keys import POSTHOC, matches, nodes
+from mlcl.config.space.parameter import Parameter
 from mlcl.errors import UserError
 
 
@@ -53,18 +53,16 @@ def split(entry: Entry, known: Sequence[str], tree: Mapping[str, Any]) -> tuple[
     keys = matches(entry.place, entry.pattern, [*known, *POSTHOC])
     posthoc = {POSTHOC[key]: entry.grid() for key in keys if key in POSTHOC}
     keys = {key: stars for key, stars in keys.items() if key not in POSTHOC}
-    if entry.kind != "simplex" or entry.sized:
+    patterns = entry.shared_with()
+    if patterns is None:
         return [Found(_parameter(entry, key, tree), entry, stars) for key, stars in keys.items()], posthoc
-    shared = [key for pattern in entry.shared for key in matches(entry.place, pattern, known)]
-    return [Found(Parameter(entry.pattern, entry.simplex((*keys, *shared))), entry)], posthoc
+    shared = [key for pattern in patterns for key in matches(entry.place, pattern, known)]
+    return [Found(Parameter(entry.pattern, entry.domain(*keys, *shared)), entry)], posthoc
 
 
 def _parameter(entry: Entry, key: str, tree: Mapping[str, Any]) -> Parameter:
     """The parameter of one key."""
-    domain: Domain = entry.simplex((key,)) if entry.kind == "simplex" else entry.domain()
-    if isinstance(domain, Choice):
-        values = [_resolved(tree, key, value) for value in domain.values]
-        domain = replace(domain, values=distinct(entry.place, values))
+    domain = entry.domain(key).resolved(entry.place, lambda value: _resolved(tree, key, value))
     return Parameter(key, domain)
 
 
@@ -79,5 +77,5 @@ def check_overlap(found: Sequence[Found]) -> None:
     for each in found:
         for key in each.parameter.keys:
             around = (seen[outer].domain for outer in seen if outer != key and covers(outer, key))
-            if any(not isinstance(domain, Choice) for domain in around):
+            if not all(domain.listed for domain in around):
                 raise each.entry.place.error("is varied twice", key)

@@ -14,10 +14,12 @@ from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import read_yaml, validate
 from mlcl.config.space.branches import branch_to, in_order
 from mlcl.config.space.corners import check_corners
-from mlcl.config.space.domain_kinds import Entry
-from mlcl.config.space.domains import Float, Parameter, Simplex
+from mlcl.config.space.domains import KINDS
 from mlcl.config.space.entries import Found, check_overlap, known_keys, split
+from mlcl.config.space.entry import Entry
 from mlcl.config.space.error_location import Place
+from mlcl.config.space.parameter import Parameter
+from mlcl.config.space.samplers import SAMPLERS
 from mlcl.config.space.search import SearchConfig, read_goals
 from mlcl.config.space.space import Space
 from mlcl.config.space.when_clause import read_condition
@@ -78,8 +80,10 @@ def _conditioned(
 
 
 def _check_sampler(space: Space, file: str | Path) -> None:
-    continuous = [p.name for p in space.parameters if isinstance(p.domain, (Float, Simplex))]
-    if space.search.sampler == "brute_force" and continuous:
+    sampler = space.search.sampler
+    continuous = [p.name for p in space.parameters if p.domain.continuous]
+    if continuous and not SAMPLERS[sampler].continuous:
+        finite = sorted(kind for kind, domain in KINDS.items() if not domain.continuous)
         raise Place(file, "search.sampler").error(
-            "brute_force cannot try all of a continuous range", continuous, "choice and int"
+            f"{sampler} cannot try all of a continuous range", continuous, " and ".join(finite)
         )

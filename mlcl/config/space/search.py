@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mlcl.config.space.error_location import Place
+from mlcl.config.space.samplers import SAMPLERS
 from mlcl.errors import nearest
 
+if TYPE_CHECKING:
+    SamplerName = str
+else:
+    SamplerName = Literal[tuple(SAMPLERS)]
 Mode = Literal["max", "min"]
 LOSSES = ("loss", "hamming_loss")
 """Metrics that are better when smaller."""
@@ -24,9 +29,7 @@ class SearchConfig(BaseModel):
     """How the space is searched."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    sampler: Literal["tpe", "gp", "cmaes", "random", "brute_force"] = Field(
-        "tpe", description="how trials are proposed"
-    )
+    sampler: SamplerName = Field("tpe", description="how trials are proposed")
     scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
         "asha", description="which trials stop early"
     )
@@ -78,12 +81,15 @@ def read_goals(search: SearchConfig, default: str, file: str | Path) -> tuple[tu
         raise Place(file, "search.mode").error(
             "is neither one for all metrics nor one for each", modes, f"1 or {len(metrics)} of max, min"
         )
-    if len(metrics) > 1 and search.sampler == "cmaes":
-        raise Place(file, "search.sampler").error(
-            "follows one metric only", search.sampler, "tpe, gp, random, brute_force"
-        )
+    if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
+        raise Place(file, "search.sampler").error("follows one metric only", search.sampler, for_several())
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
     return goals, _prune_by(search, goals, Place(file, "search.prune_by"))
+
+
+def for_several() -> str:
+    """The samplers that follow several metrics."""
+    return ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
 
 
 def _prune_by(search: SearchConfig, goals: tuple[Goal, ...], place: Place) -> Goal:

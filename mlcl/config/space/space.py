@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.space.domains import Parameter
+from mlcl.config.space.parameter import Parameter
 from mlcl.config.space.search import Goal, Mode, SearchConfig
 
 

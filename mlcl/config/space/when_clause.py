@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcl.config.space.condition import Condition, Term, covers, setting_of
-from mlcl.config.space.domain_kinds import Entry, is_number
-from mlcl.config.space.domains import Parameter, Simplex
+from mlcl.config.space.entry import Entry
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.keys import POSTHOC, bind, unknown_key
+from mlcl.config.space.numbers import is_number
+from mlcl.config.space.parameter import Parameter
 
 BOUNDS = ("above", "below")
 
@@ -44,7 +45,7 @@ def read_condition(
 def _check_key(place: Place, key: str, drawn: Sequence[Parameter], known: Sequence[str]) -> None:
     if key in POSTHOC:
         raise place.error("is answered after training at all its values: no trial has one of them", key)
-    if any(isinstance(p.domain, Simplex) and key in p.keys for p in drawn):
+    if any(p.domain.joint and key in p.keys for p in drawn):
         raise place.error(
             "is drawn together with other weights of a simplex: it has no range of its own", key
         )

@@ -20,7 +20,6 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mlcl.config import Space
-from mlcl.config.space import Float, Int
 from mlcl.report.plots.names import short
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
@@ -68,15 +67,16 @@ def distribution(
     values: pd.Series[Any], key: str, space: Space, text: Callable[[str], str] = str
 ) -> BaseDistribution:
     """What the key may be: the space's range, widened to values from an earlier one; words as they come."""
-    domain = next((parameter.domain for parameter in space.parameters if parameter.name == key), None)
+    drawn = next((p.domain.dimensions(key).get(key) for p in space.parameters if p.name == key), None)
+    number = drawn is not None and drawn.kind == "number"
     present = values.dropna().tolist()
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in present):
         return CategoricalDistribution(sorted({text(str(value)) for value in present}))
-    ends = [domain.low, domain.high] if isinstance(domain, Int | Float) else []
+    ends = [] if drawn is None or drawn.kind == "position" else [drawn.low, drawn.high]
     low, high = min([*ends, *present]), max([*ends, *present])
-    if all(float(value).is_integer() for value in (*present, *ends)) and not isinstance(domain, Float):
+    if all(float(value).is_integer() for value in (*present, *ends)) and not number:
         return IntDistribution(int(low), int(high))
-    return FloatDistribution(low, high, log=isinstance(domain, Float) and domain.log)
+    return FloatDistribution(low, high, log=drawn is not None and drawn.log)
 
 
 def _trial(

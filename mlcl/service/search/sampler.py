@@ -9,24 +9,20 @@ sampler keeps its distance from them, the settings of those that run.
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 import warnings
 from collections.abc import Callable, Container, Sequence
 from typing import Any, cast
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import (
-    BaseSampler,
-    BruteForceSampler,
-    GPSampler,
-    RandomSampler,
-    TPESampler,
-)
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import Goal, SearchConfig
+from mlcl.config.space import SAMPLERS
+from mlcl.config.space.search import for_several
 from mlcl.errors import UserError
-from mlcl.service.search.cmaes import CheckedCmaEsSampler
 
 DRAWN = "mlcl:drawn"
 """The trial's attribute with what was drawn for it jointly."""
@@ -37,47 +33,24 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
 
     Raises UserError where it cannot follow that many goals.
     """
-    if search.sampler == "cmaes" and len(goals) > 1:
+    sampler = SAMPLERS[search.sampler]
+    if len(goals) > 1 and not sampler.several_goals:
         raise UserError(
-            "CMA-ES follows one metric",
+            f"{sampler.title} follows one metric",
             key="search.sampler",
-            found=f"cmaes with {', '.join(goal.metric for goal in goals)}",
-            allowed="tpe, gp, random, brute_force",
+            found=f"{sampler.name} with {', '.join(goal.metric for goal in goals)}",
+            allowed=for_several(),
         )
+    options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
+    type_ = pkgutil.resolve_name(sampler.type)
 
     def make(seed: int) -> BaseSampler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return _make(search, seed)
+            made: BaseSampler = type_(seed=seed, **options)
+            return made
 
     return _Seeded(make, search.seed)
-
-
-def _make(search: SearchConfig, seed: int) -> BaseSampler:
-    match search.sampler:
-        case "tpe":
-            # No constant liar: a draw would depend on which trials happened to run at that moment.
-            return TPESampler(
-                multivariate=True,
-                group=True,
-                n_startup_trials=search.startup,
-                constant_liar=False,
-                seed=seed,
-            )
-        case "gp":
-            return GPSampler(n_startup_trials=search.startup, warn_independent_sampling=False, seed=seed)
-        case "cmaes":
-            # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
-            return CheckedCmaEsSampler(
-                n_startup_trials=search.startup,
-                with_margin=True,
-                warn_independent_sampling=False,
-                seed=seed,
-            )
-        case "brute_force":
-            return BruteForceSampler(seed=seed)
-        case "random":
-            return RandomSampler(seed=seed)
 
 
 class _Others:

@@ -20,6 +20,7 @@ from mlcl.config import (
     load_job,
     load_space,
 )
+from mlcl.config.space.domains.simplex import sticks_of, weights_of
 from mlcl.service.search.sampling import (
     Misfit,
     describe,
@@ -28,7 +29,6 @@ from mlcl.service.search.sampling import (
     example,
     fit,
     grid_size,
-    simplex,
 )
 
 KEYS = tuple(f"h{i}.weight" for i in range(9))
@@ -125,13 +125,13 @@ def test_weights_are_uniform_on_the_simplex(count):
 @given(st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=9))
 @settings(deadline=None)
 def test_weights_survive_the_way_to_their_sticks_and_back(weights):
-    again = simplex.weights(sum(weights), simplex.sticks(weights))
+    again = weights_of(sum(weights), sticks_of(weights))
     assert again == pytest.approx(weights, rel=1e-6)
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0]])
 def test_weights_of_zero_are_weights(weights):
-    assert simplex.weights(sum(weights), simplex.sticks(weights)) == weights
+    assert weights_of(sum(weights), sticks_of(weights)) == weights
 
 
 def test_a_total_in_a_range_and_a_list_of_weights():

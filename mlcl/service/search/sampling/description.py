@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlcl.config import Choice, Float, Int, JobConfig, Parameter, Space, dump_job, load_job
+from mlcl.config import JobConfig, Parameter, Space, dump_job, load_job
 from mlcl.service.search.sampling.grid import grid_size
 from mlcl.service.search.sampling.trial_settings import example
 
@@ -30,20 +30,7 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     condition = None if parameter.condition is None else str(parameter.condition)
-    return {"name": parameter.name, **_domain(parameter), "when": condition}
-
-
-def _domain(parameter: Parameter) -> dict[str, Any]:
-    domain = parameter.domain
-    if isinstance(domain, Choice):
-        return {"kind": "choice", "values": list(domain.values)}
-    ends = {"low": domain.low, "high": domain.high}
-    if isinstance(domain, Int):
-        return {"kind": "int", **ends, "scale": "linear"}
-    if isinstance(domain, Float):
-        kind, scale = ("log_float", "log") if domain.log else ("float", "linear")
-        return {"kind": kind, **ends, "scale": scale}
-    return {"kind": "simplex", **ends, "keys": list(domain.keys), "weights": domain.count}
+    return {"name": parameter.name, **parameter.domain.description(), "when": condition}
 
 
 def _posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:

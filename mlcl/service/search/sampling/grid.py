@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcl.config import Float, Simplex, Space
+from mlcl.config import Space
 from mlcl.config.space import cells, terms_of
 
 
 def grid_size(space: Space) -> int | None:
     """Combinations of choices and whole numbers, each branch of `when` by itself; None: a continuum."""
-    if any(isinstance(parameter.domain, (Float, Simplex)) for parameter in space.parameters):
+    if any(parameter.domain.continuous for parameter in space.parameters):
         return None
     return _combinations(space, 0, {})
 

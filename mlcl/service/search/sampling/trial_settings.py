@@ -15,7 +15,9 @@ from optuna.distributions import (
 )
 
 from mlcl.config import Space
-from mlcl.service.search.sampling.dimensions import Overrides, dimensions, settings_at
+from mlcl.service.search.sampling.dimensions import distributions_of
+
+Overrides = dict[str, Any]
 
 
 class Suggests(Protocol):
@@ -36,8 +38,9 @@ def draw(space: Space, trial: Suggests) -> Overrides:
     settings: Overrides = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
-            point = {name: _suggest(trial, name, each) for name, each in dimensions(parameter).items()}
-            settings |= settings_at(parameter, point)
+            drawn = distributions_of(parameter)
+            point = {name: _suggest(trial, name, each) for name, each in drawn.items()}
+            settings |= parameter.domain.settings_at(parameter.name, point)
     return settings
 
 
@@ -52,7 +55,7 @@ def _suggest(trial: Suggests, name: str, distribution: BaseDistribution) -> Any:
 
 def distributions(space: Space, point: Mapping[str, Any]) -> dict[str, BaseDistribution]:
     """The distribution of every name of a point, as a finished Optuna trial needs them."""
-    known = {name: each for p in space.parameters for name, each in dimensions(p).items()}
+    known = {name: each for p in space.parameters for name, each in distributions_of(p).items()}
     return {name: known[name] for name in point}
 
 

@@ -1,0 +1,13 @@
+"""The kinds of domain, one module each."""
+
+from mlcl.config.space.domain import Domain
+from mlcl.config.space.domains.choice import Choice
+from mlcl.config.space.domains.float_range import Float
+from mlcl.config.space.domains.int_range import Int
+from mlcl.config.space.domains.simplex import Simplex
+
+DOMAINS: tuple[type[Domain], ...] = (Float, Int, Choice, Simplex)
+KINDS = {kind: domain for domain in DOMAINS for kind in domain.kinds}
+"""By the word for it in a space file."""
+
+__all__ = ["DOMAINS", "KINDS", "Choice", "Float", "Int", "Simplex"]
