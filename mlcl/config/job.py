@@ -11,23 +11,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
+from mlcl.config.plugin_name import PluginName
 from mlcl.config.section import Fraction, Name, NonNegative, Positive, Section
+from mlcl.plugins import registry
 
-LossName = Literal[
-    "simclr",
-    "supcon",
-    "any",
-    "all",
-    "mulsupcon",
-    "simdis",
-    "jaccard",
-    "knn",
-    "himulcon",
-    "hicone",
-    "himulcone",
-    "jscl",
-    "msc",
-]
+LossName = Annotated[str, PluginName("losses")]
 
 
 class SubsetConfig(Section):
@@ -128,27 +116,30 @@ TemperatureConfig = Annotated[
 class HeadConfig(Section):
     """One contrastive head: a loss on a projection, over one label space."""
 
-    loss: LossName
+    loss: LossName = Field(description="or one from outside, see `mlcl losses`")
     labels: str | None = Field(None, description="label space; simclr takes none")
     temperature: TemperatureConfig = Field(0.1, description="a number, {schedule, start, end} or {learned}")
     weight: NonNegative = Field(1.0, description="its share of the objective (alpha; gamma for knn)")
     projection: ProjectionConfig = ProjectionConfig()
-    normalize: bool | None = Field(None, description="unit length before the loss; default: all but knn")
+    normalize: bool | None = Field(
+        None, description="unit length before the loss; default: all but those by distance, such as knn"
+    )
     reduction: Literal["mean", "sum", "mean_valid"] = Field("mean", description="over anchors")
     options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
-        if (self.loss == "simclr") != (self.labels is None):
-            raise ValueError(
-                "simclr takes no labels" if self.loss == "simclr" else f"{self.loss} needs labels"
-            )
+        without = registry("losses")[self.loss].labels == "none"
+        if without != (self.labels is None):
+            raise ValueError(f"{self.loss} takes no labels" if without else f"{self.loss} needs labels")
         return self
 
     @property
     def unit_length(self) -> bool:
         """Whether embeddings are normalised before this head's loss."""
-        return self.loss != "knn" if self.normalize is None else self.normalize
+        if self.normalize is None:
+            return bool(registry("losses")[self.loss].similarity == "dot")
+        return self.normalize
 
 
 class ClassifierConfig(Section):
