@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from mlcl.errors import UserError
-from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, registry
+from mlcl.plugins import BUILT_IN, UnknownPluginError, registry
 
 
 @dataclass(frozen=True)
@@ -26,15 +25,13 @@ class PluginName:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def check(self, name: str) -> str:
-        """The name itself. Raises UserError for a plugin from outside that cannot be used."""
+        """The name itself. Raises PluginError for a plugin from outside that cannot be used."""
         try:
             registry(self.plural)[name]
         except UnknownPluginError as error:
             near = f"; did you mean {error.nearest}?" if error.nearest else ""
             context = {"kind": error.kind, "near": near, "expected": ", ".join(error.allowed)}
             raise PydanticCustomError("unknown_plugin", "unknown {kind}{near}", context) from None
-        except PluginError as error:
-            raise UserError(str(error), found=name) from None
         return name
 
     def built_in(self) -> list[str]:
