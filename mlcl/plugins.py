@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -45,7 +47,7 @@ REGISTRIES = {
 """Module and name of each kind's registry, for layers below them: see `registry`."""
 
 
-class UnknownPluginError(LookupError):
+class UnknownPluginError(KeyError):
     """No plugin of the kind has this name.
 
     `nearest` is the closest known name, None where nothing is close; `known` has where each name comes from.
@@ -56,6 +58,10 @@ class UnknownPluginError(LookupError):
         close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
         self.nearest = close[0] if close else None
         super().__init__(f"unknown {kind} {name!r}")
+
+    def __str__(self) -> str:
+        # KeyError shows its text in quotes.
+        return str(self.args[0])
 
     @property
     def allowed(self) -> list[str]:
@@ -86,7 +92,7 @@ class Registry(Mapping[str, P]):
         self._known: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> P:
-        """The plugin `name`. Raises UnknownPluginError, a LookupError, or PluginError for a broken one."""
+        """The plugin `name`. Raises UnknownPluginError, a KeyError, or PluginError for a broken one."""
         if name not in self._loaded:
             self._find(name)
         if name not in self._loaded:
@@ -199,6 +205,24 @@ class Registry(Mapping[str, P]):
             raise PluginError(f"{self.kind} {plugin.name} is declared twice by {origin}")
         self._origins.setdefault(plugin.name, origin)
         self._known = None
+
+
+_files_run: ContextVar[bool] = ContextVar("files_run", default=True)
+
+
+@contextmanager
+def only_reading() -> Iterator[None]:
+    """While inside, jobs are read without running their plugin files; unknown names are no error then."""
+    token = _files_run.set(False)
+    try:
+        yield
+    finally:
+        _files_run.reset(token)
+
+
+def files_are_run() -> bool:
+    """Whether loading a job runs its plugin files."""
+    return _files_run.get()
 
 
 def registry(plural: str) -> Registry[Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
+from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.plugin_name import PluginName
 from mlcl.config.section import Fraction, Name, NonNegative, Positive, Section
 from mlcl.plugins import registry
@@ -129,7 +130,10 @@ class HeadConfig(Section):
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
-        without = registry("losses")[self.loss].labels == "none"
+        spec = registry("losses").get(self.loss)
+        if spec is None:  # of a plugin file, where these are not run
+            return self
+        without = spec.labels == "none"
         if without != (self.labels is None):
             raise ValueError(f"{self.loss} takes no labels" if without else f"{self.loss} needs labels")
         return self
@@ -295,11 +299,24 @@ class JobConfig(Section):
     objective: ObjectiveConfig
     train: TrainConfig
     evaluation: EvaluationConfig = EvaluationConfig()
+    plugins: tuple[PluginFile, ...] = Field(
+        (), description="Python files that declare losses, encoders, sources or metrics; they are run"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugins_first(cls, tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            run_plugins(tree.get("plugins"))
+        return tree
 
 
 def dump_job(job: JobConfig) -> dict[str, Any]:
-    """The resolved job as plain, nested data, under the keys of the file."""
-    return job.model_dump(mode="json", by_alias=True)
+    """The resolved job as plain, nested data, under the keys of the file; plugins with their text."""
+    tree = job.model_dump(mode="json", by_alias=True)
+    if not job.plugins:
+        del tree["plugins"]
+    return tree
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -314,6 +331,9 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def job_hash(job: JobConfig) -> str:
-    """Sixteen hex digits that name this job: equal jobs, equal hash."""
-    text = json.dumps(dump_job(job), sort_keys=True)
+    """Sixteen hex digits that name this job: equal jobs and plugins of equal content, equal hash."""
+    tree = dump_job(job)
+    if job.plugins:
+        tree["plugins"] = [plugin.sha256 for plugin in job.plugins]
+    text = json.dumps(tree, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

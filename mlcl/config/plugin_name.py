@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from mlcl.plugins import BUILT_IN, UnknownPluginError, registry
+from mlcl.plugins import BUILT_IN, UnknownPluginError, files_are_run, registry
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class PluginName:
         try:
             registry(self.plural)[name]
         except UnknownPluginError as error:
+            if not files_are_run():
+                return name
             near = f"; did you mean {error.nearest}?" if error.nearest else ""
             context = {"kind": error.kind, "near": near, "expected": ", ".join(error.allowed)}
             raise PydanticCustomError("unknown_plugin", "unknown {kind}{near}", context) from None
