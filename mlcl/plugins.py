@@ -7,7 +7,7 @@ top of a module. It is found in three places:
 - in an installed package: an entry point of the kind's group, whose name is the plugin's;
 - in a file that a job names: see `Registry.add`.
 
-No list of names is kept anywhere else. This module needs the standard library alone.
+No list of names is kept anywhere else.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
+
+from mlcl.errors import UserError
 
 
 class Named(Protocol):
@@ -42,7 +47,7 @@ REGISTRIES = {
 """Module and name of each kind's registry, for layers below them: see `registry`."""
 
 
-class UnknownPluginError(LookupError):
+class UnknownPluginError(KeyError):
     """No plugin of the kind has this name.
 
     `nearest` is the closest known name, None where nothing is close; `known` has where each name comes from.
@@ -54,6 +59,10 @@ class UnknownPluginError(LookupError):
         self.nearest = close[0] if close else None
         super().__init__(f"unknown {kind} {name!r}")
 
+    def __str__(self) -> str:
+        # KeyError shows its text in quotes.
+        return str(self.args[0])
+
     @property
     def allowed(self) -> list[str]:
         """All names; those that are not built in say where they come from."""
@@ -63,7 +72,7 @@ class UnknownPluginError(LookupError):
         ]
 
 
-class PluginError(Exception):
+class PluginError(UserError):
     """A plugin from outside cannot be used. The text names where it comes from and what is wrong."""
 
 
@@ -80,9 +89,10 @@ class Registry(Mapping[str, P]):
         self._loaded: dict[str, P] = {}
         self._origins: dict[str, str] = {}
         self._scanned: set[str] = set()
+        self._known: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> P:
-        """The plugin `name`. Raises UnknownPluginError, a LookupError, or PluginError for a broken one."""
+        """The plugin `name`. Raises UnknownPluginError, a KeyError, or PluginError for a broken one."""
         if name not in self._loaded:
             self._find(name)
         if name not in self._loaded:
@@ -100,12 +110,14 @@ class Registry(Mapping[str, P]):
 
     def origins(self) -> dict[str, str]:
         """Where each plugin comes from, by name: built-in ones first, each group in alphabetical order."""
-        for module in self._modules():
-            self._scan(module)
-        found = dict(self._origins)
-        for name, point in self._entry_points().items():
-            found.setdefault(name, _distribution(point))
-        return dict(sorted(found.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
+        if self._known is None:
+            for module in self._modules:
+                self._scan(module)
+            found = dict(self._origins)
+            for name, point in self._entry_points.items():
+                found.setdefault(name, _distribution(point))
+            self._known = dict(sorted(found.items(), key=lambda item: (item[1] != BUILT_IN, item[0])))
+        return dict(self._known)
 
     def add(self, module: ModuleType, origin: str) -> list[str]:
         """Registers the plugins of this kind that a module declares and returns their names.
@@ -121,20 +133,22 @@ class Registry(Mapping[str, P]):
         """Forgets the plugins that were added with this origin."""
         for name in [name for name, its in self._origins.items() if its == origin]:
             del self._origins[name], self._loaded[name]
+        self._known = None
 
     def _find(self, name: str) -> None:
         """Imports as little as possible: most built-in plugins lie in a module of their own name."""
-        if name in self._modules():
+        if name in self._modules:
             self._scan(name)
         if name in self._loaded:
             return
-        point = self._entry_points().get(name)
+        point = self._entry_points.get(name)
         if point is not None and name not in self._origins:
             self._load(point)
             return
-        for module in self._modules():
+        for module in self._modules:
             self._scan(module)
 
+    @cached_property
     def _modules(self) -> list[str]:
         package = import_module(self._folder)
         return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
@@ -145,6 +159,7 @@ class Registry(Mapping[str, P]):
                 self._keep(plugin, BUILT_IN)
             self._scanned.add(module)
 
+    @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
 
@@ -189,6 +204,25 @@ class Registry(Mapping[str, P]):
         if held is not plugin:
             raise PluginError(f"{self.kind} {plugin.name} is declared twice by {origin}")
         self._origins.setdefault(plugin.name, origin)
+        self._known = None
+
+
+_files_run: ContextVar[bool] = ContextVar("files_run", default=True)
+
+
+@contextmanager
+def only_reading() -> Iterator[None]:
+    """While inside, jobs are read without running their plugin files; unknown names are no error then."""
+    token = _files_run.set(False)
+    try:
+        yield
+    finally:
+        _files_run.reset(token)
+
+
+def files_are_run() -> bool:
+    """Whether loading a job runs its plugin files."""
+    return _files_run.get()
 
 
 def registry(plural: str) -> Registry[Any]:

@@ -9,6 +9,7 @@ import typer
 
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, say
 from mlcl.errors import UserError
+from mlcl.plugins import only_reading
 
 
 def report(
@@ -45,10 +46,11 @@ def report(
     tracker = Tracker.existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
         links = pages(home)
-    made = make_report(
-        Runs(tracker), name, home, folder=to, server=links, quick=quick, classes=classes or (), instance=row,
-        log=log, announce=say,
-    )  # fmt: skip
+    with only_reading():
+        made = make_report(
+            Runs(tracker), name, home, folder=to, server=links, quick=quick, classes=classes or (),
+            instance=row, log=log, announce=say,
+        )  # fmt: skip
     if json:
         print_json(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 
-from mlcl.config import load_job, load_space
+from mlcl.config import JobConfig, load_job, load_space
 from mlcl.config.cluster import ClusterConfig, Share
 from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
@@ -20,7 +21,7 @@ HERE = ("home", "dry_run", "print_config")
 
 
 def check_words(words: Sequence[str], folder: Path) -> list[Path]:
-    """Reads a command as `mlcl` would in `folder`, and the job, space and table files that it names.
+    """Reads a command as `mlcl` would in `folder`, and the job, space, table and plugin files of it.
 
     Returns these files, by their paths as given. Raises UserError where one is wrong, or is no relative
     path; wrong options are a usage error.
@@ -68,25 +69,32 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
 
 
 def _run(given: dict[str, Any]) -> list[Path]:
-    load_job(given["job"], given["overrides"] or [])
-    return [given["job"]]
+    job = load_job(given["job"], given["overrides"] or [])
+    return [given["job"], *_plugins([job])]
 
 
 def _sweep(given: dict[str, Any]) -> list[Path]:
     job = load_job(given["job"], given["overrides"] or [])
     load_space(given["space"], job)
     baselines = list(given["baseline"] or [])
-    for file in baselines:
-        load_job(file, [])
-    return [given["job"], given["space"], *baselines]
+    jobs = [job, *(load_job(file, []) for file in baselines)]
+    return [given["job"], given["space"], *baselines, *_plugins(jobs)]
 
 
 def _reproduce(given: dict[str, Any]) -> list[Path]:
     if given["name"] is None:
         raise UserError("needs a table", key="TABLE")
     file = find_table(given["name"])
-    cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=given["only"] or ())
-    return [file]
+    cells = cells_of(
+        load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=given["only"] or ()
+    )
+    return [file, *_plugins([job for cell in cells for job in cell.jobs])]
+
+
+def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
+    """The plugin files of jobs, from the working directory."""
+    places = [plugin.place for job in jobs for plugin in job.plugins if plugin.place is not None]
+    return [Path(os.path.relpath(place)) for place in dict.fromkeys(places)]
 
 
 _CHECKS = {"run": _run, "sweep": _sweep, "reproduce": _reproduce}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import ConfigDict, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from mlcl.config.section import Section
 from mlcl.errors import UserError, nearest
-from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, registry
+from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, files_are_run, registry
 
 
 class EncoderConfig(Section):
@@ -37,6 +37,12 @@ class EncoderConfig(Section):
         return section
 
 
+class _UnreadEncoder(EncoderConfig):
+    """The section of an encoder of a plugin file, where these are not run."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
 def built_in() -> list[Any]:
     """The declarations of the built-in encoders, in the order of the job reference."""
     encoders = registry("encoders")
@@ -53,6 +59,8 @@ def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
     if "name" not in value:
         raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
     section = EncoderConfig.of(value)
+    if section is None and not files_are_run():
+        return _UnreadEncoder.model_validate(value)
     if section is None:
         raise _unknown(str(value["name"]))
     return section.model_validate(value)

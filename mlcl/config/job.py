@@ -11,23 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
+from mlcl.config.plugin_files import PluginFile, run_plugins
+from mlcl.config.plugin_name import PluginName
 from mlcl.config.section import Fraction, Name, NonNegative, Positive, Section
+from mlcl.plugins import registry
 
-LossName = Literal[
-    "simclr",
-    "supcon",
-    "any",
-    "all",
-    "mulsupcon",
-    "simdis",
-    "jaccard",
-    "knn",
-    "himulcon",
-    "hicone",
-    "himulcone",
-    "jscl",
-    "msc",
-]
+LossName = Annotated[str, PluginName("losses")]
 
 
 class SubsetConfig(Section):
@@ -128,27 +117,33 @@ TemperatureConfig = Annotated[
 class HeadConfig(Section):
     """One contrastive head: a loss on a projection, over one label space."""
 
-    loss: LossName
+    loss: LossName = Field(description="or one from outside, see `mlcl losses`")
     labels: str | None = Field(None, description="label space; simclr takes none")
     temperature: TemperatureConfig = Field(0.1, description="a number, {schedule, start, end} or {learned}")
     weight: NonNegative = Field(1.0, description="its share of the objective (alpha; gamma for knn)")
     projection: ProjectionConfig = ProjectionConfig()
-    normalize: bool | None = Field(None, description="unit length before the loss; default: all but knn")
+    normalize: bool | None = Field(
+        None, description="unit length before the loss; default: all but those by distance, such as knn"
+    )
     reduction: Literal["mean", "sum", "mean_valid"] = Field("mean", description="over anchors")
     options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
-        if (self.loss == "simclr") != (self.labels is None):
-            raise ValueError(
-                "simclr takes no labels" if self.loss == "simclr" else f"{self.loss} needs labels"
-            )
+        spec = registry("losses").get(self.loss)
+        if spec is None:  # of a plugin file, where these are not run
+            return self
+        without = spec.labels == "none"
+        if without != (self.labels is None):
+            raise ValueError(f"{self.loss} takes no labels" if without else f"{self.loss} needs labels")
         return self
 
     @property
     def unit_length(self) -> bool:
         """Whether embeddings are normalised before this head's loss."""
-        return self.loss != "knn" if self.normalize is None else self.normalize
+        if self.normalize is None:
+            return bool(registry("losses")[self.loss].similarity == "dot")
+        return self.normalize
 
 
 class ClassifierConfig(Section):
@@ -304,11 +299,24 @@ class JobConfig(Section):
     objective: ObjectiveConfig
     train: TrainConfig
     evaluation: EvaluationConfig = EvaluationConfig()
+    plugins: tuple[PluginFile, ...] = Field(
+        (), description="Python files that declare losses, encoders, sources or metrics; they are run"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plugins_first(cls, tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            run_plugins(tree.get("plugins"))
+        return tree
 
 
 def dump_job(job: JobConfig) -> dict[str, Any]:
-    """The resolved job as plain, nested data, under the keys of the file."""
-    return job.model_dump(mode="json", by_alias=True)
+    """The resolved job as plain, nested data, under the keys of the file; plugins with their text."""
+    tree = job.model_dump(mode="json", by_alias=True)
+    if not job.plugins:
+        del tree["plugins"]
+    return tree
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -323,6 +331,9 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def job_hash(job: JobConfig) -> str:
-    """Sixteen hex digits that name this job: equal jobs, equal hash."""
-    text = json.dumps(dump_job(job), sort_keys=True)
+    """Sixteen hex digits that name this job: equal jobs and plugins of equal content, equal hash."""
+    tree = dump_job(job)
+    if job.plugins:
+        tree["plugins"] = [plugin.sha256 for plugin in job.plugins]
+    text = json.dumps(tree, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.job import JobConfig
+from mlcl.config.plugin_files import read_plugins
 from mlcl.config.safe_yaml import MOST_CHARACTERS, load_yaml
 from mlcl.errors import UserError, nearest
 
@@ -75,7 +76,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 def load_job(
     source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
 ) -> JobConfig:
-    """The checked job of a file or a mapping, overrides applied.
+    """The checked job of a file or a mapping, overrides applied. Its plugin files are run.
 
     Raises UserError that names file, key, what was found and what is allowed.
     """
@@ -84,7 +85,8 @@ def load_job(
     if not isinstance(overrides, Mapping):
         overrides = dict(parse_override(text) for text in overrides)
     try:
-        return validate(JobConfig, apply_overrides(tree, overrides), file)
+        tree = read_plugins(apply_overrides(tree, overrides), None if file is None else Path(file))
+        return validate(JobConfig, tree, file)
     except UserError as error:
         # The file has no part in what an override got wrong.
         if error.key is None or error.key not in overrides:

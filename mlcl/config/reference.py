@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job, space
+from mlcl.config.plugin_name import PluginName
 
 HEADER = """# Job reference
 
@@ -65,7 +66,8 @@ def _section(model: type[BaseModel]) -> str:
 
 
 def _line(name: str, field: FieldInfo) -> str:
-    kind, default = _type(field.annotation), _default(field)
+    names = [name for each in field.metadata if isinstance(each, PluginName) for name in each.built_in()]
+    kind, default = ", ".join(f"`{each}`" for each in names) or _type(field.annotation), _default(field)
     if default == "null":
         kind, default = kind.removesuffix(" or null"), "optional"
     meaning = f": {field.description}" if field.description else ""

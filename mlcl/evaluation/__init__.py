@@ -1,15 +1,22 @@
 """What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
 
+from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.knn import blend, knn_probabilities
-from mlcl.evaluation.metrics import METRIC_NAMES, evaluate, metric_names
+from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import PosthocResult, Setting, search
+from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
 from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.scores import evaluate, metric_names
 from mlcl.evaluation.tasks import Targets, Task
 
 __all__ = [
-    "METRIC_NAMES",
+    "METRICS",
+    "ClassPrediction",
+    "Counts",
+    "LabelPrediction",
+    "Metric",
     "Neighbours",
     "PosthocResult",
     "ProbeResult",

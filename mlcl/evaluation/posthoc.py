@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from mlcl.evaluation.argmax_sweep import argmax_sweep
-from mlcl.evaluation.counts import COUNT_METRICS
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
-from mlcl.evaluation.metrics import aspect_metric, evaluate
+from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.retrieval import Neighbours
+from mlcl.evaluation.scores import evaluate, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep
 from mlcl.labels import LabelRows
@@ -88,9 +88,9 @@ def search(
 ) -> PosthocResult:
     """The best of all settings for one metric, and all of them.
 
-    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Accuracies and the metrics
-    of counts (micro- and both macro-F1, Hamming loss) take one pass for each k and temperature, whatever the
-    number of lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the
+    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics of `counts` or
+    `hits` (F1s, Hamming loss, accuracies) take one pass for each k and temperature, whatever the number of
+    lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the
     smallest k, then lambda, then temperature is best. A k beyond the neighbours at hand becomes their number,
     which is logged.
 
@@ -149,30 +149,41 @@ def _values(
     question: _Question, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
 ) -> Iterator[Array]:
     """The metric (G,) for every temperature and then every k."""
-    if question.task == "multi_label" and question.metric in COUNT_METRICS:
-        return _count_values(question, ks, lambda_G, temperatures)
-    if question.metric.startswith("accuracy"):
-        return _accuracy_values(question, ks, lambda_G, temperatures)
+    metric, aspect = metric_of(question.metric, question.task, question.aspects, question.model.shape[1])
+    if question.task == "multi_label" and metric.counts is not None:
+        return _count_values(question, metric, ks, lambda_G, temperatures)
+    if question.task != "multi_label" and metric.hits is not None:
+        return _hit_values(question, metric, aspect, ks, lambda_G, temperatures)
     return _plain_values(question, ks, lambda_G, temperatures)
 
 
 def _count_values(
-    question: _Question, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
+    question: _Question, metric: Metric, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
 ) -> Iterator[Array]:
+    of_counts = metric.counts
+    assert of_counts is not None
     targets, model_ML = as_rows(question.targets), array(question.model)
     votes = ballot(question.neighbours, question.train_labels, question.task, max(ks), targets.width)
-    pooled = question.metric in ("micro_f1", "hamming_loss")
-    sweep = threshold_sweep(votes, targets, model_ML, ks, lambda_G, temperatures, question.threshold, pooled)
-    return (COUNT_METRICS[question.metric](counts) for counts in sweep)
+    sweep = threshold_sweep(
+        votes, targets, model_ML, ks, lambda_G, temperatures, question.threshold, metric.pooled
+    )
+    return (of_counts(counts) for counts in sweep)
 
 
-def _accuracy_values(
-    question: _Question, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
+def _hit_values(
+    question: _Question,
+    metric: Metric,
+    aspect: int | None,
+    ks: Sequence[int],
+    lambda_G: Array,
+    temperatures: Sequence[float],
 ) -> Iterator[Array]:
+    of_hits = metric.hits
+    assert of_hits is not None
     n_classes = question.model.shape[-1]
     target_MA = as_classes(question.targets).reshape(len(question.targets), -1)
     known_A = (target_MA >= 0).sum(0)
-    scored = _scored_aspects(question, known_A)
+    scored = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
     votes = ballot(question.neighbours, question.train_labels, question.task, max(ks), n_classes)
     sweep = argmax_sweep(
         votes,
@@ -183,14 +194,7 @@ def _accuracy_values(
         lambda_G,
         temperatures,
     )
-    return (np.mean(right_GA[:, scored] / known_A[scored], axis=1) for right_GA in sweep)
-
-
-def _scored_aspects(question: _Question, known_A: Array) -> Array:
-    if question.metric == "accuracy":
-        return np.flatnonzero(known_A)
-    names = question.aspects or [str(a) for a in range(len(known_A))]
-    return np.array([[aspect_metric(name) for name in names].index(question.metric)])
+    return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
 
 def _plain_values(

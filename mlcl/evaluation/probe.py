@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.evaluation.metrics import evaluate
+from mlcl.evaluation.scores import evaluate
 from mlcl.evaluation.tasks import Array, Targets, Task, as_classes, as_rows, known_rows
 from mlcl.labels import LabelRows
 

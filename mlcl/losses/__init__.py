@@ -3,6 +3,7 @@
 from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.multi_loss import joint_loss, sharing_key
+from mlcl.losses.options import Interval, Option, options_of
 from mlcl.losses.relations import (
     LabelCounts,
     dissimilarity_factor,
@@ -10,7 +11,7 @@ from mlcl.losses.relations import (
     relation,
     similarity_factor,
 )
-from mlcl.losses.spec import LossSpec, Option
+from mlcl.losses.spec import LossSpec, overlap_loss
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import (
     ConstantTemperature,
@@ -18,23 +19,30 @@ from mlcl.losses.temperature import (
     ScheduledTemperature,
     Temperature,
 )
+from mlcl.losses.weighting import Weighting
+from mlcl.losses.weights.overlap import OverlapRule
 
 __all__ = [
     "LOSSES",
     "ConstantTemperature",
     "ContrastiveLoss",
+    "Interval",
     "LabelCounts",
     "LearnedTemperature",
     "LossSpec",
     "LossStats",
     "Option",
+    "OverlapRule",
     "ScheduledTemperature",
     "Temperature",
+    "Weighting",
     "build_loss",
     "check_options",
     "dissimilarity_factor",
     "joint_loss",
     "label_counts",
+    "options_of",
+    "overlap_loss",
     "positive_weights",
     "relation",
     "sharing_key",

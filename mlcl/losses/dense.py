@@ -21,13 +21,12 @@ def anchor_terms(
     weighting: Weighting,
     tau: Tensor,
     similarity: Similarity,
-    repulsion: float = 1.0,
     prototype_LD: Tensor | None = None,
 ) -> Tensor:
     """L_i = -sum_p W_ip log p_ip (+ constant_i), log p_ip = s_ip/tau - logsumexp_{a in A(i)} s_ia/tau.
 
     `z_BD` in float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
-    Prototypes are candidates of every anchor; `repulsion` multiplies the exponentials of the rows in the sum.
+    Prototypes are candidates of every anchor.
     An anchor without weight gets 0 and gives no gradient; a row without any candidate gets 0.
     Source: MLCL Eq. 1, Similarity-Dissimilarity Eq. 3, kNN-MLTC Eq. 2.
     """
@@ -37,7 +36,7 @@ def anchor_terms(
         z_BD = torch.cat([z_BD, prototype_LD])
     if len(z_BD) < 2:
         return nothing(z_BD[anchors], tau)
-    term_N = (w_NB * pair_losses(z_BD, anchors, tau, similarity, rows, repulsion)).sum(1)
+    term_N = (w_NB * pair_losses(z_BD, anchors, tau, similarity, rows, weighting.repulsion)).sum(1)
     return term_N if weighting.constant is None else term_N + weighting.constant
 
 

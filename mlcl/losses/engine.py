@@ -46,8 +46,8 @@ class Solution:
 class Candidates:
     """What the anchors compare themselves with.
 
-    `z` (B + L, D): the first `own` of B rows are the anchors, the last L = `prototypes` are nobody's anchors.
-    `repulsion` multiplies the exponentials of rows in the softmax's sum. float32 or float64, without graph.
+    `z` (B + L, D): the first `own` of B rows are the anchors, the last L = `prototypes` are candidates only.
+    float32 or float64, without graph.
     """
 
     z: Tensor
@@ -55,7 +55,6 @@ class Candidates:
     similarity: Similarity
     ranks: Ranks
     prototypes: int = 0
-    repulsion: float = 1.0
 
 
 def solve(
@@ -66,13 +65,16 @@ def solve(
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Values, and those gradients that are wanted; of the others nobody may make use."""
+    """Values, and those gradients that are asked for; the others are not to be read.
+
+    The parts share a softmax, so their weights have one `repulsion`.
+    """
     z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
         return _nothing(candidates, len(parts), len(taus))
     ratios = [taus[0] / tau for tau in taus]
     similarities = Similarities(z_BD, own, candidates.similarity, taus[0], candidates.prototypes)
-    softmax = Softmax(similarities, ratios, candidates.repulsion, moments=tau_gradient)
+    softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
     lse_TN = softmax.logsumexp()
     parts = [
         replace(part, weights=part.weights.given(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))

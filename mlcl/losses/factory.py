@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,42 +12,13 @@ from mlcl.losses.batch import own_batch
 from mlcl.losses.collectives import Group
 from mlcl.losses.labels import Labels, check_shapes
 from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
-from mlcl.losses.rules.all import ALL
-from mlcl.losses.rules.any import ANY
-from mlcl.losses.rules.hicone import HICONE, HIMULCONE
-from mlcl.losses.rules.himulcon import HIMULCON
-from mlcl.losses.rules.jaccard import JACCARD
-from mlcl.losses.rules.jscl import JSCL
-from mlcl.losses.rules.knn import KNN
-from mlcl.losses.rules.msc import MSC
-from mlcl.losses.rules.mulsupcon import MULSUPCON
-from mlcl.losses.rules.simclr import SIMCLR
-from mlcl.losses.rules.simdis import SIMDIS
-from mlcl.losses.rules.supcon import SUPCON
-from mlcl.losses.spec import LossSpec, unknown
+from mlcl.losses.options import in_words
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.temperature import Temperature, as_temperature
+from mlcl.plugins import Registry, UnknownPluginError
 
-LOSSES: Mapping[str, LossSpec] = MappingProxyType(
-    {
-        spec.name: spec
-        for spec in (
-            SIMCLR,
-            SUPCON,
-            ANY,
-            ALL,
-            MULSUPCON,
-            SIMDIS,
-            JACCARD,
-            KNN,
-            HIMULCON,
-            HICONE,
-            HIMULCONE,
-            JSCL,
-            MSC,
-        )
-    }
-)
-"""Every loss by its name, in the order of the documentation."""
+LOSSES = Registry("loss", "mlcl.losses", "mlcl.losses.rules", LossSpec)
+"""Every loss by its name: built in, of installed packages, and of files that jobs name."""
 
 
 def build_loss(
@@ -88,7 +58,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 def positive_weights(
     name: str, labels: Labels | None, sample_ids: Tensor | None = None, **options: Any
 ) -> Tensor:
-    """The weights W (B, B) of a batch, float64, for inspection: row i is what anchor i pulls on.
+    """The weights W (B, B) of a batch, float64, for inspection: row i has anchor i's positives.
 
     For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised; for
     msc those without prototypes.
@@ -101,10 +71,12 @@ def positive_weights(
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
     values = spec.resolve(options)
     batch = own_batch(rows_B0, sample_ids).labelled(None if spec.labels == "none" else labels)
-    return spec.dense(rule_labels(spec, batch), batch.anchors, torch.float64, **values).weights
+    return spec.weighting(rule_labels(spec, batch), batch.anchors, torch.float64, values).weights
 
 
 def _spec(name: str) -> LossSpec:
-    if name not in LOSSES:
-        raise ValueError(unknown(f"unknown loss {name!r}", name, LOSSES))
-    return LOSSES[name]
+    try:
+        return LOSSES[name]
+    except UnknownPluginError as error:
+        near = f"; did you mean {error.nearest}?" if error.nearest else ""
+        raise ValueError(f"{error}{near}; allowed: {in_words(error.allowed)}") from None

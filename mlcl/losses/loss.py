@@ -5,8 +5,9 @@ Shapes: N rows of this process (its anchors), B rows of all (the candidates), D 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -19,10 +20,11 @@ from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
 from mlcl.losses.gradients import Part
-from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, known_classes, to_rule
-from mlcl.losses.sets import LabelSets
+from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to_rule
+from mlcl.losses.options import unknown
+from mlcl.losses.prototypes import by_prototype, check_dimension, check_width, new_prototypes
 from mlcl.losses.small_batch import small_sum
-from mlcl.losses.spec import LossSpec, unknown
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled_sum import tiled_sum
@@ -33,6 +35,8 @@ Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]
 SMALL = 256
 """Rows of one process up to which `auto` takes W as a matrix, which is faster there than closed forms."""
+
+logger = logging.getLogger(__name__)
 
 
 class ContrastiveLoss(nn.Module):
@@ -46,9 +50,11 @@ class ContrastiveLoss(nn.Module):
 
     The `tiled` engine needs O(B D) memory and computes the gradient in the forward, so that its gradient has
     no graph to differentiate again. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but
-    dense for `none`, and takes small batches of one process as a matrix.
+    dense for `none` and for a loss without a closed form, which is logged once. It takes W as a matrix, with
+    its gradient by hand, for small batches of one process, and without a closed form for all of them.
 
-    `prototypes` (labels, dimension) gives msc its learned prototypes, a parameter of random unit rows.
+    `prototypes` (labels, dimension) gives a loss that may have them (msc) its learned prototypes, a parameter
+    of random unit rows.
 
     Build it with `build_loss`. Raises ValueError for an unknown reduction or engine, or a bad option.
 
@@ -74,6 +80,8 @@ class ContrastiveLoss(nn.Module):
         _check_word("engine", engine, get_args(Engine))
         if engine == "tiled" and reduction == "none":
             raise ValueError("reduction none has no tiled engine; allowed: dense, auto")
+        if engine == "tiled" and spec.closed is None:
+            raise ValueError(f"{spec.name} has no closed form for the tiled engine; allowed: dense, auto")
         self.spec = spec
         self.options = spec.resolve(options or {})
         self.temperature = temperature
@@ -82,17 +90,10 @@ class ContrastiveLoss(nn.Module):
         self.gather = gather
         self.group = group
         self.engine = engine
-        self.prototypes = self._build_prototypes(prototypes)
+        self.prototypes = new_prototypes(spec, prototypes)
         self._stats: LossStats | None = None
-
-    def _build_prototypes(self, shape: tuple[int, int] | None) -> nn.Parameter | None:
-        if shape is None:
-            return None
-        if not self.spec.prototypes:
-            raise ValueError(f"{self.spec.name} has no prototypes; found: {shape}; allowed: None")
-        if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
-            raise ValueError(f"prototypes must be (labels, dimension); found: {shape}")
-        return nn.Parameter(F.normalize(torch.randn(shape), dim=1))
+        if spec.closed is None:
+            _say_dense(spec.name)
 
     @property
     def stats(self) -> LossStats | None:
@@ -129,7 +130,7 @@ class ContrastiveLoss(nn.Module):
     @property
     def tiled(self) -> bool:
         """Whether the tiled engine is taken."""
-        return self.engine != "dense" and self.reduction != "none"
+        return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
     def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
         """Raises ValueError for inputs that do not belong together."""
@@ -143,9 +144,7 @@ class ContrastiveLoss(nn.Module):
     def _prepared_prototypes(self, z_ND: Tensor) -> Tensor | None:
         if self.prototypes is None:
             return None
-        found = self.prototypes.shape[1]
-        if found != z_ND.shape[1]:
-            raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {found}")
+        check_dimension(self.prototypes, z_ND)
         return self.prepared(self.prototypes.to(z_ND.dtype))
 
     def rows(self, z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
@@ -164,35 +163,29 @@ class ContrastiveLoss(nn.Module):
         z_BD, extra = batch.embeddings.detach(), 0
         if prototype_LD is not None:
             z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
-        repulsion = float(self.options.get("beta", 1.0))
-        return Candidates(z_BD, batch.own, self.spec.similarity, batch.ranks, extra, repulsion)
-
-    def _rule_options(self) -> dict[str, Any]:
-        if not self.spec.prototypes:
-            return self.options
-        return {**self.options, "prototypes": self.prototypes is not None}
+        return Candidates(z_BD, batch.own, self.spec.similarity, batch.ranks, extra)
 
     def part(self, batch: Batch, weight: float = 1.0, softmax: int = 0) -> Part:
         """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
         labels = self._rule_labels(batch)
         z_BD = batch.embeddings
-        weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._rule_options())
+        weights = self.spec.pair_weights(
+            labels,
+            batch.own,
+            batch.ranks,
+            z_BD.dtype,
+            self.options,
+            prototypes=self.prototypes is not None,
+        )
         tau = float(self.temperature.value().detach())
         self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
         return Part(weights, weight, self._reduction_factor(weights, batch), softmax)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
-        if self.prototypes is not None and isinstance(batch.labels, Tensor) and batch.labels.ndim == 1:
-            # By class, not by rank among those that occur: prototypes stay with their class.
-            batch = replace(batch, labels=known_classes(batch.labels, len(self.prototypes)))
-        labels = rule_labels(self.spec, batch)
-        if self.prototypes is None or not isinstance(labels, LabelSets) or labels.rows is None:
-            return labels
-        if labels.rows.width != len(self.prototypes):
-            raise ValueError(
-                f"{self.spec.name} has prototypes of {len(self.prototypes)} labels; "
-                f"found: labels of width {labels.rows.width}"
-            )
+        if self.prototypes is None:
+            return rule_labels(self.spec, batch)
+        labels = rule_labels(self.spec, by_prototype(batch, self.prototypes))
+        check_width(self.spec.name, labels, self.prototypes)
         return labels
 
     def _reduction_factor(self, weights: PairWeights, batch: Batch) -> float:
@@ -205,16 +198,18 @@ class ContrastiveLoss(nn.Module):
     def _by_definition(self, batch: Batch) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
-        weighting = self.spec.dense(labels, anchors, z_BD.dtype, **self._rule_options())
+        weighting = self.spec.weighting(
+            labels, anchors, z_BD.dtype, self.options, prototypes=self.prototypes is not None
+        )
         self._stats = LossStats(
             self.spec, self.options, labels, z_BD.detach(), batch.own, float(tau.detach())
         )
         terms = self.spec.terms
-        if self.tiled and terms is None and not self.spec.prototypes and len(z_BD) > 1:
+        if self._is_by_hand(batch):
             return self._reduced(small_sum(z_BD, tau, weighting), weighting, batch)
         if terms is None:
-            extra = self.options.get("beta", 1.0), self._prepared_prototypes(z_BD)
-            term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, *extra)
+            prototype_LD = self._prepared_prototypes(z_BD)
+            term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, prototype_LD)
         else:
             term_N = constrained_terms(
                 z_BD, anchors, tau, similarity, lambda loss_BB: terms(loss_BB, labels, **self.options)
@@ -224,8 +219,16 @@ class ContrastiveLoss(nn.Module):
         return self._reduced(term_N.sum(), weighting, batch)
 
     def _is_small(self, batch: Batch) -> bool:
-        locked_folder = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
-        return locked_folder and batch.own <= SMALL
+        return self.engine == "auto" and self._in_one_matrix(batch) and batch.own <= SMALL
+
+    def _is_by_hand(self, batch: Batch) -> bool:
+        """Whether the matrix path with its own gradient serves, instead of autograd."""
+        plain = self.spec.terms is None and not self.spec.prototypes
+        wanted = self.engine != "dense" and self.reduction != "none"
+        return plain and wanted and self._in_one_matrix(batch) and batch.own > 1
+
+    def _in_one_matrix(self, batch: Batch) -> bool:
+        return batch.ranks.size == 1 and self.spec.similarity == "dot"
 
     def _reduced(self, total: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
         total = batch.ranks.size * total
@@ -258,3 +261,9 @@ def rule_labels(spec: LossSpec, batch: Batch) -> RuleLabels:
 def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
     if found not in allowed:
         raise ValueError(unknown(f"unknown {what} {found!r}", found, allowed))
+
+
+@cache
+def _say_dense(name: str) -> None:
+    """Once a process."""
+    logger.warning("loss %s has no closed form: its weights take memory of batch x batch", name)

@@ -51,6 +51,8 @@ def joint_loss(
             loss.part(loss.labelled(rows, given), weight, number)
             for loss, given, weight, number in zip(losses, labels, weights, numbers, strict=True)
         ]
+        if len({part.weights.repulsion for part in parts}) > 1:
+            raise ValueError("losses whose weights differ in repulsion cannot share a softmax")
         total, value_P = tiled_sum(
             z_ND, torch.stack([tau.double() for tau in taus]), losses[0].candidates(rows), parts
         )

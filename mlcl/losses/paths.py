@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.options import LevelNumbers
 from mlcl.losses.weights.incidence import numbered
 
-LevelWeights = Literal["exp", "uniform"] | Sequence[float]
+LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
 
 
 def level_groups(path_BH: Tensor) -> Tensor:
@@ -47,6 +48,6 @@ def level_shares(levels: int, weights: LevelWeights) -> list[float]:
 
 
 def same_group(group_B: Tensor, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
-    """Whether two rows are in one group, (I, J); rows in none (-1) are with nobody."""
+    """Whether two rows are in one group, (I, J); a row in none (-1) shares no group."""
     group_I1 = group_B[rows, None]
     return (group_I1 == group_B[cols]) & (group_I1 >= 0)

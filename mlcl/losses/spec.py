@@ -2,109 +2,68 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from torch import Tensor
 
-from mlcl.losses.weighting import Weighting
-from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.options import Option, in_words, options_of, unknown
+from mlcl.losses.weighting import Weighting, of_matrix
+from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.overlap import OverlapRule
 
 LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
 Similarity = Literal["dot", "euclidean"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Finite numbers from `low` (left out with `open_low`) to `high`; `optional` takes None besides."""
-
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-    optional: bool = False
-
-    def __contains__(self, value: object) -> bool:
-        if value is None:
-            return self.optional
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            return False
-        return (self.low < value or (value == self.low and not self.open_low)) and value <= self.high
-
-    def __str__(self) -> str:
-        start = f"a number {'above' if self.open_low else 'from'} {self.low:g}"
-        return start if self.high == math.inf else f"{start} to {self.high:g}"
-
-
-class LevelNumbers:
-    """The words `exp` and `uniform`, or one finite number from 0 for each level of a path, not all 0."""
-
-    def __contains__(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value in ("exp", "uniform")
-        if not isinstance(value, (list, tuple)) or not value:
-            return False
-        return all(each in Interval(0) for each in value) and any(each > 0 for each in value)
-
-    def __str__(self) -> str:
-        return "exp, uniform, a list of numbers from 0, one a level"
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a loss: its default and the values it takes."""
-
-    default: object
-    allowed: tuple[object, ...] | Interval | LevelNumbers
-
-    def accepts(self, value: object) -> bool:
-        """Whether the value is allowed; of the same type too, so that 1 is not True."""
-        if isinstance(self.allowed, (Interval, LevelNumbers)):
-            return value in self.allowed
-        return any(type(value) is type(each) and value == each for each in self.allowed)
-
-
-def choice(*values: str) -> Option:
-    """An option that takes one of a few words; the first is the default."""
-    return Option(values[0], values)
-
-
-def flag(default: bool) -> Option:
-    """An option that is on or off."""
-    return Option(default, (True, False))
+FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
+"""Stands for the options that the signature of `dense` has."""
 
 
 def no_conflict(_options: Mapping[str, Any]) -> None:
     """The check of a loss whose options are free of each other."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LossSpec:
-    """A loss by its parts.
+    """A loss, declared: a module of `mlcl.losses.rules`, or one from outside, has it as a value.
 
-    A rule takes the labels of all B rows in the form that `labels` names (`to_rule`), the own rows first.
-    `dense(labels, anchors, dtype, **options)` defines it: the `Weighting` (N, B) of a slice of anchors.
-    `closed(labels, own, ranks, dtype, **options)` is the same for the tiled engine: the `PairWeights` of the
-    `own` first rows, with `ranks` to learn a value of other processes' rows. Where the weights depend on the
-    embeddings too, `terms(loss, labels, **options)` defines the anchors' terms (B,) by pair losses (B, B).
-    With `prototypes` the loss may have one learned prototype a label, of which the rules are then told.
-    `conflict` raises ValueError for options that exclude each other.
+    `name` is what a job calls it, `summary` one line on what it does, `source` where it was published.
+
+    `dense(labels, anchors, dtype, **options)` defines it: the weights W (N, B) of a slice of N anchors, 0 or
+    more, as a tensor or a `Weighting`. The labels are those of all B rows in the form that `labels` names
+    (`to_rule`), this process's own first. It is called with the own rows as anchors and the labels of all
+    processes, so a row of W must depend on nothing but the labels.
+
+    `closed(labels, own, ranks, dtype, **options)`, optional, is the same for the tiled engine: the
+    `PairWeights` of the `own` first rows, with `ranks` to learn a value of other processes' rows. Without it
+    a loss takes memory for W, N x B.
+
+    `options` are by default those of `dense`'s signature, see `options_of`; `conflict` raises ValueError for
+    options that exclude each other. `similarity` is the dot product or minus the Euclidean distance. Where
+    the weights depend on the embeddings too, `terms(loss, labels, **options)` defines the anchors' terms (B,)
+    by pair losses (B, B).
+
+    With `prototypes` the loss may have one learned prototype a label, a further candidate of every anchor.
+    Its functions then take a keyword `prototypes`, whether there are any, and its weights may have a
+    `repulsion`; it shares its softmax with no other loss.
     """
 
     name: str
     labels: LabelKind
+    summary: str
     source: str
-    dense: Callable[..., Weighting] = field(repr=False)
-    closed: Callable[..., PairWeights] = field(repr=False)
-    options: Mapping[str, Option] = field(default_factory=dict)
+    dense: Callable[..., Tensor | Weighting] = field(repr=False)
+    closed: Callable[..., PairWeights] | None = field(default=None, repr=False)
+    options: Mapping[str, Option] = field(default_factory=lambda: FROM_SIGNATURE)
     similarity: Similarity = "dot"
     conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
     prototypes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.options is FROM_SIGNATURE:
+            object.__setattr__(self, "options", options_of(self.dense))
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every option's value, defaults filled in.
@@ -123,40 +82,72 @@ class LossSpec:
         self.conflict(values)
         return values
 
+    def weighting(
+        self,
+        labels: Any,
+        anchors: slice,
+        dtype: Any,
+        options: Mapping[str, Any],
+        *,
+        prototypes: bool = False,
+    ) -> Weighting:
+        """W by its definition. Options are resolved ones."""
+        found = self.dense(labels, anchors, dtype, **self._arguments(options, prototypes))
+        return found if isinstance(found, Weighting) else of_matrix(found.to(dtype), anchors)
 
-def overlap_spec(
+    def pair_weights(
+        self,
+        labels: Any,
+        own: int,
+        ranks: Ranks,
+        dtype: Any,
+        options: Mapping[str, Any],
+        *,
+        prototypes: bool = False,
+    ) -> PairWeights:
+        """W in closed form, of a loss that has one."""
+        assert self.closed is not None
+        return self.closed(labels, own, ranks, dtype, **self._arguments(options, prototypes))
+
+    def _arguments(self, options: Mapping[str, Any], prototypes: bool) -> dict[str, Any]:
+        return {**options, "prototypes": prototypes} if self.prototypes else dict(options)
+
+
+def overlap_loss(
     name: str,
-    labels: LabelKind,
-    source: str,
     rule: Callable[..., OverlapRule],
-    options: Mapping[str, Option] | None = None,
+    *,
+    summary: str,
+    source: str,
+    labels: LabelKind = "multi_label",
     similarity: Similarity = "dot",
     conflict: Callable[[Mapping[str, Any]], None] = no_conflict,
 ) -> LossSpec:
-    """The spec of a loss whose weights follow from how two label sets overlap; `rule` takes its options."""
+    """A loss whose weights follow from how two label sets overlap, closed form included.
 
-    dense, closed = partial(_dense_overlap, rule), partial(_closed_overlap, rule)
-    return LossSpec(name, labels, source, dense, closed, options or {}, similarity, conflict)
-
-
-def _dense_overlap(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> Weighting:
-    return rule(**options).dense(*arguments)
-
-
-def _closed_overlap(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> PairWeights:
-    return rule(**options).closed(*arguments)
-
-
-def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
-    """Allowed values for a message."""
-    if isinstance(allowed, (Interval, LevelNumbers)):
-        return str(allowed)
-    return ", ".join(str(value) for value in allowed)
+    `rule` gives the `OverlapRule` for the options that its signature has.
+    """
+    return LossSpec(
+        name=name,
+        labels=labels,
+        summary=summary,
+        source=source,
+        dense=_Overlap(rule).dense,
+        closed=_Overlap(rule).closed,
+        options=options_of(rule),
+        similarity=similarity,
+        conflict=conflict,
+    )
 
 
-def unknown(problem: str, name: str, names: Iterable[str]) -> str:
-    """A message for an unknown name: what is wrong, the nearest name, and all of them."""
-    known = list(names)
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{problem}{hint}; allowed: {in_words(known) or 'none'}"
+@dataclass(frozen=True)
+class _Overlap:
+    """The two forms of a rule; a class, so that a loss can be sent to another process."""
+
+    rule: Callable[..., OverlapRule]
+
+    def dense(self, *arguments: Any, **options: Any) -> Weighting:
+        return self.rule(**options).dense(*arguments)
+
+    def closed(self, *arguments: Any, **options: Any) -> PairWeights:
+        return self.rule(**options).closed(*arguments)

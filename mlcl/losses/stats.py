@@ -107,7 +107,7 @@ class LossStats:
 
     @cached_property
     def _weighting(self) -> Weighting:
-        return self.spec.dense(self.labels, self._part, self.embeddings.dtype, **self.options)
+        return self.spec.weighting(self.labels, self._part, self.embeddings.dtype, self.options)
 
     @cached_property
     def _others(self) -> Tensor:

@@ -24,6 +24,7 @@ class Weighting:
     positives: Tensor
     constant: Tensor | None = None
     prototypes: Tensor | None = None
+    repulsion: float = 1.0
 
     @property
     def valid(self) -> Tensor:
@@ -54,3 +55,9 @@ def uniform(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
     positives_N = positive_NB.sum(1)
     w_NB = safe_divide(positive_NB.to(dtype), positives_N.to(dtype)[:, None])
     return Weighting(w_NB, positives_N)
+
+
+def of_matrix(w_NB: Tensor, anchors: slice) -> Weighting:
+    """W as given, but for an anchor with itself, which has no weight; positive are the pairs above 0."""
+    w_NB = w_NB * others(anchors, w_NB.shape[1], w_NB.device)
+    return Weighting(w_NB, (w_NB > 0).sum(1))

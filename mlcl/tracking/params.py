@@ -13,6 +13,8 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10, MAX_PARAM
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     """The job's dotted keys as parameters, without `free` keys, whose values are chosen after training."""
     keys = flatten(dump_job(job))
+    if job.plugins:
+        keys["plugins"] = [plugin.label for plugin in job.plugins]
     params = log_parameters({key: value for key, value in keys.items() if key not in free})
     params[CLASSIFIER_WEIGHT] = _text(job.objective.classifier_weight)
     return params

@@ -337,3 +337,12 @@ def test_the_direction_of_a_figure_is_the_tables_or_its_own(files):
     table = load_table(files.file)
     assert table.is_better_higher("Acc")
     assert not table.is_better_higher("F1")
+
+
+def test_the_direction_of_a_figure_is_its_metrics_where_the_table_says_nothing(files):
+    files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}})
+    table = load_table(files.file)
+    assert table.is_better_higher("Acc")
+    assert not table.is_better_higher("HL")
+    files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}, "better": "higher"})
+    assert load_table(files.file).is_better_higher("HL")

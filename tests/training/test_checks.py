@@ -1,11 +1,9 @@
 """What does not fit the data is one error with the job's key, before anything starts."""
 
-from typing import get_args
-
 import pytest
 from builders import tiny_job
 
-from mlcl.config.job import LossName
+from mlcl.config import HeadConfig
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
@@ -61,8 +59,18 @@ def test_the_task_follows_the_classifier(tiny):
     assert check_job(tiny_job(tiny, *aspects), info) == "aspects"
 
 
-def test_a_job_can_name_every_loss():
-    assert get_args(LossName) == tuple(LOSSES)
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_job_can_name_every_loss(name):
+    labels = None if LOSSES[name].labels == "none" else "tags"
+    assert HeadConfig(loss=name, labels=labels).loss == name
+    with pytest.raises(ValueError, match="takes no labels" if labels is None else "needs labels"):
+        HeadConfig(loss=name, labels="tags" if labels is None else None)
+
+
+def test_an_unknown_loss_is_one_line_with_the_nearest():
+    message = r"key objective.heads.topic.loss: unknown loss; did you mean simdis\?; found: simdiss; "
+    with pytest.raises(UserError, match=message + "allowed: all, any, .*, supcon"):
+        tiny_job("data", "objective.heads.topic.loss=simdiss")
 
 
 @pytest.mark.parametrize(("name", "options"), [("himulcone", "{level_weights: [0.5, 1]}"), ("hicone", "{}")])

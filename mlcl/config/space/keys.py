@@ -29,6 +29,7 @@ FIXED = (
     "evaluation.metric",
     "evaluation.threshold",
     "evaluation.knn.grid",
+    "plugins",
 )
 """Keys that all trials of a sweep share: otherwise their scores could not be compared."""
 _OPTION = re.compile(r"(objective\.heads\.[^.]+)\.options\.[^.*]+")

@@ -11,14 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.samplers import SAMPLERS
 from mlcl.errors import nearest
+from mlcl.plugins import registry
 
 if TYPE_CHECKING:
     SamplerName = str
 else:
     SamplerName = Literal[tuple(SAMPLERS)]
 Mode = Literal["max", "min"]
-LOSSES = ("loss", "hamming_loss")
-"""Metrics that are better when smaller."""
 
 
 def _listed(value: Any) -> Any:
@@ -60,8 +59,16 @@ class Goal:
 
 
 def default_mode(metric: str) -> Mode:
-    """Losses are minimised, all other metrics maximised."""
-    return "min" if metric.rpartition("/")[2] in LOSSES else "max"
+    """The better side of a metric, of any prefix, by its declaration; losses in training are minimised."""
+    name, metrics = metric.rpartition("/")[2], registry("metrics")
+    if name in metrics:
+        declared: Mode = metrics[name].mode
+        return declared
+    for metric_ in metrics.values():
+        if metric_.per_aspect and name.startswith(f"{metric_.name}_"):
+            own: Mode = metric_.mode
+            return own
+    return "min" if name == "loss" else "max"
 
 
 def read_goals(search: SearchConfig, default: str, file: str | Path) -> tuple[tuple[Goal, ...], Goal]:

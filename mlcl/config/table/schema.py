@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from mlcl.config.section import Name, Positive, Section
+from mlcl.config.space.search import default_mode
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
@@ -76,7 +77,9 @@ class Table(Section):
     job: str | None = Field(None, description="job file of all cells, may hold names in braces")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of every job to their values")
     metrics: dict[Text, str] = Field(min_length=1, description="how a figure is called, and the run's metric")
-    better: Direction | dict[str, Direction] = Field("higher", description="for all figures, or by name")
+    better: Direction | dict[str, Direction] = Field(
+        "higher", description="for all figures, or by name; default: by the metric"
+    )
     unit: Literal["percent", "share"] = Field("percent", description="percent: metrics times 100")
     digits: Digits | dict[str, Digits] = Field(2, description="after the point; for all figures, or by name")
     tolerance: Tolerance = Field(
@@ -105,7 +108,7 @@ class Table(Section):
         by_name |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
         for place, value in by_name.items():
             if isinstance(value, dict):
-                _in(place, "figure", value, dict.fromkeys(self._figures()))
+                _in(place, "figure", value, self._figures())
         return self
 
     @model_validator(mode="after")
@@ -117,16 +120,21 @@ class Table(Section):
             _distinct("metrics", metrics)
         return self
 
-    def _figures(self) -> list[str]:
+    def _figures(self) -> dict[str, str]:
+        """Each figure's metric, by the figure's name."""
         lines = (*self.rows.values(), *self.columns.values())
-        return [
-            name for metrics in (self.metrics, *(line.metrics or {} for line in lines)) for name in metrics
-        ]
+        found: dict[str, str] = {}
+        for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
+            found = {**metrics, **found}
+        return found
 
     def is_better_higher(self, figure: str) -> bool:
-        """Whether a larger value of a figure is the better one."""
-        kind = self.better if isinstance(self.better, str) else self.better.get(figure, "higher")
-        return kind == "higher"
+        """Whether a larger value of a figure is the better one: as the table says, or by its metric."""
+        if isinstance(self.better, dict) and figure in self.better:
+            return self.better[figure] == "higher"
+        if isinstance(self.better, str) and "better" in self.model_fields_set:
+            return self.better == "higher"
+        return default_mode(self._figures()[figure]) == "max"
 
     def digits_of(self, figure: str) -> int:
         """How many digits of a figure are shown after the point."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.loader import apply_overrides, read_yaml
+from mlcl.config.plugin_files import read_plugins
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.table.schema import Change, Line, Scale, Table
 from mlcl.errors import UserError
@@ -36,7 +37,7 @@ def cell_tree(
         free = {key: value for key, value in change.set.items() if key in POSTHOC}
         neighbours |= {key.rpartition(".")[2]: value for key, value in free.items()}
         tree = _set(tree, {key: value for key, value in change.set.items() if key not in free}, file)
-    return tree, neighbours
+    return read_plugins(tree, path), neighbours
 
 
 def section_of(tree: dict[str, Any], dotted: str) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts, equal_sets
 from mlcl.losses.sets import LabelSets
-from mlcl.losses.spec import LossSpec, flag
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting
 from mlcl.losses.weights.base import Ranks
 from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
@@ -21,11 +21,11 @@ def all_weights(
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
 
-    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
-        equal = equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
-        return equal, equal.to(dtype)
+    def equal(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        positive = equal_sets(counts) & ((counts.anchor_size > 0) | empty_match)
+        return positive, positive.to(dtype)
 
-    return OverlapRule(judge).dense(sets, anchors, dtype)
+    return OverlapRule(equal).dense(sets, anchors, dtype)
 
 
 def all_closed(
@@ -39,10 +39,10 @@ def all_closed(
 
 
 ALL = LossSpec(
-    "all",
-    "multi_label",
-    "Similarity-Dissimilarity, Eq. 1 and 3",
-    all_weights,
-    all_closed,
-    {"empty_match": flag(True)},
+    name="all",
+    labels="multi_label",
+    summary="rows with the same label set attract",
+    source="Similarity-Dissimilarity, Eq. 1 and 3",
+    dense=all_weights,
+    closed=all_closed,
 )

@@ -1,6 +1,6 @@
 """ANY: the rows that share a label."""
 
-from mlcl.losses.spec import overlap_spec
+from mlcl.losses.spec import overlap_loss
 from mlcl.losses.weights.overlap import OverlapRule, sharing
 
 
@@ -12,4 +12,9 @@ def any_rule() -> OverlapRule:
     return OverlapRule(sharing, symmetric=True)
 
 
-ANY = overlap_spec("any", "multi_label", "Similarity-Dissimilarity, Eq. 2 and 3", any_rule)
+ANY = overlap_loss(
+    "any",
+    any_rule,
+    summary="rows that share a label attract, all alike",
+    source="Similarity-Dissimilarity, Eq. 2 and 3",
+)

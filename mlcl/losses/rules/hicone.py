@@ -3,14 +3,16 @@
 Shapes: B rows, N anchors, H levels.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.options import options_of
 from mlcl.losses.paths import LevelWeights, level_groups, level_shares, same_group
-from mlcl.losses.rules.himulcon import LEVEL_WEIGHTS, himulcon_weights
-from mlcl.losses.spec import LossSpec, choice, flag
+from mlcl.losses.rules.himulcon import himulcon_weights
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.constraint import ConstrainedLevels
@@ -19,11 +21,11 @@ from mlcl.losses.weights.hierarchy_weights import ConstrainedPairs
 Granularity = Literal["pair", "level"]
 
 
-def hicone_terms(
+def himulcone_terms(
     loss_BB: Tensor,
     path_BH: Tensor,
     *,
-    level_weights: LevelWeights = "uniform",
+    level_weights: LevelWeights = "exp",
     granularity: Granularity = "pair",
     detach: bool = False,
 ) -> Tensor:
@@ -65,21 +67,21 @@ def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
 
 
 def unconstrained_weights(
-    path_BH: Tensor, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights = "uniform", **_: Any
+    path_BH: Tensor, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
 ) -> Weighting:
     """HiMulCon's weights: HiConE's where no pair is raised."""
     return himulcon_weights(path_BH, anchors, dtype, level_weights=level_weights)
 
 
-def hicone_closed(
+def himulcone_closed(
     path_BH: Tensor,
     own: int,
     ranks: Ranks,
     dtype: torch.dtype,
     *,
-    level_weights: LevelWeights = "uniform",
-    granularity: Granularity = "pair",
-    detach: bool = False,
+    level_weights: LevelWeights,
+    granularity: Granularity,
+    detach: bool,
 ) -> PairWeights:
     """The same for the tiled engine."""
     groups_HB = level_groups(path_BH)
@@ -88,15 +90,23 @@ def hicone_closed(
     return made(groups_HB, shares, own, ranks, dtype, detach)
 
 
-OPTIONS = {"granularity": choice("pair", "level"), "detach": flag(False)}
-SOURCE = "HiConE (Zhang et al. 2022)"
-HICONE = LossSpec("hicone", "path", SOURCE, unconstrained_weights, hicone_closed, OPTIONS, terms=hicone_terms)
 HIMULCONE = LossSpec(
-    "himulcone",
-    "path",
-    "HiMulConE (Zhang et al. 2022)",
-    unconstrained_weights,
-    hicone_closed,
-    {"level_weights": LEVEL_WEIGHTS, **OPTIONS},
-    terms=hicone_terms,
+    name="himulcone",
+    labels="path",
+    summary="himulcon in which no pair's loss is below that of a pair of a finer level",
+    source="HiMulConE (Zhang et al. 2022)",
+    dense=unconstrained_weights,
+    closed=himulcone_closed,
+    options=options_of(himulcone_terms),
+    terms=himulcone_terms,
+)
+HICONE = LossSpec(
+    name="hicone",
+    labels="path",
+    summary="himulcone with equal weights of the levels",
+    source="HiConE (Zhang et al. 2022)",
+    dense=partial(unconstrained_weights, level_weights="uniform"),
+    closed=partial(himulcone_closed, level_weights="uniform"),
+    options={name: option for name, option in HIMULCONE.options.items() if name != "level_weights"},
+    terms=partial(himulcone_terms, level_weights="uniform"),
 )

@@ -9,12 +9,10 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses.paths import LevelWeights, level_groups, level_shares, same_group
-from mlcl.losses.spec import LevelNumbers, LossSpec, Option, flag
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others, safe_divide
 from mlcl.losses.weights.base import Ranks
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes
-
-LEVEL_WEIGHTS = Option("exp", LevelNumbers())
 
 
 def himulcon_weights(
@@ -79,10 +77,10 @@ def himulcon_closed(
 
 
 HIMULCON = LossSpec(
-    "himulcon",
-    "path",
-    "HiMulCon (Zhang et al. 2022), L^HMC",
-    himulcon_weights,
-    himulcon_closed,
-    {"level_weights": LEVEL_WEIGHTS, "exclusive": flag(False)},
+    name="himulcon",
+    labels="path",
+    summary="one SupCon for each level of the hierarchy, added up with the levels' weights",
+    source="HiMulCon (Zhang et al. 2022), L^HMC",
+    dense=himulcon_weights,
+    closed=himulcon_closed,
 )

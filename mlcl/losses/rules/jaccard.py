@@ -1,14 +1,17 @@
 """MLCL's global head: rows whose ratings are similar, weighed by how similar."""
 
+from typing import Annotated
+
 from torch import Tensor
 
+from mlcl.losses.options import Interval
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.spec import Interval, Option, flag, overlap_spec
+from mlcl.losses.spec import overlap_loss
 from mlcl.losses.weighting import ratio
 from mlcl.losses.weights.overlap import OverlapRule
 
 
-def jaccard_rule(*, threshold: float = 0.5, strict: bool = True) -> OverlapRule:
+def jaccard_rule(*, threshold: Annotated[float, Interval(0, 1)] = 0.5, strict: bool = True) -> OverlapRule:
     """W_ip = s_ip 1[s_ip > t] / |P(i)|, s_ip = sum_a min(r_ia, r_pa) / sum_a max(r_ia, r_pa).
 
     Ratings (B, A) >= 0, 0 = missing, label sets being ratings 0 and 1; s = 0 where both rows are all missing.
@@ -16,19 +19,19 @@ def jaccard_rule(*, threshold: float = 0.5, strict: bool = True) -> OverlapRule:
     Source: MLCL section 3.4, Jaccard similarity and L_gl.
     """
 
-    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    def similarity_above_threshold(counts: LabelCounts) -> tuple[Tensor, Tensor]:
         # In float64, where a ratio such as 1/3 compares with a threshold as it does in Python.
         s = ratio(counts.shared.double(), counts.union.double())
         positive = s > threshold if strict else s >= threshold
         return positive, s * positive
 
-    return OverlapRule(judge, symmetric=True)
+    return OverlapRule(similarity_above_threshold, symmetric=True)
 
 
-JACCARD = overlap_spec(
+JACCARD = overlap_loss(
     "jaccard",
-    "ratings",
-    "MLCL section 3.4, L_gl",
     jaccard_rule,
-    {"threshold": Option(0.5, Interval(0, 1)), "strict": flag(True)},
+    labels="ratings",
+    summary="rows with similar ratings attract by how similar they are",
+    source="MLCL section 3.4, L_gl",
 )

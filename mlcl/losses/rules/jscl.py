@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.spec import choice, overlap_spec
+from mlcl.losses.spec import overlap_loss
 from mlcl.losses.weighting import ratio
 from mlcl.losses.weights.overlap import Normalizer, OverlapRule
 
@@ -21,16 +21,15 @@ def jscl_rule(*, normalizer: Literal["candidates", "similarities"] = "candidates
     softmax's sum instead, with every row positive, which repels similar rows.
     """
 
-    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    def jaccard_similarity(counts: LabelCounts) -> tuple[Tensor, Tensor]:
         return counts.shared > 0, ratio(counts.shared, counts.union)
 
-    return OverlapRule(judge, normalizer=NORMALIZERS[normalizer], symmetric=True)
+    return OverlapRule(jaccard_similarity, normalizer=NORMALIZERS[normalizer], symmetric=True)
 
 
-JSCL = overlap_spec(
+JSCL = overlap_loss(
     "jscl",
-    "multi_label",
-    "CL-MTC (Lin et al. 2023), JSCL",
     jscl_rule,
-    {"normalizer": choice("candidates", "similarities")},
+    summary="rows attract by the Jaccard similarity of their label sets",
+    source="CL-MTC (Lin et al. 2023), JSCL",
 )

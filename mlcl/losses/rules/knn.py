@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.spec import flag, overlap_spec
+from mlcl.losses.spec import overlap_loss
 from mlcl.losses.weights.overlap import OverlapRule
 
 
@@ -14,12 +14,16 @@ def knn_rule(*, dynamic: bool = True) -> OverlapRule:
     The similarity is minus the Euclidean distance. Source: kNN-MLTC Eq. 2 and 3.
     """
 
-    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    def shared_labels(counts: LabelCounts) -> tuple[Tensor, Tensor]:
         return counts.shared > 0, counts.shared if dynamic else counts.shared.clamp(max=1)
 
-    return OverlapRule(judge, normalizer="factors", symmetric=True)
+    return OverlapRule(shared_labels, normalizer="factors", symmetric=True)
 
 
-KNN = overlap_spec(
-    "knn", "multi_label", "kNN-MLTC Eq. 2 and 3", knn_rule, {"dynamic": flag(True)}, similarity="euclidean"
+KNN = overlap_loss(
+    "knn",
+    knn_rule,
+    summary="the more labels two rows share, the more they attract, by their distance",
+    source="kNN-MLTC Eq. 2 and 3",
+    similarity="euclidean",
 )

@@ -3,13 +3,18 @@
 Shapes: B rows, N anchors, L labels.
 """
 
+from typing import Annotated
+
 import torch
 
+from mlcl.losses.options import Interval
 from mlcl.losses.sets import LabelSets
-from mlcl.losses.spec import Interval, LossSpec, Option
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others, safe_divide
 from mlcl.losses.weights.base import Ranks
 from mlcl.losses.weights.prototypes import MscWeights
+
+Above0 = Annotated[float, Interval(0, open_low=True)]
 
 
 def msc_weights(
@@ -17,9 +22,9 @@ def msc_weights(
     anchors: slice,
     dtype: torch.dtype,
     *,
-    alpha: float = 1.0,
-    beta: float = 1.0,  # noqa: ARG001, of the softmax alone
-    prototypes: bool = False,
+    prototypes: bool,
+    alpha: Above0 = 1.0,
+    beta: Above0 = 1.0,
 ) -> Weighting:
     """W_ip = alpha / (|y_i| |y_i or y_p|) sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for prototype l.
 
@@ -35,7 +40,9 @@ def msc_weights(
     near_NB = alpha * others(anchors, len(sets), y_BL.device) / union_NB.clamp(min=1)
     inverse_NL = safe_divide(y_NL, (near_NB @ y_BL + int(prototypes)) * size_N1)
     w_NB = near_NB * (inverse_NL @ y_BL.T)
-    return Weighting(w_NB, (w_NB > 0).sum(1), prototypes=inverse_NL if prototypes else None)
+    return Weighting(
+        w_NB, (w_NB > 0).sum(1), prototypes=inverse_NL if prototypes else None, repulsion=float(beta)
+    )
 
 
 def msc_closed(
@@ -44,23 +51,20 @@ def msc_closed(
     _ranks: Ranks,
     dtype: torch.dtype,
     *,
-    alpha: float = 1.0,
-    beta: float = 1.0,  # noqa: ARG001, of the softmax alone
-    prototypes: bool = False,
+    prototypes: bool,
+    alpha: Above0 = 1.0,
+    beta: Above0 = 1.0,
 ) -> MscWeights:
     """The same over distinct label sets."""
-    return MscWeights(sets, own, dtype, alpha, prototypes)
+    return MscWeights(sets, own, dtype, alpha, prototypes, repulsion=beta)
 
 
 MSC = LossSpec(
-    "msc",
-    "multi_label",
-    "MSC (Audibert et al. 2024)",
-    msc_weights,
-    msc_closed,
-    {
-        "alpha": Option(1.0, Interval(0, open_low=True)),
-        "beta": Option(1.0, Interval(0, open_low=True)),
-    },
+    name="msc",
+    labels="multi_label",
+    summary="rows attract by shared labels, rare ones more; every label has a learned prototype",
+    source="MSC (Audibert et al. 2024)",
+    dense=msc_weights,
+    closed=msc_closed,
     prototypes=True,
 )

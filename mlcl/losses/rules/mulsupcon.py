@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.sets import LabelSets, cross, entries
-from mlcl.losses.spec import LossSpec, choice
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Ranks
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
@@ -28,7 +28,7 @@ def mulsupcon_weights(
 
     - `paper`: c_i = B / sum_j |y_j|. Labels that no other row has count in the divisor, as printed.
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).
-    - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels, those that nobody else has counting 0.
+    - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels; one that no other row has counts 0.
 
     Source: Similarity-Dissimilarity, Eq. 5-7 (MulSupCon, Zhang and Wu 2024).
     """
@@ -65,10 +65,10 @@ def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> 
 
 
 MULSUPCON = LossSpec(
-    "mulsupcon",
-    "multi_label",
-    "Similarity-Dissimilarity, Eq. 5-7",
-    mulsupcon_weights,
-    mulsupcon_closed,
-    {"normalization": choice("paper", "paper_valid", "per_sample")},
+    name="mulsupcon",
+    labels="multi_label",
+    summary="one SupCon for each label of the anchor, added up",
+    source="Similarity-Dissimilarity, Eq. 5-7",
+    dense=mulsupcon_weights,
+    closed=mulsupcon_closed,
 )

@@ -24,4 +24,11 @@ def simclr_closed(sample_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype)
     return group_weights(torch.unique(sample_B, return_inverse=True)[1], own, dtype)
 
 
-SIMCLR = LossSpec("simclr", "none", "Chen et al. 2020, Eq. 1", simclr_weights, simclr_closed)
+SIMCLR = LossSpec(
+    name="simclr",
+    labels="none",
+    summary="the other views of the same sample attract",
+    source="Chen et al. 2020, Eq. 1",
+    dense=simclr_weights,
+    closed=simclr_closed,
+)

@@ -1,13 +1,14 @@
 """Similarity-Dissimilarity: ANY's positives, weighed by how the label sets relate."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.options import Interval
 from mlcl.losses.relations import LabelCounts, Penalty, dissimilarity_factor, similarity_factor
-from mlcl.losses.spec import Interval, Option, choice, overlap_spec
+from mlcl.losses.spec import overlap_loss
 from mlcl.losses.weights.overlap import OverlapRule, sharing
 
 
@@ -15,7 +16,7 @@ def simdis_rule(
     *,
     form: Literal["weighted", "printed"] = "weighted",
     penalty: Penalty = "inverse",
-    rate: float | None = None,
+    rate: Annotated[float | None, Interval(0, open_low=True, optional=True)] = None,
     normalizer: Literal["positives", "factors"] = "positives",
 ) -> OverlapRule:
     """W_ip = K_ip / |P(i)|, K_ip = K^s_ip K^d_ip, over ANY's positives P(i).
@@ -27,7 +28,7 @@ def simdis_rule(
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """
 
-    def judge(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    def similarity_times_dissimilarity(counts: LabelCounts) -> tuple[Tensor, Tensor]:
         factor = similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate)
         return counts.shared > 0, factor
 
@@ -38,7 +39,7 @@ def simdis_rule(
 
     if form == "printed":
         return OverlapRule(sharing, constant=log_factor)
-    return OverlapRule(judge, normalizer=normalizer)
+    return OverlapRule(similarity_times_dissimilarity, normalizer=normalizer)
 
 
 def _conflict(options: Mapping[str, Any]) -> None:
@@ -54,16 +55,10 @@ def _conflict(options: Mapping[str, Any]) -> None:
         )
 
 
-SIMDIS = overlap_spec(
+SIMDIS = overlap_loss(
     "simdis",
-    "multi_label",
-    "Similarity-Dissimilarity, Eq. 13-15",
     simdis_rule,
-    {
-        "form": choice("weighted", "printed"),
-        "penalty": choice("inverse", "exponential"),
-        "rate": Option(None, Interval(0, open_low=True, optional=True)),
-        "normalizer": choice("positives", "factors"),
-    },
+    summary="rows that share a label attract by how their label sets relate",
+    source="Similarity-Dissimilarity, Eq. 13-15",
     conflict=_conflict,
 )

@@ -12,7 +12,7 @@ from mlcl.losses.weights.incidence import IncidenceWeights, group_weights, numbe
 def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
     """W_ip = 1[c_i = c_p] / |P(i)|.
 
-    `class_B` (B,) integers; a missing class (-1) has no positives and is nobody's, but stays a candidate.
+    `class_B` (B,) integers; a row without a class (-1) has no positives and is none, but stays a candidate.
     Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
     """
     same_NB = (class_B[anchors, None] == class_B) & (class_B[anchors, None] >= 0)
@@ -24,4 +24,11 @@ def supcon_closed(class_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype) 
     return group_weights(numbered(class_B, class_B >= 0), own, dtype)
 
 
-SUPCON = LossSpec("supcon", "class", "MLCL Eq. 1", supcon_weights, supcon_closed)
+SUPCON = LossSpec(
+    name="supcon",
+    labels="class",
+    summary="rows of the same class attract",
+    source="MLCL Eq. 1",
+    dense=supcon_weights,
+    closed=supcon_closed,
+)

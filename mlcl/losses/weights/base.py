@@ -33,10 +33,12 @@ class PairWeights(ABC):
     """The weights of the own anchors' pairs, depending on labels alone.
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
+    `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum.
     """
 
     row_sums: Tensor
     constant: Tensor | None = None
+    repulsion: float = 1.0
 
     @abstractmethod
     def positives(self) -> Tensor:

@@ -22,7 +22,7 @@ KEPT = 1 << 22
 """Numbers K of pairs of sets up to which they are kept from one pass to the next."""
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]
-ReplayPruner = Callable[[LabelCounts], tuple[Tensor, Tensor]]
+Factor = Callable[[LabelCounts], Tensor | tuple[Tensor, Tensor]]
 
 
 def sharing(counts: LabelCounts) -> tuple[Tensor, Tensor]:
@@ -35,13 +35,14 @@ def sharing(counts: LabelCounts) -> tuple[Tensor, Tensor]:
 class OverlapRule:
     """W_ip = K_ip 1[p in P(i)] / n_i.
 
-    `judge` tells from what two sets share whether they are positive, as bool, and K, which must be 0 where
-    they are not. n_i is the number of positives, the sum of their K, or the number of candidates. `constant`,
-    summed over the positives and divided by n_i, is subtracted from the anchor's term. `symmetric` says that
-    K_ip = K_pi.
+    `factor` computes K from the counts of pairs of label sets. Positive are the pairs that share a label;
+    a `factor` with other positives returns them too: (positive as bool, K), K being 0 where they are not.
+    n_i is the number of positives, the sum of their K, or the number of candidates. `constant`, summed over
+    the positives and divided by n_i, is subtracted from the anchor's term. `symmetric` says that
+    K_ip = K_pi, which saves half of the work.
     """
 
-    judge: ReplayPruner
+    factor: Factor
     normalizer: Normalizer = "positives"
     constant: OfCounts | None = None
     symmetric: bool = False
@@ -50,7 +51,7 @@ class OverlapRule:
         """The weights by their definition, N x B."""
         everyone = slice(0, len(sets))
         counts = _counts(sets, anchors, everyone, dtype)
-        positive_NB, factor_NB = self.judge(counts)
+        positive_NB, factor_NB = self.positive_and_factor(counts)
         positive_NB = positive_NB & others(anchors, len(sets), sets.sizes.device)
         factor_NB = factor_NB * positive_NB
         positives_N = positive_NB.sum(1)
@@ -65,6 +66,14 @@ class OverlapRule:
         """The weights in closed form."""
         return OverlapWeights(self, sets, own, ranks, dtype)
 
+    def positive_and_factor(self, counts: LabelCounts) -> tuple[Tensor, Tensor]:
+        """Whether pairs are positive, and their K."""
+        found = self.factor(counts)
+        if isinstance(found, tuple):
+            return found
+        positive = counts.shared > 0
+        return positive, torch.where(positive, found, 0)
+
     def divisor(self, positives: Tensor, factors: Tensor, rows: int) -> Tensor:
         """n_i, given the numbers of positives and the sums of K."""
         if self.normalizer == "candidates":
@@ -73,7 +82,7 @@ class OverlapRule:
 
     def parts(self, counts: LabelCounts, dtype: torch.dtype) -> list[Tensor]:
         """Whether pairs are positive, their K and, where there is one, their constant, as numbers."""
-        positive_IJ, factor_IJ = self.judge(counts)
+        positive_IJ, factor_IJ = self.positive_and_factor(counts)
         parts = [positive_IJ.to(dtype), factor_IJ.to(dtype)]
         if self.constant is not None:
             parts.append(torch.where(positive_IJ, self.constant(counts), 0).to(dtype))
@@ -198,9 +207,10 @@ class OverlapWeights(PairWeights):
         factors = self._pairs.of_rows(self._place_B[rows], self._place_B[cols])
         if factors is None:
             counts = _counts(self._rows, rows, cols, self._inverse_B.dtype)
-            there_IJ = self._rule.judge(counts)[1]
-            symmetric = self._rule.symmetric
-            factors = there_IJ, there_IJ if symmetric else self._rule.judge(counts.reversed())[1]
+            there_IJ = back_IJ = self._rule.positive_and_factor(counts)[1]
+            if not self._rule.symmetric:
+                back_IJ = self._rule.positive_and_factor(counts.reversed())[1]
+            factors = there_IJ, back_IJ
         both_IJ = self._both(*factors, self._inverse_B[rows], self._inverse_B[cols])
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 

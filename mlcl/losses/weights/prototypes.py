@@ -27,7 +27,17 @@ class MscWeights(PairWeights):
     N(u, l) = [there are prototypes] + alpha sum_v 1 / |u or v| over the other rows v that have l.
     """
 
-    def __init__(self, sets: LabelSets, own: int, dtype: torch.dtype, alpha: float, prototypes: bool) -> None:
+    def __init__(
+        self,
+        sets: LabelSets,
+        own: int,
+        dtype: torch.dtype,
+        alpha: float,
+        prototypes: bool,
+        *,
+        repulsion: float,
+    ) -> None:
+        self.repulsion = float(repulsion)
         self._all, self._own, self._dtype, self._alpha = sets, own, dtype, alpha
         self._sets, self._place_B = sets.distinct()
         assert self._sets.rows is not None

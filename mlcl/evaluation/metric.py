@@ -1,0 +1,82 @@
+"""What a metric declares: its name, the side that is better, and how it is computed.
+
+Shapes: N rows, L labels; any leading axes, such as one for the settings of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from mlcl.evaluation.counts import Counts
+from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
+from mlcl.evaluation.tasks import Array, Task
+from mlcl.plugins import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric: a value of a module of `mlcl.evaluation.metrics`, or of one from outside.
+
+    `name` is what jobs and logs call it, `summary` one line on what it is, `source` where it is defined;
+    `mode` says whether more or less is better. How it is computed decides for which tasks it is there.
+
+    For multi-label predictions one of
+    - `counts`, which takes the `Counts` (..., L) of thresholded labels and gives (...): the search after
+      training then scores all lambdas at once. With `pooled` the labels may be added up to one before;
+    - `labels`, which takes a `LabelPrediction`. `depth` is how many of a row's first labels it looks at: for
+      fewer labels the metric is left out.
+
+    For classes, where the value of several aspects is the mean over them, one of
+    - `hits`, which takes the numbers of right and of all known rows (...): counted as above;
+    - `classes`, which takes a `ClassPrediction`.
+
+    With `per_aspect` each aspect's own value is given besides, as `<name>_<aspect>`.
+
+    Raises ValueError for a declaration with none of them, or two for one kind of task.
+    """
+
+    name: str
+    summary: str
+    source: str
+    mode: Literal["max", "min"] = "max"
+    counts: Callable[[Counts], Array] | None = field(default=None, repr=False)
+    pooled: bool = False
+    labels: Callable[[LabelPrediction], float] | None = field(default=None, repr=False)
+    depth: int = 1
+    hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
+    classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
+    per_aspect: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.counts and self.labels) or (self.hits and self.classes):
+            raise ValueError(f"metric {self.name} is computed in two ways; allowed: one for a kind of task")
+        if not self.tasks:
+            raise ValueError(f"metric {self.name} needs one of counts, labels, hits, classes")
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that have it."""
+        classes: tuple[Task, ...] = ("single", "aspects") if self.hits or self.classes else ()
+        return (*classes, "multi_label") if self.counts or self.labels else classes
+
+    def of_labels(self, prediction: LabelPrediction) -> float:
+        """The value of a multi-label prediction."""
+        if self.counts is not None:
+            return float(self.counts(prediction.counts))
+        assert self.labels is not None
+        return float(self.labels(prediction))
+
+    def of_classes(self, prediction: ClassPrediction) -> float:
+        """The value of a prediction of classes."""
+        if self.hits is not None:
+            return float(self.hits(prediction.right.sum(), np.asarray(len(prediction.targets))))
+        assert self.classes is not None
+        return float(self.classes(prediction))
+
+
+METRICS = Registry("metric", "mlcl.metrics", "mlcl.evaluation.metrics", Metric)
+"""Every metric by its name: built in, of installed packages, and of files that jobs name."""

@@ -1,0 +1,53 @@
+"""F1: pooled over labels, as the mean of the labels' own, and of the macro precision and recall."""
+
+from sklearn.metrics import f1_score
+
+from mlcl.evaluation.counts import Counts, label_mean, ratio
+from mlcl.evaluation.metric import Metric
+from mlcl.evaluation.predictions import ClassPrediction
+from mlcl.evaluation.tasks import Array
+
+
+def micro_f1(counts: Counts) -> Array:
+    """2 TP / (predicted + true) with all labels pooled."""
+    size = counts.predicted.sum(-1) + counts.true.sum(-1)
+    return ratio(2 * counts.right.sum(-1), size)
+
+
+def macro_f1(counts: Counts) -> Array:
+    """Mean over all labels of each one's F1, 0 where it neither occurs nor is predicted."""
+    return label_mean(ratio(2 * counts.right, counts.predicted + counts.true))
+
+
+def macro_f1_of_classes(prediction: ClassPrediction) -> float:
+    """Mean over the classes that occur or are predicted of each one's F1."""
+    return float(f1_score(prediction.targets, prediction.predicted, average="macro", zero_division=0))
+
+
+def macro_f1_caml(counts: Counts) -> Array:
+    """F1 of the mean precision and the mean recall over all labels."""
+    precision = label_mean(ratio(counts.right, counts.predicted))
+    recall = label_mean(ratio(counts.right, counts.true))
+    return ratio(2 * precision * recall, precision + recall)
+
+
+MICRO_F1 = Metric(
+    name="micro_f1",
+    summary="F1 of all row-label cells pooled",
+    source="scikit-learn, f1_score with average micro",
+    counts=micro_f1,
+    pooled=True,
+)
+MACRO_F1 = Metric(
+    name="macro_f1",
+    summary="mean of the labels' or classes' own F1; of aspects the mean of that",
+    source="scikit-learn, f1_score with average macro",
+    counts=macro_f1,
+    classes=macro_f1_of_classes,
+)
+MACRO_F1_CAML = Metric(
+    name="macro_f1_caml",
+    summary="F1 of macro precision and macro recall, as CAML and PLM-ICD report it",
+    source="CAML (Mullenbach et al. 2018)",
+    counts=macro_f1_caml,
+)

@@ -1,0 +1,78 @@
+"""Predictions beside their targets, with what several metrics need of them computed once.
+
+Shapes: N rows, C classes, L labels, P true entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mlcl.evaluation.counts import Counts
+from mlcl.evaluation.ranking import LabelRanking, position, rank_labels
+from mlcl.evaluation.tasks import Array
+
+
+@dataclass(frozen=True)
+class ClassPrediction:
+    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing."""
+
+    probabilities: Array
+    targets: Array
+
+    @cached_property
+    def predicted(self) -> Array:
+        """The class of the highest probability (N,); of equal ones the lower."""
+        return np.asarray(self.probabilities.argmax(1))
+
+    @cached_property
+    def right(self) -> Array:
+        """Whether that is the target (N,) bool."""
+        return np.asarray(self.predicted == self.targets)
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """`probabilities` (N, L) float, and the true entries by `row` and `label` (P,) int64.
+
+    A label is predicted from `threshold` (as float32) on; `depth` labels of a row are put in order.
+    """
+
+    probabilities: Array
+    row: Array
+    label: Array
+    threshold: float
+    depth: int
+
+    @cached_property
+    def predicted(self) -> Array:
+        """The labels that are predicted (N, L) bool."""
+        return np.asarray(self.probabilities >= np.float32(self.threshold))
+
+    @cached_property
+    def right(self) -> Array:
+        """Which true entries are predicted (P,) bool."""
+        return np.asarray(self.predicted[self.row, self.label])
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Right, predicted and true entries by label."""
+        n, n_labels = self.probabilities.shape
+        return Counts(
+            right=np.bincount(self.label[self.right], minlength=n_labels),
+            predicted=self.predicted.sum(0),
+            true=np.bincount(self.label, minlength=n_labels),
+            cells=n * n_labels,
+        )
+
+    @cached_property
+    def ranking(self) -> LabelRanking:
+        """Each label's average precision and area under the ROC curve."""
+        return rank_labels(self.probabilities, self.row, self.label)
+
+    @cached_property
+    def position(self) -> Array:
+        """The rank (P,) of every true entry in its row, 0 the highest; `depth` for all after the first."""
+        return position(self.probabilities, self.row, self.label, self.depth)

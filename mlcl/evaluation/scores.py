@@ -1,0 +1,145 @@
+"""All metrics of a prediction, from probabilities and targets.
+
+Shapes: N rows, C classes, L labels, A aspects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from mlcl.errors import UserError
+from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
+from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+from mlcl.labels import LabelRows
+
+
+def metrics_of(task: Task, n_labels: int | None = None) -> list[Metric]:
+    """The metrics of a task, those that look deeper than there are labels left out."""
+    found = [metric for metric in METRICS.values() if task in metric.tasks]
+    if task == "multi_label" and n_labels is not None:
+        found = [metric for metric in found if metric.depth <= n_labels]
+    return sorted(found, key=lambda metric: (metric.depth, metric.name))
+
+
+def metric_names(
+    task: Task, aspects: Sequence[str] | None = None, n_labels: int | None = None
+) -> tuple[str, ...]:
+    """Names of a task's metrics, an aspect's own included: a job's choice is checked before the start."""
+    found = metrics_of(task, n_labels)
+    names = [metric.name for metric in found]
+    if task == "aspects":
+        names += [
+            aspect_metric(metric.name, aspect)
+            for metric in found
+            if metric.per_aspect
+            for aspect in aspects or ()
+        ]
+    return tuple(names)
+
+
+def aspect_metric(name: str, aspect: str) -> str:
+    """An aspect's own metric by name: `accuracy_` and the aspect in lower case, other signs as `_`."""
+    return f"{name}_" + re.sub(r"[^a-z0-9]+", "_", aspect.lower()).strip("_")
+
+
+def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:
+    """The metric that a name of `metric_names` means, and the number of the aspect whose own it is, if any.
+
+    `count` is how many aspects there are, of which `aspects` are the names. Raises LookupError for another.
+    """
+    if task == "aspects":
+        for number, aspect in enumerate(_aspects(aspects, count)):
+            for metric in metrics_of(task):
+                if metric.per_aspect and name == aspect_metric(metric.name, aspect):
+                    return metric, number
+    return METRICS[name], None
+
+
+def evaluate(
+    task: Task,
+    probabilities: Tensor,
+    targets: Targets,
+    threshold: float = 0.5,
+    aspects: Sequence[str] | None = None,
+    only: Collection[str] | None = None,
+) -> dict[str, float]:
+    """All metrics of a task, or those named in `only`, in the order of `metric_names`.
+
+    `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
+    where -1 is left out. A label is predicted from `threshold` (as float32) on; of equal classes the lower
+    one is. `aspects` names the A aspects, by default their numbers. What each metric is stands in its
+    declaration, see `mlcl metrics`; `map`, `macro_auc` and `micro_auc` are NaN where nothing can be scored.
+
+    Raises ValueError for probabilities that are not finite, shapes that disagree and targets that are all
+    missing, and UserError for an unknown name in `only`.
+    """
+    p = array(probabilities)
+    if len(p) != len(targets) or not len(p):
+        raise ValueError(f"{len(p)} rows of probabilities for {len(targets)} of targets")
+    if not np.isfinite(p).all():
+        raise ValueError("probabilities are not finite")
+    if task == "aspects":
+        aspects = _aspects(aspects, p.shape[1])
+    names = metric_names(task, aspects, p.shape[1])
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise UserError("no such metric for this task", found=unknown, allowed=names)
+    names = tuple(name for name in names if only is None or name in only)
+    if task == "multi_label":
+        return _of_labels(p, as_rows(targets), threshold, names)
+    if task == "single":
+        return _of_classes(p, as_classes(targets), names)
+    return _of_aspects(p, as_classes(targets), aspects or (), names)
+
+
+def _of_labels(p_NL: Array, targets: LabelRows, threshold: float, names: Sequence[str]) -> dict[str, float]:
+    if p_NL.shape[1] != targets.width:
+        raise ValueError(f"{p_NL.shape[1]} columns of probabilities for {targets.width} labels")
+    wanted = [METRICS[name] for name in names]
+    depth = max((metric.depth for metric in wanted), default=1)
+    row_P, label_P = array(targets.row_index()), array(targets.columns)
+    prediction = LabelPrediction(p_NL, row_P, label_P, threshold, depth)
+    return {metric.name: metric.of_labels(prediction) for metric in wanted}
+
+
+def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str]) -> dict[str, float]:
+    known_N = target_N >= 0
+    if not known_N.any():
+        raise ValueError("no row has a target")
+    prediction = ClassPrediction(p_NC[known_N], target_N[known_N])
+    return {name: METRICS[name].of_classes(prediction) for name in names}
+
+
+def _of_aspects(
+    p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str]
+) -> dict[str, float]:
+    """The mean over the aspects that have a target, and the aspects' own values."""
+    found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
+    needed = dict.fromkeys(metric.name for metric, _ in found.values())
+    scored = {
+        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(needed))
+        for a in range(len(aspects))
+        if (target_NA[:, a] >= 0).any()
+    }
+    if not scored:
+        raise ValueError("no row has a target")
+    values: dict[str, float] = {}
+    for name, (metric, aspect) in found.items():
+        if aspect is None:
+            values[name] = float(np.mean([score[metric.name] for score in scored.values()]))
+        elif aspect in scored:
+            values[name] = scored[aspect][metric.name]
+    return values
+
+
+def _aspects(names: Sequence[str] | None, count: int) -> Sequence[str]:
+    if names is None:
+        return [str(number) for number in range(count)]
+    if len(names) != count:
+        raise ValueError(f"{len(names)} names for {count} aspects")
+    return names

@@ -1,0 +1,192 @@
+"""Plugin files of a job: checked before they are run, carried with the job, part of its hash."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from builders import job_tree
+
+from mlcl.cli.submit_checks import check_words
+from mlcl.config import dump_job, job_hash, load_job, load_space
+from mlcl.config.plugin_files import MOST_BYTES
+from mlcl.config.table import cells_of, load_table
+from mlcl.errors import UserError
+from mlcl.losses import LOSSES
+from mlcl.plugins import REGISTRIES, only_reading, registry
+from mlcl.tracking.params import params_of
+from mlcl.training.job_data import JobData
+
+DICE = '''"""Dice: rows attract by the Dice coefficient of their label sets."""
+
+from mlcl.losses import OverlapRule, overlap_loss
+
+
+def dice_rule():
+    """K_ip = 2 |S & T| / (|S| + |T|)."""
+    return OverlapRule(lambda counts: 2 * counts.shared / (counts.anchor_size + counts.candidate_size))
+
+
+DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
+'''
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    yield
+    for plural in REGISTRIES:
+        kind = registry(plural)
+        for origin in {origin for origin in kind.origins().values() if "sha256:" in origin}:
+            kind.remove(origin)
+    for name in [name for name in sys.modules if name.startswith("mlcl_plugin_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def job_file(tiny, tmp_path):
+    """A job in a folder beside which `dice.py` lies."""
+    (tmp_path / "dice.py").write_text(DICE)
+    tree = job_tree(tiny)
+    tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.2}}
+    tree["plugins"] = ["dice.py"]
+    return _written(tmp_path, tree)
+
+
+def _written(folder, tree):
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+def _with_plugins(job_file, *plugins):
+    return _written(job_file.parent, yaml.safe_load(job_file.read_text()) | {"plugins": list(plugins)})
+
+
+def test_a_job_runs_its_plugins_and_carries_them(job_file, tmp_path):
+    job = load_job(job_file)
+    assert LOSSES.origins()["dice"].startswith("dice.py sha256:")
+    assert JobData.of(job, tmp_path).task == "single"
+    (carried,) = dump_job(job)["plugins"]
+    assert carried == {"file": "dice.py", "sha256": job.plugins[0].sha256, "source": DICE}
+    assert params_of(job)["plugins"] == f"['{LOSSES.origins()['dice']}']"
+
+
+def test_another_process_needs_the_carried_job_alone(job_file, tmp_path):
+    resolved = tmp_path / "elsewhere" / "job.yaml"
+    resolved.parent.mkdir()
+    resolved.write_text(yaml.safe_dump(dump_job(load_job(job_file)), sort_keys=False))
+    expected = job_hash(load_job(job_file))
+    (tmp_path / "dice.py").unlink()
+    code = (
+        "import sys; from mlcl.config import job_hash, load_job; from mlcl.losses import build_loss\n"
+        "print(job_hash(load_job(sys.argv[1])), build_loss('dice').spec.summary)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, resolved], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.split(maxsplit=1) == [expected, "by the Dice coefficient\n"]
+
+
+def test_the_content_is_part_of_the_hash_the_name_is_not(job_file, tmp_path):
+    first = job_hash(load_job(job_file))
+    (tmp_path / "losses").mkdir()
+    (tmp_path / "losses" / "moved.py").write_text(DICE)
+    assert job_hash(load_job(_with_plugins(job_file, "losses/moved.py"))) == first
+    (tmp_path / "dice.py").write_text(DICE.replace("dice", "dice2").replace("2 *", "3 *"))
+    changed = _with_plugins(job_file, "losses/moved.py", "dice.py")
+    assert job_hash(load_job(changed)) != first
+
+
+def test_a_job_without_plugins_does_not_show_the_key(tiny):
+    job = load_job(job_tree(tiny))
+    assert "plugins" not in dump_job(job)
+    assert job_hash(job) == job_hash(load_job(job_tree(tiny) | {"plugins": []}))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem", "found"),
+    [
+        ("missing.py", None, "no such file", "missing.py"),
+        ("loss.txt", "", "is no Python file", "loss.txt"),
+        ("folder.py", ..., "no such file", "folder.py"),
+        ("../outside.py", "", "lies elsewhere", "../outside.py"),
+        ("/etc/outside.py", None, "lies elsewhere", "/etc/outside.py"),
+        ("latin.py", b"# \xe9", "cannot be read", "latin.py: 'utf-8'"),
+        ("large.py", "#" * (MOST_BYTES + 1), "is too large", "large.py: 65,537 bytes"),
+        ("broken.py", "x = 1\ndef :", "is no valid Python", "line 2: invalid syntax"),
+        ("raises.py", "raise OSError('away')", "fails when it is run", "OSError: away"),
+        ("leaves.py", "import sys; sys.exit(3)", "fails when it is run", "SystemExit: 3"),
+        ("empty.py", "x = 1", "declares no plugin", "nothing"),
+        ("imports.py", "from mlcl.losses.rules.any import ANY", "declares no plugin", "nothing"),
+        ("taken.py", DICE.replace('"dice"', '"any"'), "loss any of .* the name is taken by built in", "None"),
+    ],
+)
+def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, found):
+    if content is ...:
+        (tmp_path / name).mkdir()
+    elif content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=problem) as caught:
+        load_job(_with_plugins(job_file, name))
+    assert caught.value.key == "plugins"
+    assert caught.value.file in (str(job_file), name)
+    assert str(caught.value.found).startswith(found)
+    assert "dice" not in LOSSES
+    assert not [name for name in sys.modules if name.startswith("mlcl_plugin_")]
+
+
+def test_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
+    load_job(job_file)
+    (tmp_path / "dice.py").write_text(DICE.replace("2 *", "3 *"))
+    with pytest.raises(UserError, match="the name is taken by dice.py sha256:.*a new process"):
+        load_job(job_file)
+
+
+def test_a_carried_text_must_fit_its_sum(job_file):
+    tree = dump_job(load_job(job_file))
+    tree["plugins"][0]["source"] += "\n"
+    with pytest.raises(UserError, match=r"dice.py: the text has another SHA-256"):
+        load_job(tree)
+
+
+def test_reading_runs_nothing(job_file, tmp_path):
+    (tmp_path / "encoder.py").write_text("raise AssertionError")
+    _with_plugins(job_file, "encoder.py")
+    with only_reading():
+        job = load_job(job_file, ["encoder={name: mine, width: 7}"])
+    assert "dice" not in LOSSES
+    assert job.objective.heads["tags"].loss == "dice"
+    assert dump_job(job)["encoder"] == {"name": "mine", "width": 7}
+    with pytest.raises(UserError, match="fails when it is run"):
+        load_job(job_file)
+
+
+def test_a_space_may_choose_the_loss_but_not_the_plugins(job_file, tmp_path):
+    job = load_job(job_file)
+    space = tmp_path / "space.yaml"
+    space.write_text("space: {objective.heads.tags.loss: {choice: [any, dice]}}")
+    assert load_space(space, job).parameters[0].domain.values == ("any", "dice")
+    space.write_text("space: {plugins: {choice: [a, b]}}")
+    with pytest.raises(UserError, match="all trials share this key"):
+        load_space(space, job)
+
+
+def test_the_jobs_of_a_table_have_their_plugins(job_file, tmp_path):
+    table = tmp_path / "table.yaml"
+    tree = {
+        **{"title": "t", "experiment": "t", "source": "s", "job": job_file.name, "tolerance": 1.0},
+        **{"metrics": {"Acc": "test/accuracy"}, "columns": {"Dice": {}}},
+        "rows": {"ANY": {"set": {"objective.heads.tags.loss": "any"}}, "Dice": {}},
+    }
+    table.write_text(yaml.safe_dump(tree))
+    cells = cells_of(load_table(table), table)
+    assert [cell.jobs[0].plugins[0].file for cell in cells] == ["dice.py", "dice.py"]
+
+
+def test_plugins_are_uploaded_with_their_job(job_file, tmp_path):
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    for file in (job_file, tmp_path / "dice.py"):
+        file.rename(folder / file.name)
+    found = check_words(["run", "jobs/job.yaml"], tmp_path)
+    assert [str(path) for path in found] == ["jobs/job.yaml", "jobs/dice.py"]
