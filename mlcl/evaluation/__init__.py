@@ -2,17 +2,22 @@
 
 from mlcl.evaluation.knn import blend, knn_probabilities
 from mlcl.evaluation.metrics import METRIC_NAMES, evaluate, metric_names
+from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import PosthocResult, Setting, search
-from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
-from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.probe import ProbeResult, Scoring, linear_probe, predict
+from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
+from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.tasks import Targets, Task
 
 __all__ = [
     "METRIC_NAMES",
     "Neighbours",
     "PosthocResult",
+    "ProbeGrid",
     "ProbeResult",
+    "ProbeRows",
+    "Scoring",
     "Setting",
     "Targets",
     "Task",

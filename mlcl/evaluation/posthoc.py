@@ -19,7 +19,7 @@ from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.counts import COUNT_METRICS
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
 from mlcl.evaluation.metrics import aspect_metric, evaluate
-from mlcl.evaluation.retrieval import Neighbours
+from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep
 from mlcl.labels import LabelRows

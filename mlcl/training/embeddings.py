@@ -1,9 +1,12 @@
-"""Embeddings of whole splits by the frozen encoder, shared out over the ranks.
+"""Embeddings of whole splits by the frozen encoder, each rank encoding a share of the rows.
 
-Shapes: N rows, O the encoder's output: the embedding, for some with a logit for each label after it.
+Shapes: N rows, n rows of a rank, O columns of the encoder's output: the embedding, and for some encoders one
+logit for each label after it.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -12,21 +15,40 @@ from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 
 
-@torch.no_grad()
-def embed(encoder: nn.Module, rows: Rows, batch_size: int, precision: str, context: Context) -> Tensor:
-    """Float32 outputs (N, O) of all rows, on the CPU of every rank, in the order of the rows.
+def shares(rows: int, batch_size: int, ranks: int) -> list[range]:
+    """Consecutive runs of rows, one for each rank, cut between batches.
 
-    Each rank encodes a contiguous share. The encoder is left in evaluation mode.
+    So a row is encoded in the same batch, and has the same embedding to the last bit, with any number of
+    ranks. With fewer batches than ranks some runs are empty.
+    """
+    batches = math.ceil(rows / batch_size)
+    cuts = [min(rows, batch_size * (batches * rank // ranks)) for rank in range(ranks + 1)]
+    return [range(first, stop) for first, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+@torch.no_grad()
+def embed_share(
+    encoder: nn.Module, rows: Rows, batch_size: int, precision: str, context: Context
+) -> Tensor:
+    """Float32 outputs (n, O) of this rank's share of the rows, on the CPU.
+
+    The encoder is left in evaluation mode.
     """
     encoder.eval()
-    share = torch.arange(len(rows)).tensor_split(context.world_size)[context.rank]
-    parts = [
-        _embed_batch(encoder, rows, indices, precision, context)
-        for indices in torch.split(share, batch_size)
-        if len(indices)
-    ]
-    own_NO = torch.cat(parts) if parts else torch.zeros(0, output_size(encoder))
-    return torch.cat(context.objects(own_NO))
+    share = shares(len(rows), batch_size, context.world_size)[context.rank]
+    output_nO = torch.empty(len(share), output_size(encoder))
+    for first in range(0, len(share), batch_size):
+        indices = torch.arange(share.start + first, min(share.start + first + batch_size, share.stop))
+        with context.autocast(precision):
+            output: Tensor = encoder(**rows.plain(indices, context.device))
+        output_nO[first : first + len(indices)] = output
+    return output_nO
+
+
+def embed(encoder: nn.Module, rows: Rows, batch_size: int, precision: str, context: Context) -> Tensor:
+    """Float32 outputs (N, O) of all rows, on the CPU of every rank, in the order of the rows."""
+    own_nO = embed_share(encoder, rows, batch_size, precision, context)
+    return context.rows(own_nO, [len(share) for share in shares(len(rows), batch_size, context.world_size)])
 
 
 def output_size(encoder: nn.Module) -> int:
@@ -35,11 +57,5 @@ def output_size(encoder: nn.Module) -> int:
 
 
 def label_logits(encoder: nn.Module) -> int:
-    """How many logits an encoder gives after its embedding: one a label for PLM-ICD and LDGN, else none."""
+    """The number of logits after the embedding: one for each label from PLM-ICD and LDGN, else none."""
     return int(getattr(encoder, "label_logits", 0))
-
-
-def _embed_batch(encoder: nn.Module, rows: Rows, indices: Tensor, precision: str, context: Context) -> Tensor:
-    with context.autocast(precision):
-        output: Tensor = encoder(**rows.plain(indices, context.device))
-    return output.float().cpu()
