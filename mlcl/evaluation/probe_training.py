@@ -120,7 +120,9 @@ def _sum_gradients(parameters: Sequence[Tensor], total: Callable[[Tensor], Tenso
     """Adds the gradients up over the processes, of which some may have none."""
     own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     summed = total(torch.cat([gradient.flatten() for gradient in own]))
-    for parameter, gradient in zip(parameters, summed.split([p.numel() for p in parameters]), strict=True):
+    for parameter, gradient in zip(
+        parameters, torch.split(summed, [p.numel() for p in parameters]), strict=True
+    ):
         parameter.grad = gradient.reshape(parameter.shape)
 
 

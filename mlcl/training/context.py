@@ -44,6 +44,10 @@ class Context:
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
+    def wait(self) -> None:
+        """Waits until every rank has come here."""
+        self.any(False)
+
     def mean(self, values: Sequence[float]) -> list[float]:
         """The mean over ranks of each value."""
         if self.world_size == 1:
@@ -53,7 +57,7 @@ class Context:
         return [float(value) for value in (values_N / self.world_size).tolist()]
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over ranks of a tensor of any device that needs no gradient: the same bits on every rank."""
+        """The sum over ranks of a tensor that needs no gradient, with the same bits on every rank."""
         if self.world_size == 1:
             return value
         total = value.detach().to(self.device, copy=True)
@@ -65,7 +69,7 @@ class Context:
         if self.world_size == 1:
             return own
         together = own.new_empty(sum(counts), *own.shape[1:])
-        for rank, part in enumerate(together.split(list(counts))):
+        for rank, part in enumerate(torch.split(together, list(counts))):
             sent = (own if rank == self.rank else part).to(self.device).contiguous()
             if counts[rank]:
                 dist.broadcast(sent, rank)

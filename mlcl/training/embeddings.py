@@ -1,54 +1,69 @@
 """Embeddings of whole splits by the frozen encoder, each rank encoding a share of the rows.
 
-Shapes: N rows, n rows of a rank, O columns of the encoder's output: the embedding, and for some encoders one
-logit for each label after it.
+Shapes: N rows, n rows of a rank, D embedding, O columns of the encoder's output: the
+embedding, and for some encoders one logit for each label after it.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
+from mlcl.training.events import Diverged
+from mlcl.training.rank_rows import RankRows, shares
 
 
-def shares(rows: int, batch_size: int, ranks: int) -> list[range]:
-    """Consecutive runs of rows, one for each rank, cut between batches.
+@dataclass(frozen=True)
+class SplitEncoder:
+    """Encodes splits on all ranks, in batches."""
 
-    So a row is encoded in the same batch, and has the same embedding to the last bit, with any number of
-    ranks. With fewer batches than ranks some runs are empty.
+    encoder: nn.Module
+    batch_size: int
+    precision: str
+    context: Context
+
+    def embeddings(self, rows: Rows) -> RankRows:
+        """Float32 embeddings (n, D) of this rank's share of the rows, on the CPU.
+
+        Raises Diverged on every rank where values of any rank are not finite.
+        """
+        return self._share(rows, int(self.encoder.dim))  # type: ignore[arg-type]
+
+    def outputs(self, rows: Rows) -> Tensor:
+        """Float32 outputs (N, O) of all rows, in their order, on the CPU of every rank.
+
+        Raises as `embeddings`.
+        """
+        counts = [len(share) for share in shares(len(rows), self.context.world_size)]
+        return self.context.rows(self._share(rows, output_size(self.encoder)).values, counts)
+
+    @torch.no_grad()
+    def _share(self, rows: Rows, columns: int) -> RankRows:
+        """The first columns of the outputs. The encoder is left in evaluation mode."""
+        self.encoder.eval()
+        own = shares(len(rows), self.context.world_size)[self.context.rank]
+        output_nO = torch.empty(len(own), columns)
+        for first in range(0, len(own), self.batch_size):
+            batch = own[first : first + self.batch_size]
+            inputs = rows.plain(torch.arange(batch.start, batch.stop), self.context.device)
+            with self.context.autocast(self.precision):
+                output: Tensor = self.encoder(**inputs)
+            output_nO[first : first + len(batch)] = output[:, :columns]
+        check_finite(output_nO, "the encoder's embeddings", self.context)
+        return RankRows(output_nO, own.start, self.context)
+
+
+def check_finite(values: Tensor, what: str, context: Context) -> None:
+    """Raises Diverged, on every rank, where values of any rank are not finite.
+
+    Finite weights may be too large for what they are multiplied with.
     """
-    batches = math.ceil(rows / batch_size)
-    cuts = [min(rows, batch_size * (batches * rank // ranks)) for rank in range(ranks + 1)]
-    return [range(first, stop) for first, stop in zip(cuts[:-1], cuts[1:], strict=True)]
-
-
-@torch.no_grad()
-def embed_share(
-    encoder: nn.Module, rows: Rows, batch_size: int, precision: str, context: Context
-) -> Tensor:
-    """Float32 outputs (n, O) of this rank's share of the rows, on the CPU.
-
-    The encoder is left in evaluation mode.
-    """
-    encoder.eval()
-    share = shares(len(rows), batch_size, context.world_size)[context.rank]
-    output_nO = torch.empty(len(share), output_size(encoder))
-    for first in range(0, len(share), batch_size):
-        indices = torch.arange(share.start + first, min(share.start + first + batch_size, share.stop))
-        with context.autocast(precision):
-            output: Tensor = encoder(**rows.plain(indices, context.device))
-        output_nO[first : first + len(indices)] = output
-    return output_nO
-
-
-def embed(encoder: nn.Module, rows: Rows, batch_size: int, precision: str, context: Context) -> Tensor:
-    """Float32 outputs (N, O) of all rows, on the CPU of every rank, in the order of the rows."""
-    own_nO = embed_share(encoder, rows, batch_size, precision, context)
-    return context.rows(own_nO, [len(share) for share in shares(len(rows), batch_size, context.world_size)])
+    if context.any(not bool(torch.isfinite(values).all())):
+        raise Diverged(f"{what} are not finite")
 
 
 def output_size(encoder: nn.Module) -> int:
