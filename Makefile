@@ -43,7 +43,6 @@ bench: setup
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/sharded.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/paired.py
 

@@ -30,7 +30,7 @@ from losses_scenes import Case, scene
 from mlcl.data.sampler import EpochSampler
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
-from mlcl.service.stored_rows import StoredRows
+from mlcl.training.embeddings_file import ROW_GROUP, read_embeddings
 
 LOSSES = (("supcon", "class", 8_692), ("mulsupcon", "multi_label", 8_692), ("simdis", "multi_label", 8_692))
 REPEATS = 5
@@ -138,9 +138,9 @@ def rows_of(rows: int, dim: int) -> dict[str, tuple[float, float]]:
         values = torch.nn.functional.normalize(torch.randn(rows, dim)).numpy()
         flat = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), dim)
         table = pa.table({"id": column, "split": pa.array(["train"] * rows), "embedding": flat})
-        _, write = measured(lambda: pq.write_table(table, file, compression="zstd"))
+        _, write = measured(lambda: pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP))
         size = float(file.stat().st_size)
-        _, read = measured(lambda: StoredRows.of(file).read_into(np.empty_like(values)))
+        _, read = measured(lambda: read_embeddings(file))
     return found | {"embeddings, written": (size, write), "embeddings, read": (size, read)}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -151,6 +152,12 @@ class Split:
     def ids(self) -> list[str]:
         """The ids of the rows."""
         return self._pick(self.whole.ids())
+
+    def id_column(self, rows: range) -> Any:
+        """The ids of some of the rows, by number, as an Arrow column; those of the others are not kept."""
+        column = pa.chunked_array([chunk for _, part in self.whole.chunks("id") for chunk in part.chunks])
+        index = slice(rows.start, rows.stop)
+        return column[index] if self.index is None else column.take(self.index[index].numpy())
 
     def texts(self) -> list[str]:
         """The texts of the rows. Raises UserError where the rows are images."""

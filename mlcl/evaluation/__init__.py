@@ -3,11 +3,13 @@
 from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.knn import blend, knn_probabilities
 from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import PosthocResult, Setting, search
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
-from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
-from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.probe import ProbeResult, Scoring, linear_probe, predict
+from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
+from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.scores import evaluate, metric_names
 from mlcl.evaluation.tasks import Targets, Task
 
@@ -19,7 +21,10 @@ __all__ = [
     "Metric",
     "Neighbours",
     "PosthocResult",
+    "ProbeGrid",
     "ProbeResult",
+    "ProbeRows",
+    "Scoring",
     "Setting",
     "Targets",
     "Task",

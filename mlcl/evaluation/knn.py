@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.neighbour_merge import Neighbours
+from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
 
 __all__ = ["Ballot", "Neighbours", "ballot", "blend", "knn_probabilities", "retrieve", "vote_weights"]

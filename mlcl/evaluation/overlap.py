@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from mlcl.evaluation.knn import ballot
-from mlcl.evaluation.retrieval import Neighbours
+from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.retrieval import Neighbours
+from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.scores import evaluate, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep

@@ -1,34 +1,30 @@
 """Exact nearest neighbours.
 
-Shapes: N datastore rows, M queries, D embedding, K neighbours, F found, U unsafe queries, B of a chunk.
+Shapes: N datastore rows, n rows of a block, M queries, D embedding, K neighbours, F found, U queries that are
+searched again, B of a chunk.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import faiss
 import numpy as np
 import torch
 from torch import Tensor
 
+from mlcl.evaluation.neighbour_merge import Neighbours, merge
 from mlcl.evaluation.tasks import Array, array
 
 SLACK = 8
 """Neighbours that are looked for beyond K, so that the K-th is seldom in doubt."""
 CHUNK = 64
+"""Queries whose candidates are measured in float64 at once."""
+BLOCK = 131_072
+"""Datastore rows that are searched at once: it bounds the memory beyond the rows themselves."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """`distance` (M, K) float32, Euclidean and ascending, and `index` (M, K) int64 into the datastore."""
-
-    distance: Tensor
-    index: Tensor
 
 
 def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int, exclude_self: bool = False) -> Neighbours:
@@ -38,28 +34,51 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int, exclude_self:
     cancel for near rows; the found rows' distances are then computed again from differences in float64, and a
     query whose K-th neighbour is not safe beyond faiss' rounding is searched again in float64. So a duplicate
     is at distance 0 and the result depends on neither batch nor threads. `exclude_self` says that query i is
-    datastore row i and leaves it out. With fewer than k_max rows K is smaller, which is logged.
+    datastore row i and leaves it out. With fewer than k_max rows K is smaller, which is logged. The rows are
+    searched block by block and not copied.
 
     Raises ValueError for an empty datastore, embeddings that are not finite and k_max < 1.
     Source: kNN-MLTC section 3.2.
     """
-    x_ND, q_MD = _matrix(datastore_ND), _matrix(queries_MD)
-    k = _available(len(x_ND) - exclude_self, k_max)
-    index = faiss.IndexFlatL2(x_ND.shape[1])
-    index.add(x_ND)
-    approximate_MF, found_MF = index.search(q_MD, min(len(x_ND), k + exclude_self + SLACK))
+    q_MD = _matrix(queries_MD)
+    k = available(len(datastore_ND) - exclude_self, k_max)
     own_M = np.arange(len(q_MD)) if exclude_self else np.full(len(q_MD), -1)
+    nearest: list[Neighbours] = []
+    for first in range(0, len(datastore_ND), BLOCK):
+        block_nD = _matrix(datastore_ND[first : first + BLOCK])
+        distance_MK, index_MK = _search(block_nD, q_MD, own_M - first, min(k, len(block_nD)))
+        found = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
+        nearest = [merge([*nearest, found], k)]
+    return nearest[0]
+
+
+def available(rows: int, k_max: int) -> int:
+    """The number of neighbours that `rows` rows can give; fewer than k_max are logged.
+
+    Raises ValueError for no rows and for k_max < 1.
+    """
+    if rows < 1 or k_max < 1:
+        raise ValueError(f"no neighbours: {rows} rows to choose from, k_max {k_max}")
+    if rows < k_max:
+        logger.warning("only %d neighbours instead of %d: the datastore has no more", rows, k_max)
+    return min(rows, k_max)
+
+
+def _search(x_nD: Array, q_MD: Array, own_M: Array, k: int) -> tuple[Array, Array]:
+    """Distances and rows (M, k) of a block; row `own_M[i]` of query i, if it is here, is at infinity."""
+    exclude_self = bool((own_M >= 0).any())
+    approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + exclude_self + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):
         rows = slice(first, first + CHUNK)
-        distance_MK[rows], index_MK[rows] = _nearest(x_ND, q_MD[rows], found_MF[rows], own_M[rows], k)
-    if found_MF.shape[1] < len(x_ND):
-        unsafe_U = _unsafe(x_ND, q_MD, approximate_MF[:, -1], distance_MK[:, -1])
+        distance_MK[rows], index_MK[rows] = _nearest(x_nD, q_MD[rows], found_MF[rows], own_M[rows], k)
+    if found_MF.shape[1] < len(x_nD):
+        unsafe_U = _unsafe(x_nD, q_MD, approximate_MF[:, -1], distance_MK[:, -1])
         if len(unsafe_U):
-            again = _search_float64(x_ND, q_MD[unsafe_U], own_M[unsafe_U], k + exclude_self)
+            again = _search_float64(x_nD, q_MD[unsafe_U], own_M[unsafe_U], k + exclude_self)
             for row, (distance_F, found_F) in zip(unsafe_U, again, strict=True):
                 distance_MK[row], index_MK[row] = distance_F[:k], found_F[:k]
-    return Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK))
+    return distance_MK, index_MK
 
 
 def _nearest(x_ND: Array, q_BD: Array, found_BF: Array, own_B: Array, k: int) -> tuple[Array, Array]:
@@ -123,11 +142,3 @@ def _matrix(embeddings: Tensor) -> Array:
     if not np.isfinite(values).all():
         raise ValueError("embeddings are not finite")
     return values
-
-
-def _available(rows: int, k_max: int) -> int:
-    if rows < 1 or k_max < 1:
-        raise ValueError(f"no neighbours: {rows} rows to choose from, k_max {k_max}")
-    if rows < k_max:
-        logger.warning("only %d neighbours instead of %d: the datastore has no more", rows, k_max)
-    return min(rows, k_max)

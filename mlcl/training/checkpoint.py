@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +18,33 @@ VERSION = 1
 
 
 def remove_left(path: Path) -> None:
-    """Removes what processes that were killed while they wrote a file left beside it."""
+    """Removes what processes that were killed while they wrote a file, or a folder, left beside it."""
     for stale in path.parent.glob(f".{path.name}.*.partial"):
-        stale.unlink(missing_ok=True)
+        if stale.is_dir():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink(missing_ok=True)
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A path beside `path` that takes its name when the block ends well, and is removed when not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
-            torch.save({"version": VERSION, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
+        yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
+    with new_file(path) as partial, partial.open("wb") as file:
+        torch.save({"version": VERSION, **state}, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:

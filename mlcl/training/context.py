@@ -1,4 +1,4 @@
-"""Where this process stands: its rank, its device, and the collectives that the loop needs."""
+"""The rank and the device of this process, and the collectives that training and evaluation need."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from mlcl.errors import UserError
 
@@ -43,6 +44,10 @@ class Context:
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
+    def wait(self) -> None:
+        """Waits until every rank has come here."""
+        self.any(False)
+
     def mean(self, values: Sequence[float]) -> list[float]:
         """The mean over ranks of each value."""
         if self.world_size == 1:
@@ -51,13 +56,25 @@ class Context:
         dist.all_reduce(values_N)
         return [float(value) for value in (values_N / self.world_size).tolist()]
 
-    def sum(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks of a tensor that needs no gradient."""
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over ranks of a tensor that needs no gradient, with the same bits on every rank."""
         if self.world_size == 1:
             return value
-        total = value.detach().clone()
+        total = value.detach().to(self.device, copy=True)
         dist.all_reduce(total)
-        return total
+        return total.to(value.device)
+
+    def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
+        """All ranks' rows on the CPU of every rank, in the order of ranks; rank r gives `counts[r]` rows."""
+        if self.world_size == 1:
+            return own
+        together = own.new_empty(sum(counts), *own.shape[1:])
+        for rank, part in enumerate(torch.split(together, list(counts))):
+            sent = (own if rank == self.rank else part).to(self.device).contiguous()
+            if counts[rank]:
+                dist.broadcast(sent, rank)
+            part.copy_(sent)
+        return together
 
     def objects(self, value: Any) -> list[Any]:
         """Every rank's picklable value, in the order of ranks."""
@@ -72,6 +89,10 @@ class Context:
         if precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+ONE_PROCESS = Context(torch.device("cpu"))
+"""A process without others, on the CPU."""
 
 
 def pick_device(name: str) -> torch.device:

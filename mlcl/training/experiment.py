@@ -37,7 +37,7 @@ def run_experiment(
     should_stop: Callable[[], bool] = lambda: False,
     test: bool = True,
 ) -> Outcome | None:
-    """Trains and evaluates the material's job, going on from `folder`'s checkpoint where there is one.
+    """Trains and evaluates a job, going on from `folder`'s checkpoint where there is one.
 
     Returns the outcome on rank 0, None elsewhere. `test=False` leaves the test split unread.
     Raises UserError for a checkpoint of something else, Stopped after a requested stop, Diverged on a NaN.
@@ -46,7 +46,7 @@ def run_experiment(
     if job.train.threads is not None:
         _set_threads(job.train.threads)
     model = _seeded_model(job_data, context)
-    assessor = Evaluator(job_data, model, context)
+    evaluator = Evaluator(job_data, model, context)
     loop = build_loop(
         job,
         model,
@@ -55,7 +55,7 @@ def run_experiment(
         checkpoint=folder / CHECKPOINT,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
         listener=listener,
-        validate=assessor.quick,
+        validate=evaluator.quick,
         should_stop=should_stop,
     )
     resumed = loop.resume()
@@ -66,20 +66,19 @@ def run_experiment(
 
     def phase(note: str) -> None:
         loop.tell("phase", note=note)
-        # The last epoch's checkpoint is written: a stop here costs the evaluation alone. Only rank 0 goes
-        # through the phases between these two.
-        if note in ("embedding", "test") and context.any(should_stop()):
+        # The last epoch's checkpoint is written: a stop here costs the evaluation alone.
+        if context.any(should_stop()):
             raise Stopped
 
-    assessment = assessor.final(test=test, tell=phase)
-    if assessment is None:
+    result = evaluator.final(test=test, tell=phase)
+    write_results(folder, job_data, model, result)
+    if not context.is_main:
         return None
-    write_results(folder, job_data, model, assessment)
     times = {
         "time/train_seconds": trained - began,
         "time/evaluation_seconds": time.perf_counter() - trained,
     }
-    metrics = assessment.metrics | times
+    metrics = result.metrics | times
     loop.tell("end", metrics)
     return Outcome(metrics, resumed)
 

@@ -1,31 +1,21 @@
-"""The training embeddings as a datastore: votes, predictions, and the search over (k, lambda, tau).
+"""The embeddings of the training rows as a datastore: votes of the nearest, and their blend with a model.
 
-Shapes: N datastore rows, M queries, D embedding, O an encoder's output, which begins with the embedding.
+Shapes: N datastore rows, M queries, K neighbours, O columns of an encoder's output, which begins with the
+embedding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from mlcl.config import KnnConfig
-from mlcl.evaluation import (
-    Neighbours,
-    Setting,
-    Task,
-    blend,
-    knn_probabilities,
-    neighbour_overlap,
-    retrieve,
-)
+from mlcl.evaluation import Neighbours, Setting, Task, blend, knn_probabilities, neighbour_overlap
 from mlcl.labels import LabelRows
 from mlcl.training.objective import Labels
-
-Predictor = Callable[[Tensor], Tensor]
-"""From outputs of the encoder (M, O) to probabilities."""
+from mlcl.training.rank_rows import RankRows
 
 
 def setting_of(config: KnnConfig) -> Setting:
@@ -35,12 +25,22 @@ def setting_of(config: KnnConfig) -> Setting:
 
 @dataclass(frozen=True)
 class Datastore:
-    """Embeddings of the samples that were trained on, with their labels. Source: kNN-MLTC section 3.2."""
+    """Embeddings of the N training rows, and their labels. Source: kNN-MLTC section 3.2.
 
-    embedding_ND: Tensor
+    With several ranks each has the embeddings of its own rows and the labels of all.
+    """
+
+    rows: RankRows
     labels: Labels
     task: Task
     n_classes: int
+
+    def retrieve(self, queries_MO: Tensor, k: int) -> Neighbours:
+        """The k nearest of all N rows to every query; columns after the embedding are left out.
+
+        With several ranks each must ask, with the same queries.
+        """
+        return self.rows.retrieve(queries_MO[:, : self.rows.values.shape[1]], k, len(self.labels))
 
     def votes(self, neighbours: Neighbours, setting: Setting) -> Tensor:
         """The neighbours' prediction alone."""
@@ -48,21 +48,12 @@ class Datastore:
             neighbours, self.labels, self.task, setting.k, setting.temperature, self.n_classes
         )
 
-    def retrieve(self, queries_MO: Tensor, k: int) -> Neighbours:
-        """The k nearest of every query; columns after the embedding are left out."""
-        return retrieve(self.embedding_ND, queries_MO[:, : self.embedding_ND.shape[1]], k)
+    def blended(self, neighbours: Neighbours, model: Tensor, setting: Setting) -> Tensor:
+        """The neighbours' prediction blended with the model's probabilities of the same queries."""
+        return blend(self.votes(neighbours, setting), model, setting.lambda_)
 
-    def overlap(self, queries_MO: Tensor, targets: Labels, k: int) -> float:
+    def overlap(self, neighbours: Neighbours, targets: Labels, k: int) -> float:
         """Share of the k neighbours' labels that are the query's own; NaN unless the task is multi-label."""
         if not (isinstance(self.labels, LabelRows) and isinstance(targets, LabelRows)):
             return math.nan
-        return neighbour_overlap(self.retrieve(queries_MO, k), self.labels, targets, k)
-
-    def predictor(self, model: Predictor, setting: Setting) -> Predictor:
-        """The blend of neighbours and model under one setting."""
-
-        def predict(queries_MO: Tensor) -> Tensor:
-            votes = self.votes(self.retrieve(queries_MO, setting.k), setting)
-            return blend(votes, model(queries_MO), setting.lambda_)
-
-        return predict
+        return neighbour_overlap(neighbours, self.labels, targets, k)

@@ -35,13 +35,13 @@ def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[st
     for split_name, name in NAMES.items():
         split, queries_ND = run.split(split_name), run.embeddings[split_name]
         model, targets = run.probabilities[split_name], job_data.targets(split)
-        predict = store.predictor(lambda _, model=model: model, setting)  # type: ignore[misc]
-        probabilities = predict(queries_ND)
+        neighbours = store.retrieve(queries_ND, setting.k)
+        probabilities = store.blended(neighbours, model, setting)
         values = evaluate(
             job_data.task, probabilities, targets, job_data.job.evaluation.threshold, run.space.aspects
         )
         values |= coarse_accuracy(probabilities, split, coarser)
-        overlap = store.overlap(queries_ND, targets, setting.k)
+        overlap = store.overlap(neighbours, targets, setting.k)
         if overlap == overlap:
             values["neighbour_overlap"] = overlap
         metrics |= {f"knn/{name}/{metric}": value for metric, value in values.items()}

@@ -12,7 +12,6 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,9 +19,10 @@ from torch import Tensor
 from mlcl.data import LabelSpace, Split
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.training.files import EMBEDDINGS
+from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
+from mlcl.training.rank_rows import RankRows
 
 COLUMNS = ("id", "split", "embedding", "probabilities")
 
@@ -77,7 +77,8 @@ class StoredRun:
     def datastore(self) -> Datastore:
         """The training rows, to look neighbours up in."""
         targets = self.job_data.targets(self.job_data.train)
-        return Datastore(self.embeddings["train"], targets, self.job_data.task, self.space.n_classes)
+        rows = RankRows(self.embeddings["train"])
+        return Datastore(rows, targets, self.job_data.task, self.space.n_classes)
 
 
 def _labels(job_data: JobData) -> str:
@@ -86,7 +87,7 @@ def _labels(job_data: JobData) -> str:
 
 def _read(file: Path) -> pa.Table:
     try:
-        table = pq.read_table(file)
+        table = read_embeddings(file)
         table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError("the run's embeddings cannot be read", file=file, found=error) from None

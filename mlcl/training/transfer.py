@@ -17,10 +17,16 @@ from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare, rating_classes
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import ProbeResult, Task, evaluate, linear_probe, metric_names, predict
+from mlcl.evaluation import ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.objective import Labels
+from mlcl.training.rank_rows import RankRows
 
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
+
+
+def probe_grid(config: ProbeConfig, seed: int) -> ProbeGrid:
+    """The job's grid of linear probes."""
+    return ProbeGrid(config.lr, config.weight_decay, config.epochs, config.batch_size, seed)
 
 
 @dataclass(frozen=True)
@@ -71,50 +77,39 @@ class Transfer:
         return cls(dataset, config, task)
 
     def measure(
-        self, encode: Callable[[Split], Tensor], probe: ProbeConfig, seed: int, threshold: float, main: bool
+        self,
+        embeddings: Callable[[Split], RankRows],
+        encode: Callable[[Split], Tensor],
+        grid: ProbeGrid,
+        threshold: float,
     ) -> dict[str, float]:
         """`transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
-        `encode` gives the embeddings (N, D) of a split, on every rank; `main` is the one that probes them.
+        `embeddings` gives those of a split's rows on this rank, `encode` those (N, D) of all its rows. Every
+        rank calls this and returns the same.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
         """
-        features = {name: encode(self.dataset.split(name)) for name in ("train", "validation")}
-        result = self._probe(features, probe, seed, threshold) if main else None
+        space = self.dataset.info.space(self.config.labels)
+        metric = self.config.metric
+        train, validation = self.dataset.split("train"), self.dataset.split("validation")
+        train_rows, val_ND = embeddings(train), encode(validation)
+        result = linear_probe(
+            train_rows.for_probe(self._targets(train)),
+            val_ND,
+            self._targets(validation),
+            task=self.task,
+            n_classes=space.n_classes,
+            grid=grid,
+            scoring=Scoring(metric, default_mode(metric), threshold, space.aspects),
+        )
         # Opened when the probe is chosen, not before.
         test = self.dataset.split("test")
-        test_ND = encode(test)
-        if result is None:
-            return {}
-        predicted = predict(result, test_ND)
-        aspects = self.dataset.info.space(self.config.labels).aspects
-        tested = evaluate(self.task, predicted, self._targets(test), threshold, aspects)
+        predicted = predict(result, encode(test))
+        tested = evaluate(self.task, predicted, self._targets(test), threshold, space.aspects)
         return {
             **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
             **{f"transfer/test/{name}": value for name, value in tested.items()},
         }
-
-    def _probe(
-        self, features: dict[str, Tensor], config: ProbeConfig, seed: int, threshold: float
-    ) -> ProbeResult:
-        """The probe that is best on validation; `features` (N, D) by split."""
-        space = self.dataset.info.space(self.config.labels)
-        return linear_probe(
-            features["train"],
-            self._targets(self.dataset.split("train")),
-            features["validation"],
-            self._targets(self.dataset.split("validation")),
-            task=self.task,
-            n_classes=space.n_classes,
-            lrs=config.lr,
-            weight_decays=config.weight_decay,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            seed=seed,
-            metric=self.config.metric,
-            mode=default_mode(self.config.metric),
-            threshold=threshold,
-            aspects=space.aspects,
-        )
 
     def _targets(self, split: Split) -> Labels:
         labels = split.labels(self.config.labels)

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlcl.evaluation import evaluate, linear_probe, predict
-from mlcl.evaluation import probe as probe_module
+from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe_training
 from mlcl.labels import LabelRows
 
 
@@ -17,9 +16,11 @@ def blobs(n, classes=4, dim=6, seed=0, noise=0.2):
 
 
 def run(train, val, task="single", n_classes=4, **changes):
-    options = {"lrs": (1e-3, 1e-1), "weight_decays": (0.0, 1e-2), "epochs": 20, "batch_size": 32}
-    options |= {"seed": 0, "metric": "accuracy", "mode": "max"} | changes
-    return linear_probe(*train, *val, task=task, n_classes=n_classes, **options)
+    options = {"lrs": (1e-3, 1e-1), "weight_decays": (0.0, 1e-2), "epochs": 20, "batch_size": 32, "seed": 0}
+    scoring = Scoring(changes.pop("metric", "accuracy"), changes.pop("mode", "max"))
+    rows = train if isinstance(train, ProbeRows) else ProbeRows(*train)
+    grid = ProbeGrid(**(options | changes))
+    return linear_probe(rows, *val, task=task, n_classes=n_classes, grid=grid, scoring=scoring)
 
 
 def test_separable_classes():
@@ -92,7 +93,7 @@ def test_same_seed_same_bits_and_no_global_state():
 def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
     data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
     together = run(*data)
-    monkeypatch.setattr(probe_module, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", 1)
     parts = run(*data)
     locked_folder = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
     for other in (parts, locked_folder):

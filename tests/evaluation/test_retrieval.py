@@ -3,8 +3,10 @@ import logging
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mlcl.evaluation import retrieve
+from mlcl.evaluation import Neighbours, neighbour_merge, retrieval, retrieve
 
 
 def brute_force(datastore, queries, k, exclude_self=False):
@@ -89,6 +91,82 @@ def test_a_small_datastore_clips_k_and_says_so(caplog):
         got = retrieve(torch.randn(4, 3), torch.randn(2, 3), 10)
     assert got.index.shape == (2, 4)
     assert "only 4 neighbours instead of 10" in caplog.text
+
+
+def same(one, other):
+    return torch.equal(one.distance, other.distance) and torch.equal(one.index, other.index)
+
+
+def in_blocks(size, *inputs, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "BLOCK", size)
+        return retrieve(*inputs, **options)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    rows=st.integers(2, 120),
+    k=st.integers(1, 40),
+    block=st.integers(1, 130),
+    ties=st.booleans(),
+    exclude_self=st.booleans(),
+)
+def test_blocks_of_any_size_equal_one_search_bit_for_bit(seed, rows, k, block, ties, exclude_self):
+    generator = torch.Generator().manual_seed(seed)
+    x, q = torch.randn(rows, 5, generator=generator), torch.randn(7, 5, generator=generator)
+    if ties:
+        x, q = x.round().clamp(-1, 1), q.round().clamp(-1, 1)
+    queries = x if exclude_self else q
+    assert same(
+        in_blocks(block, x, queries, k, exclude_self=exclude_self),
+        retrieve(x, queries, k, exclude_self=exclude_self),
+    )
+
+
+@pytest.mark.parametrize("far", [0.0, 1000.0])
+def test_blocks_where_float32_products_cancel(far):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 32, generator=generator) * 1e-3 + far
+    assert same(in_blocks(47, x, x[:40], 12), retrieve(x, x[:40], 12))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    rows=st.integers(1, 120),
+    k=st.integers(1, 40),
+    cuts=st.lists(st.integers(0, 120), max_size=6),
+)
+def test_merged_searches_of_pieces_equal_one_search_bit_for_bit(seed, rows, k, cuts):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 5, generator=generator).round().clamp(-1, 1)
+    q = torch.randn(7, 5, generator=generator).round()
+    found, first = [], 0
+    for piece in torch.tensor_split(x, sorted(cuts)):
+        if len(piece):
+            own = retrieve(piece, q, min(k, len(piece)))
+            found.append(Neighbours(own.distance, own.index + first))
+        first += len(piece)
+    assert same(neighbour_merge.merge(found, k), retrieve(x, q, k))
+
+
+def test_a_collapsed_datastore_gives_the_first_rows():
+    x = torch.full((90, 4), 0.3)
+    got = in_blocks(20, x, x[:3], 25)
+    assert got.index.tolist() == [list(range(25))] * 3
+    assert not got.distance.any()
+
+
+def test_no_queries():
+    got = in_blocks(4, torch.randn(9, 3), torch.empty(0, 3), 2)
+    assert got.index.shape == got.distance.shape == (0, 2)
+
+
+def test_fewer_rows_than_k_in_a_block_are_no_news(caplog):
+    got = in_blocks(2, torch.randn(9, 3), torch.randn(2, 3), 5)
+    assert got.index.shape == (2, 5)
+    assert not caplog.text
 
 
 def test_bad_input():

@@ -11,13 +11,18 @@ from mlcl.config.job import TransferConfig
 from mlcl.data import Split
 from mlcl.errors import UserError
 from mlcl.training import transfer as module
-from mlcl.training.transfer import Transfer
+from mlcl.training.rank_rows import RankRows
+from mlcl.training.transfer import Transfer, probe_grid
 
 PROBE = ProbeConfig(epochs=20, lr=(0.01, 0.1), weight_decay=(0.0,))
 
 
 def transfer_to(place, home, labels="detail", metric="accuracy"):
     return Transfer.of(TransferConfig(path=str(place), labels=labels, metric=metric), home, "text")
+
+
+def measure(transfer, encode):
+    return transfer.measure(lambda split: RankRows(encode(split)), encode, probe_grid(PROBE, 0), 0.5)
 
 
 def features_of(split):
@@ -41,7 +46,7 @@ def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeyp
         seen.append(f"encode {split.name}")
         return torch.zeros(len(split), 4)
 
-    metrics = transfer_to(tiny, tmp_path).measure(encode, PROBE, 0, 0.5, True)
+    metrics = measure(transfer_to(tiny, tmp_path), encode)
     assert seen == [
         *("encode train", "encode validation", "labels of train", "labels of validation", "probe"),
         *("encode test", "labels of test"),
@@ -53,16 +58,9 @@ def test_the_test_split_is_read_when_the_probe_is_chosen(tiny, tmp_path, monkeyp
     ("labels", "metric"), [("detail", "accuracy"), ("tags", "micro_f1"), ("ratings", "accuracy")]
 )
 def test_every_task_is_probed(tiny, tmp_path, labels, metric):
-    metrics = transfer_to(tiny, tmp_path, labels, metric).measure(features_of, PROBE, 0, 0.5, True)
+    metrics = measure(transfer_to(tiny, tmp_path, labels, metric), features_of)
     assert metrics[f"transfer/test/{metric}"] > 0.5
-    assert metrics == transfer_to(tiny, tmp_path, labels, metric).measure(features_of, PROBE, 0, 0.5, True)
-
-
-def test_every_rank_encodes_and_one_probes(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "linear_probe", lambda *_, **__: pytest.fail("probed"))
-    encoded = []
-    assert transfer_to(tiny, tmp_path).measure(lambda s: encoded.append(s.name), PROBE, 0, 0.5, False) == {}
-    assert encoded == ["train", "validation", "test"]
+    assert metrics == measure(transfer_to(tiny, tmp_path, labels, metric), features_of)
 
 
 def test_a_split_that_is_missing_is_told_before_the_start(tmp_path):

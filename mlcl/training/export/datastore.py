@@ -18,9 +18,11 @@ from mlcl.data.columns import label_rows, single_classes
 from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
+from mlcl.training.embeddings_file import read_embeddings
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
 from mlcl.training.objective import Labels
+from mlcl.training.rank_rows import RankRows
 
 
 def trained_datastore(file: Path, job_data: JobData) -> Datastore:
@@ -29,21 +31,21 @@ def trained_datastore(file: Path, job_data: JobData) -> Datastore:
     Raises UserError for what is no such file, and for embeddings of other rows.
     """
     try:
-        table = pq.read_table(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
+        table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
         embedding_ND = _matrix(table["embedding"])
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
     if table["id"].to_pylist() != job_data.train.ids:
         raise UserError("embeddings of other training rows", file=file)
     n_classes = job_data.dataset.info.space(job_data.job.objective.classifier.labels).n_classes
-    return Datastore(embedding_ND, job_data.targets(job_data.train), job_data.task, n_classes)
+    return Datastore(RankRows(embedding_ND), job_data.targets(job_data.train), job_data.task, n_classes)
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     """Labels are class indices: one, a list of them, or one an aspect with -1 for missing."""
     table = {
         "id": pa.array(ids, pa.string()),
-        "embedding": _fixed(store.embedding_ND),
+        "embedding": _fixed(store.rows.values),
         "label": _labels(store),
     }
     pq.write_table(pa.table(table), file, compression="zstd")
@@ -60,7 +62,7 @@ def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastor
         raise UserError("not the datastore of a model", file=file, found=error) from None
     if embedding_ND.shape[1] != dim or not bool(torch.isfinite(embedding_ND).all()):
         raise UserError("embeddings of another model, or not finite", file=file)
-    return Datastore(embedding_ND, labels, task, n_classes)
+    return Datastore(RankRows(embedding_ND), labels, task, n_classes)
 
 
 def _labels(store: Datastore) -> Any:

@@ -18,7 +18,8 @@ from mlcl.evaluation.tasks import Array, array
 from mlcl.models import ENCODERS
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
-from mlcl.training.embeddings import embed
+from mlcl.training.embeddings import SplitEncoder
+from mlcl.training.evaluation_result import Predictor
 from mlcl.training.evaluator import classify
 from mlcl.training.export.datastore import read_datastore
 from mlcl.training.export.image_decoder import Content, decode_images
@@ -27,7 +28,7 @@ from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, rea
 from mlcl.training.export.network import Network, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
 from mlcl.training.files import JOB, TOKENIZER
-from mlcl.training.neighbours import Datastore, Predictor
+from mlcl.training.neighbours import Datastore
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -125,19 +126,21 @@ class ExportedModel:
         places = places or [f"row {row}" for row in range(len(inputs))]
         rows = Rows(self._encoded(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
         size, precision = max(1, len(inputs)), self.job.train.precision
-        return embed(self._network.encoder, rows, size, precision, self._context)
+        return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
     def probabilities(self, output_MO: Tensor, way: Way) -> Tensor:
         """Probabilities of the encoder's outputs, on the CPU."""
         setting = self.index.ways[way]
         if setting is None:
             return self._layer(way)(output_MO)
-        return self.store.predictor(self._layer(next(iter(self.index.ways))), setting.setting)(output_MO)
+        neighbours = self.store.retrieve(output_MO, setting.k)
+        model = self._layer(next(iter(self.index.ways)))(output_MO)
+        return self.store.blended(neighbours, model, setting.setting)
 
     def _layer(self, name: Way) -> Predictor:
         layer = self._network.layers[name]
         return lambda output_MO: classify(
-            layer, self._network.features(output_MO, name), self.index.task, self._context.device
+            layer, self._network.features(output_MO, name), self.index.task, self._context
         )
 
     def _encoded(self, inputs: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:

@@ -47,7 +47,9 @@ def score(
         values = evaluate(index.task, probabilities, targets, cut, index.space.aspects)
         values |= coarse_accuracy(probabilities, split, levels)
         setting = index.ways[way]
-        overlap = math.nan if setting is None else model.store.overlap(output_MO, targets, setting.k)
+        overlap = math.nan
+        if setting is not None:
+            overlap = model.store.overlap(model.store.retrieve(output_MO, setting.k), targets, setting.k)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap
         name = f"{index.prefix(way)}{NAMES[split.name]}"

@@ -1,0 +1,144 @@
+"""Evaluation over ranks: what a rank holds, and how long the neighbours take, beside one faiss index.
+
+    python benchmarks/evaluation_ranks.py [--rows 1000000] [--queries 200] [--k 50] [--ranks 1 2 4]
+
+Each rank is a process of one thread that holds its share of the training rows, as evaluation does. `peak` is
+the largest resident memory that a rank had beyond what it had before its rows were there (libraries, process
+group): after the search, and after it wrote its part of `embeddings.parquet`. `peer` is one process with all
+rows in a faiss flat index, which keeps a copy of its own. The exit code is 1 where the neighbours depend on
+the number of ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+# Before faiss and the ranks read it.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import faiss
+import pyarrow as pa
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from mlcl.training.context import Context
+from mlcl.training.embeddings_file import write_part
+from mlcl.training.rank_rows import RankRows, shares
+
+MIB = 2**20
+BLOCK = 10_000
+"""Rows that are drawn with one seed, so that any share of the rows can be drawn alone."""
+COLUMNS = {"searched": 0, "written": 0, "search": 1, "write": 1}
+"""What is measured, and its digits."""
+
+
+def main() -> int:
+    a = arguments()
+    row_mib = 4 * a.dim / MIB
+    print(f"{a.rows:,} rows of {a.dim}, {a.rows * row_mib:.0f} MiB; {a.queries} queries, k {a.k}\n")
+    print("| processes | MiB of own rows | peak, searched | peak, written | search s | write s |")
+    print("|---|---|---|---|---|---|")
+    found = []
+    for world in a.ranks:
+        ranks = measured(rank_of, world, a)
+        found.append(ranks[0]["found"])
+        worst = {name: max(rank[name] for rank in ranks) for name in ranks[0] if name != "found"}
+        print(row(world, a.rows / world * row_mib, worst), flush=True)
+    (peer,) = measured(peer_of, 1, a)
+    print(row("peer", a.rows * row_mib, peer))
+    equal = all(torch.equal(one, found[0][i]) for other in found for i, one in enumerate(other))
+    print(f"\nthe ranks' neighbours are equal to the bit: {equal}")
+    same = float((peer["found"][1] == found[0][1]).double().mean())
+    print(f"the peer's, of float32 distances, at the same place: {same:.4%}")
+    return 0 if equal else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--k", type=int, default=50)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    return parser.parse_args()
+
+
+def row(name: object, held: float, worst: dict[str, float]) -> str:
+    cells = [f"{worst[key]:.{digits}f}" if key in worst else "" for key, digits in COLUMNS.items()]
+    return f"| {name} | {held:.0f} | {' | '.join(cells)} |"
+
+
+def measured(work: Callable[..., None], world: int, a: argparse.Namespace) -> list[dict[str, Any]]:
+    """What `work` saves in each process."""
+    with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
+        mp.spawn(work, (world, folder, a), nprocs=world)
+        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]
+
+
+def rank_of(rank: int, world: int, folder: str, a: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    file = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", file, timedelta(minutes=30), world_size=world, rank=rank)
+    context, queries_MD = Context.current("cpu"), points(range(a.rows, a.rows + a.queries), a.dim)
+    RankRows(points(range(a.queries), a.dim), 0, Context(context.device)).retrieve(queries_MD, a.k, a.queries)
+    before = peak()
+    own = shares(a.rows, world)[rank]
+    rows = RankRows(points(own, a.dim), own.start, context)
+    context.wait()
+    began = time.perf_counter()
+    neighbours = rows.retrieve(queries_MD, a.k, a.rows)
+    answer = {"search": time.perf_counter() - began, "searched": peak() - before}
+    began = time.perf_counter()
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.values.numpy().ravel()), a.dim)
+    write_part(Path(folder), [pa.table({"embedding": flat})], context)
+    answer |= {"write": time.perf_counter() - began, "written": peak() - before}
+    torch.save(answer | {"found": (neighbours.distance, neighbours.index)}, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def peer_of(_rank: int, _world: int, folder: str, a: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    queries_MD = points(range(a.rows, a.rows + a.queries), a.dim)
+    before = peak()
+    rows_ND = points(range(a.rows), a.dim).numpy()
+    began = time.perf_counter()
+    index = faiss.IndexFlatL2(a.dim)
+    index.add(rows_ND)
+    distance, nearest = index.search(queries_MD.numpy(), a.k)
+    answer = {"search": time.perf_counter() - began, "searched": peak() - before}
+    torch.save(answer | {"found": (torch.from_numpy(distance), torch.from_numpy(nearest))}, f"{folder}/0.pt")
+
+
+def points(numbers: range, dim: int) -> torch.Tensor:
+    """Rows of unit length around 300 centres, those with the given numbers."""
+    centres = torch.randn(300, dim, generator=torch.Generator().manual_seed(0))
+    rows = torch.empty(len(numbers), dim)
+    for block in range(numbers.start // BLOCK, -(-numbers.stop // BLOCK)):
+        generator = torch.Generator().manual_seed(1 + block)
+        label = torch.randint(0, 300, (BLOCK,), generator=generator)
+        drawn = centres[label] + 1.2 * torch.randn(BLOCK, dim, generator=generator)
+        first, stop = max(numbers.start, block * BLOCK), min(numbers.stop, (block + 1) * BLOCK)
+        chosen = drawn[first - block * BLOCK : stop - block * BLOCK]
+        rows[first - numbers.start : stop - numbers.start] = torch.nn.functional.normalize(chosen)
+    return rows
+
+
+def peak() -> float:
+    """The largest resident memory of this process so far, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""What each process does for tests/training/test_rank_evaluation.py; importable by a spawned child."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from builders import tiny_job
+from ranks import finish
+from training_ranks import start
+
+from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
+from mlcl.labels import LabelRows
+from mlcl.training import embeddings_file, rank_rows
+from mlcl.training.builders import build_model
+from mlcl.training.context import Context
+from mlcl.training.embeddings_file import EMBEDDINGS, PARTS, write_embeddings
+from mlcl.training.evaluator import Evaluator
+from mlcl.training.events import Diverged
+from mlcl.training.job_data import JobData
+from mlcl.training.random_state import seed_all
+from mlcl.training.rank_rows import RankRows, shares
+
+KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5, 1], temperature: [1.0]}}"
+BATCHES = "evaluation.batch_size=4"
+"""Shares of 48 and 24 rows end with a batch of this size, so that the ranks encode the same batches."""
+TASKS = {
+    "single": ("evaluation.probe={epochs: 3}",),
+    "multi_label": (
+        "objective.classifier={loss: bce, labels: tags}",
+        "objective.heads.detail={loss: simdis, labels: tags, weight: 0.3}",
+        "evaluation.metric=val/micro_f1",
+    ),
+    "two_phases": (
+        "objective.heads.detail.weight=1",
+        "objective.heads.topic.weight=0",
+        "objective.classifier.weight=0",
+    ),
+}
+
+
+def scenes():
+    """Rows, queries and k: with ties, and with fewer rows than k on a rank, and than ranks."""
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.randn(130, 6, generator=generator), torch.randn(20, 6, generator=generator)
+    ties = [values.round().clamp(-1, 1) for values in plain]
+    return [
+        (*plain, 9),
+        (*ties, 9),
+        (torch.full((50, 3), 0.3), torch.full((4, 3), 0.3), 20),
+        (plain[0][:9], plain[1], 6),
+        (plain[0][:3], plain[1], 2),
+        (plain[0][:3], plain[1], 5),
+        (plain[0], plain[1][:0], 4),
+    ]
+
+
+def probe_scenes():
+    """Targets of every kind by task; some are missing, in the second scene all of the first quarter."""
+    generator = torch.Generator().manual_seed(1)
+    x_ND = torch.randn(61, 5, generator=generator) * 10 + 100
+    class_N = torch.randint(0, 3, (61,), generator=generator)
+    few_N = torch.where(torch.arange(61) < 16, -1, class_N)
+    rating_NA = torch.stack([class_N, torch.where(torch.arange(61) % 3 == 0, -1, few_N)], dim=1)
+    lists = [sorted({c, 2}) if c else [] for c in class_N.tolist()]
+    return [
+        (x_ND, class_N, "single", 3),
+        (x_ND, few_N, "single", 3),
+        (x_ND, rating_NA, "aspects", 3),
+        (x_ND, LabelRows.from_lists(lists, 3), "multi_label", 3),
+    ]
+
+
+def own_rows(values_ND, context):
+    own = shares(len(values_ND), context.world_size)[context.rank]
+    return RankRows(values_ND[own.start : own.stop], own.start, context)
+
+
+def found(context):
+    """Neighbours and probes of all scenes, as this rank gets them."""
+    with mock.patch.object(rank_rows, "QUERIES_AT_ONCE", 8):
+        neighbours = [own_rows(x, context).retrieve(q, k, len(x)) for x, q, k in scenes()]
+    grid = ProbeGrid(lrs=(1e-2, 1e-1), weight_decays=(0.0, 1e-2), epochs=3, batch_size=16, seed=0)
+    probes = []
+    for x_ND, targets, task, n_classes in probe_scenes():
+        metric = "micro_f1" if task == "multi_label" else "accuracy"
+        probe = linear_probe(
+            own_rows(x_ND, context).for_probe(targets),
+            x_ND,
+            targets,
+            task=task,
+            n_classes=n_classes,
+            grid=grid,
+            scoring=Scoring(metric, "max"),
+        )
+        probes.append({"weight": probe.weight, "bias": probe.bias, "table": probe.table.tolist()})
+    return {"neighbours": [(each.distance, each.index) for each in neighbours], "probes": probes}
+
+
+def evaluated(data, folder, task, context):
+    """The figures of an untrained model; its embeddings are written into the folder."""
+    transfer = (f"evaluation.transfer_to.path={data}", "evaluation.transfer_to.labels=detail")
+    job = tiny_job(Path(data), KNN, BATCHES, *TASKS[task], *transfer)
+    job_data = JobData.of(job, folder / "home")
+    seed_all(0)
+    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    evaluator = Evaluator(job_data, model, context)
+    quick = evaluator.quick()
+    result = evaluator.final(test=True, tell=lambda _: None)
+    run = folder / task
+    if context.is_main:
+        run.mkdir(parents=True)
+        (run / PARTS).mkdir()  # of a group that was killed
+        (run / PARTS / "part-00007.parquet").touch()
+    write_embeddings(run, job_data, result)
+    return {"quick": quick, "metrics": result.metrics, "rows": result.train.numbers}
+
+
+def rank_of(rank, world, folder, data):
+    start(rank, world, folder, "evaluation")
+    context = Context.current("cpu")
+    answer = found(context)
+    for task in TASKS:
+        answer[task] = evaluated(data, Path(folder), task, context)
+    answer["failures"] = failures(data, Path(folder) / "failed", context)
+    torch.save(answer, f"{folder}/{rank}.pt")
+    finish(rank, world, folder)
+
+
+def failures(data, folder, context):
+    """What a rank raises where the last one has a bad value, or cannot write."""
+    last = context.rank == context.world_size - 1
+    job_data = JobData.of(tiny_job(Path(data), BATCHES), folder / "home")
+    model = build_model(job_data.job, job_data.dataset.info, job_data.vocabulary_size)
+    evaluator = Evaluator(job_data, model, context)
+    result = evaluator.final(test=False, tell=lambda _: None)
+    disk = mock.patch.object(embeddings_file.pq, "write_table", side_effect=OSError("the disk is full"))
+    with disk if last else nullcontext(), pytest.raises(OSError, match=r"disk|another rank") as full:
+        write_embeddings(folder, job_data, result)
+    if last:
+        next(model.encoder.parameters()).data.fill_(float("nan"))
+    with pytest.raises(Diverged) as diverged:
+        evaluator.quick()
+    return [str(full.value), str(diverged.value), (folder / EMBEDDINGS).exists()]

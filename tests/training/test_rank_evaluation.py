@@ -1,0 +1,105 @@
+"""Ranks that each keep their own training rows evaluate as one process that holds them all."""
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.multiprocessing as mp
+from builders import tiny_job
+from evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of, scenes
+
+from mlcl.evaluation import retrieve
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
+from mlcl.training.export.datastore import trained_datastore
+from mlcl.training.job_data import JobData
+from mlcl.training.rank_rows import shares
+from mlcl.training.stored_run import StoredRun
+
+
+@pytest.fixture(scope="module")
+def alone(tiny, tmp_path_factory):
+    """One process: what it finds, and the folder with what it wrote."""
+    folder = tmp_path_factory.mktemp("alone")
+    answer = found(ONE_PROCESS) | {task: evaluated(tiny, folder, task, ONE_PROCESS) for task in TASKS}
+    return answer, folder
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def ranks(request, tiny, tmp_path_factory):
+    """The same of every rank of a group."""
+    folder = tmp_path_factory.mktemp(f"ranks{request.param}")
+    mp.spawn(rank_of, (request.param, str(folder), str(tiny)), nprocs=request.param)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(request.param)], folder
+
+
+def test_the_neighbours_are_those_of_one_search_to_the_bit(ranks):
+    for answer in ranks[0]:
+        for (x, q, k), (distance, index) in zip(scenes(), answer["neighbours"], strict=True):
+            whole = retrieve(x, q, k)
+            assert torch.equal(distance, whole.distance)
+            assert torch.equal(index, whole.index)
+
+
+def test_the_probe_is_that_of_one_process_but_for_rounding(alone, ranks):
+    for answer in ranks[0]:
+        assert len(answer["probes"]) == len(alone[0]["probes"]) == 4
+        for probe, whole in zip(answer["probes"], alone[0]["probes"], strict=True):
+            torch.testing.assert_close(probe["weight"], whole["weight"], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(probe["bias"], whole["bias"], rtol=1e-4, atol=1e-5)
+            assert probe["table"] == whole["table"]
+    for first, other in zip(ranks[0][0]["probes"], ranks[0][-1]["probes"], strict=True):
+        assert torch.equal(first["weight"], other["weight"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_figures_are_those_of_one_process(alone, ranks, task):
+    whole = alone[0][task]
+    for answer in ranks[0]:
+        assert answer[task]["quick"] == whole["quick"]
+        assert answer[task]["metrics"] == pytest.approx(whole["metrics"], nan_ok=True)
+        exact = [name for name in whole["metrics"] if "probe" not in name and "transfer" not in name]
+        if task != "two_phases":
+            assert {n: answer[task]["metrics"][n] for n in exact} == pytest.approx(
+                {n: whole["metrics"][n] for n in exact}, rel=0, abs=0, nan_ok=True
+            )
+
+
+def test_every_rank_holds_its_share_of_the_training_rows_alone(ranks):
+    runs = [answer["single"]["rows"] for answer in ranks[0]]
+    assert runs == shares(48, len(runs))
+    assert [row for run in runs for row in run] == list(range(48))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_parts_hold_what_one_file_holds(alone, ranks, tiny, task):
+    answers, folder = ranks
+    file, parts = alone[1] / task / EMBEDDINGS, folder / task / EMBEDDINGS
+    assert file.is_file()
+    assert [path.name for path in sorted(parts.iterdir())] == [
+        f"part-{rank:05d}.parquet" for rank in range(len(answers))
+    ]
+    assert not list((folder / task).glob(".*"))
+    sizes = [pq.read_table(path)["split"].to_pylist().count("train") for path in sorted(parts.iterdir())]
+    assert sizes == [len(answer[task]["rows"]) for answer in answers]
+    whole, read = read_embeddings(file), read_embeddings(parts)
+    columns = ["id", "split", "embedding"] + ([] if task == "two_phases" else ["probabilities"])
+    assert read.select(columns).equals(whole.select(columns))
+    assert read.schema.equals(whole.schema)
+
+
+def test_every_reader_takes_the_parts(alone, ranks, tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, BATCHES), tmp_path)
+    runs = [StoredRun.read(folder / "single", job_data) for folder in (alone[1], ranks[1])]
+    for split in ("train", "validation", "test"):
+        assert torch.equal(runs[0].embeddings[split], runs[1].embeddings[split])
+    assert torch.equal(runs[0].probabilities["test"], runs[1].probabilities["test"])
+    stores = [trained_datastore(folder / "single" / EMBEDDINGS, job_data) for folder in (alone[1], ranks[1])]
+    assert torch.equal(stores[0].rows.values, stores[1].rows.values)
+
+
+def test_a_failure_of_one_rank_is_told_on_all(ranks):
+    full, diverged, written = zip(*(answer["failures"] for answer in ranks[0]), strict=True)
+    assert full[-1] == "the disk is full"
+    assert all("another rank could not write" in each for each in full[:-1])
+    assert set(diverged) == {"the encoder's embeddings are not finite"}
+    assert not any(written)
