@@ -19,6 +19,10 @@ NOT_HERE = {"mlcl/data/sources/NAME.py", "cluster/lab.yaml"}
 """Names that stand for others."""
 
 
+def links_of(page: Path) -> list[str]:
+    return LINK.findall(page.read_text())
+
+
 def anchors(text: str) -> set[str]:
     """Those that GitHub makes of a page's headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -28,7 +32,7 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for link in LINK.findall(page.read_text()):
+    for link in links_of(page):
         target, _, section = link.partition("#")
         if re.match(r"\w+:", target):
             continue
@@ -50,9 +54,7 @@ def test_every_page_is_linked():
     known, new = set(), {ROOT / "README.md"}
     while new:
         known |= new
-        links = {
-            page.parent / link.partition("#")[0] for page in new for link in LINK.findall(page.read_text())
-        }
+        links = {page.parent / link.partition("#")[0] for page in new for link in links_of(page)}
         new = {link.resolve() for link in links if link.suffix == ".md" and link.exists()} - known
     assert set(PAGES) <= known
 
