@@ -44,7 +44,7 @@ class NestedTrials:
 
     def open(self, entry: Entry) -> None:
         """Starts the log, unless it has been started."""
-        kind = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
+        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
         if entry.number is not None:
             kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
         parent = self._folder.name if entry.group is None else log_id(self._folder.name, entry.group)
@@ -52,7 +52,7 @@ class NestedTrials:
 
     def open_group(self, group: Group) -> None:
         """Starts the log of a confirmation, in which those of its seeds are nested."""
-        kind = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
+        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
         self._start(group, f"{group.label}{FRESH}", self._folder.name, kind)
 
     def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
