@@ -28,6 +28,7 @@ FULL = (
     "browser",
     "cli",
     "cluster",
+    "config/test_plugin_files.py::test_another_process_needs_the_carried_job_alone",
     "data/test_bundled_sources.py",
     "data/test_download.py",
     "data/test_preparation.py::test_two_processes_at_once_make_one_folder",
