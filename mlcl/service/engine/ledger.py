@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion
+from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
 from mlcl.tracking import State
 
 LEDGER = "ledger.jsonl"
@@ -89,6 +89,15 @@ class Ledger:
             os.close(descriptor)
         self._lines += 1
         self._apply(json.loads(line))
+
+    def open(self, training: Training) -> Entry:
+        """Writes down a new training, which runs from now on."""
+        content = asdict(training)
+        content["generation"] = content.pop("version")
+        if not training.scope:
+            del content["scope"]
+        self.append("open", **content)
+        return self.entries[training.key]
 
     def close(self, key: str, end: End) -> None:
         """Writes the end of a training."""

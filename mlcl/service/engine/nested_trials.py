@@ -10,6 +10,7 @@ from mlcl.data import DatasetInfo
 from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.log_sync import sync_log
+from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import Tag
@@ -23,7 +24,7 @@ def log_id(owner: str, key: str) -> str:
     return f"{owner}.{key}"
 
 
-class NestedTrials:
+class NestedTrials(TrainingStore):
     """A training KEY of a sweep lies in `trials/KEY` and logs to `SWEEP.KEY`.
 
     The values of `free` post-hoc keys are decided after training and are no parameters before.
@@ -44,7 +45,7 @@ class NestedTrials:
 
     def open(self, entry: Entry) -> None:
         """Starts the log, unless it has been started."""
-        kind = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
+        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
         if entry.number is not None:
             kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
         parent = self._folder.name if entry.group is None else log_id(self._folder.name, entry.group)
@@ -52,7 +53,7 @@ class NestedTrials:
 
     def open_group(self, group: Group) -> None:
         """Starts the log of a confirmation, in which those of its seeds are nested."""
-        kind = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
+        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
         self._start(group, f"{group.label}{FRESH}", self._folder.name, kind)
 
     def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
@@ -79,10 +80,6 @@ class NestedTrials:
     def closed(self, entry: Entry) -> None:
         """Its log says what the ledger says."""
         sync_log(self.attach(entry.key), entry)
-
-    def taken(self, entry: Entry) -> str:  # noqa: ARG002 (no other command can have one of its trainings)
-        """Never: the sweep's folder is held."""
-        return ""
 
     def attach(self, key: str) -> RunLog:
         """The log of a training or a confirmation."""
