@@ -22,6 +22,7 @@ from mlcl.tracking import State
 LEDGER = "ledger.jsonl"
 FORMAT = 2
 """The version of the events that this release writes. A ledger of release 0.1 names none: it is version 1."""
+FORMAT_KEY = "format"
 HEADS = ("sweep", "table")
 """The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""
 ANEW = {
@@ -127,7 +128,7 @@ class Ledger:
             raise UserError(
                 f"this {event['event']} was written by a later mlcl",
                 file=self.path,
-                key="format",
+                key=FORMAT_KEY,
                 found=found,
                 allowed=f"{FORMAT} or less: install the mlcl that wrote it, or give another --home",
             )
