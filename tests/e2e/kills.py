@@ -1,4 +1,4 @@
-"""Real sweeps whose processes are killed, at moments that are told by how far the sweep has come."""
+"""Real sweeps and tables whose processes are killed, at moments that follow from their ledgers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from patience import until
 
 Target = Literal["worker", "driver", "ray", "mlflow"]
 TARGETS: tuple[Target, ...] = ("worker", "driver", "ray", "mlflow")
-POINTS_OF_EACH = 5
+POINTS: dict[str, tuple[Target, ...]] = {
+    "sweep": tuple(target for target in TARGETS for _ in range(5)),
+    "table": ("worker", "driver", "ray", "mlflow") * 2 + ("worker", "driver"),
+}
+"""What is killed at each point."""
 SPACE = {
     "space": {
         "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
@@ -37,6 +41,18 @@ SPACE = {
     "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 3},
 }
 TRIALS, SEEDS = 6, 1
+TABLE = {
+    "title": "Heads",
+    "experiment": "tiny",
+    "source": "Made for tests",
+    "job": "job.yaml",
+    "metrics": {"Acc": "test/accuracy", "kNN": "knn/test/accuracy"},
+    "tolerance": 100,
+    "seeds": 2,
+    "rows": {"CE": {"set": {"objective.heads": {}}}, "MLCL": {}},
+    "columns": {"All": {}, "Fast": {"set": {"train.lr": 0.02}}},
+}
+"""Four cells of two seeds."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +63,15 @@ class Moment:
     lines: int
     seconds: float
     restart_at_once: bool
-    """Whether MLflow's server is back while the sweep runs, or only after its end."""
+    """Whether MLflow's server is back while the command runs, or only after its end."""
 
 
-def moment(point: int, events: Sequence[dict[str, Any]]) -> Moment:
-    """The moment of a point, by the events of a sweep that nobody killed.
+def moment(kind: str, point: int, events: Sequence[dict[str, Any]]) -> Moment:
+    """The moment of a point, by the events of a sweep or table that nobody killed.
 
     The kind of event is drawn first: most events are rungs, and what is rare is worth as many kills.
     """
-    target = TARGETS[point // POINTS_OF_EACH]
+    target = POINTS[kind][point]
     chance = random.Random(f"point {point}")
     lines: dict[str, list[int]] = {}
     for count, event in enumerate(events[:-1], start=1):
@@ -109,10 +125,10 @@ class Server:
         return self._process is not None
 
 
-class KilledSweep:
-    """`mlcl sweep` in processes of its own, against a server of its own; `with` ends them all."""
+class KilledCommand:
+    """`mlcl sweep` or `mlcl reproduce` in its own processes, with a server of its own; `with` ends them."""
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    def __init__(self, kind: str, folder: Path, data: Path) -> None:
         self.folder, self.home = folder, folder / "outputs"
         self.server = Server(folder / "server")
         self._driver: subprocess.Popen[bytes] | None = None
@@ -122,6 +138,10 @@ class KilledSweep:
         job = job_tree(Path("data"), epochs=12, lr=0.001, checkpoint_every=5)
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
         (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+        (folder / "table.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
+        self._words = ["sweep", "job.yaml", "space.yaml", "--trials", str(TRIALS), "--seeds", str(SEEDS)]
+        if kind == "table":
+            self._words = ["reproduce", "table.yaml"]
 
     def __enter__(self) -> Self:
         self.server.start()
@@ -138,8 +158,7 @@ class KilledSweep:
 
     def start(self) -> None:
         """The command, as it is typed every time."""
-        command = [sys.executable, "-m", "mlcl", "sweep", "job.yaml", "space.yaml", "--json"]
-        command += ["--trials", str(TRIALS), "--seeds", str(SEEDS)]
+        command = [sys.executable, "-m", "mlcl", *self._words, "--json"]
         command += ["--cpus", str(max(2, os.cpu_count() or 1))]  # all of them: one training at a time
         environment = {
             "MLFLOW_TRACKING_URI": self.server.uri,
@@ -178,7 +197,7 @@ class KilledSweep:
         return int(self._driver.returncode)
 
     def kill(self, moment: Moment) -> None:
-        """Waits for the moment, and kills. Fails where the sweep ends before."""
+        """Waits for the moment, and kills. Fails where the command ends before."""
         until(lambda: len(self.events) >= moment.lines or self._ended(), every=0.001)
         time.sleep(moment.seconds)
         process = None

@@ -1,25 +1,37 @@
-"""Whatever process of a sweep is killed: the same command ends with what the sweep would have come to."""
+"""Whatever process is killed: the same command ends with what the sweep or table would have come to."""
 
 import pytest
-from e2e.kills import POINTS_OF_EACH, SEEDS, TARGETS, TRIALS, KilledSweep, moment
+from e2e.kills import POINTS, SEEDS, TRIALS, KilledCommand, moment
 from e2e.traces import differences, trace
 
-POINTS = range(POINTS_OF_EACH * len(TARGETS))
-QUICK = {0, 5}
-"""A worker's and a driver's: the others take minutes each."""
+QUICK = {("sweep", 0), ("sweep", 5), ("table", 0), ("table", 1)}
+"""A worker's and a driver's of each: the others take minutes."""
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory, tiny):
-    """Events and trace of a sweep that nobody kills."""
-    with KilledSweep(tmp_path_factory.mktemp("unbroken"), tiny) as sweep:
-        sweep.start()
-        assert sweep.complete() == 0
-        return sweep.events, trace(sweep.home, sweep.server.uri)
+    """Events and trace of a sweep and a table that nobody kills, each made when it is asked for."""
+    known = {}
+
+    def get(kind):
+        if kind not in known:
+            with KilledCommand(kind, tmp_path_factory.mktemp(kind), tiny) as command:
+                command.start()
+                assert command.complete() == 0
+                known[kind] = command.events, trace(command.home, command.server.uri)
+        return known[kind]
+
+    return get
+
+
+def check_left(found):
+    empty = ("running", "running in mlflow", "half files", "ray", "stop", "logs")
+    assert found["left: records"] == ["COMPLETE"]
+    assert all(found[f"left: {name}"] == [] for name in empty)
 
 
 def test_the_unbroken_sweep_is_worth_comparing(unbroken):
-    events, found = unbroken
+    events, found = unbroken("sweep")
     states = [
         value for key, value in found.items() if key.startswith("ledger: trial") and key.endswith("state")
     ]
@@ -27,20 +39,34 @@ def test_the_unbroken_sweep_is_worth_comparing(unbroken):
     assert {"COMPLETE", "PRUNED"} == set(states)
     assert sum(count for name, count in found["mlflow: runs"].items() if name.endswith("-seed1")) == 2 * SEEDS
     assert found["models: aliases"] == {"tiny": {"best": "1"}}
-    assert found["left: records"] == ["COMPLETE"]
-    empty = ("running", "running in mlflow", "half files", "ray", "stop", "logs")
-    assert all(found[f"left: {name}"] == [] for name in empty)
+    check_left(found)
+    assert len(events) > 40
+
+
+def test_the_unbroken_table_is_worth_comparing(unbroken):
+    events, found = unbroken("table")
+    assert len(found["left: runs"]) == 8
+    assert all(text.endswith(" COMPLETE") for text in found["left: runs"])
+    assert found["mlflow: runs"]["table"] == 1
+    assert sum(found["mlflow: runs"].values()) == 9
+    assert {"table: table.md", "table: table.tex", "table: table.json"} <= found.keys()
+    check_left(found)
     assert len(events) > 40
 
 
 @pytest.mark.parametrize(
-    "point", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in POINTS]
+    ("kind", "point"),
+    [
+        pytest.param(kind, point, marks=[] if (kind, point) in QUICK else pytest.mark.slow)
+        for kind, targets in POINTS.items()
+        for point in range(len(targets))
+    ],
 )
-def test_a_kill_changes_nothing(point, unbroken, tmp_path, tiny):
-    events, expected = unbroken
-    with KilledSweep(tmp_path, tiny) as sweep:
-        sweep.start()
-        sweep.kill(moment(point, events))
-        sweep.complete()
-        found = trace(sweep.home, sweep.server.uri)
+def test_a_kill_changes_nothing(kind, point, unbroken, tmp_path, tiny):
+    events, expected = unbroken(kind)
+    with KilledCommand(kind, tmp_path, tiny) as command:
+        command.start()
+        command.kill(moment(kind, point, events))
+        command.complete()
+        found = trace(command.home, command.server.uri)
     assert found == expected, differences(found, expected)

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from databases import PASSWORD, postgres, postgres_folder
 from patience import PATIENCE, until
+from study_states import study_differences
 
 from mlcl.config import load_job, load_space
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import open_study
 from mlcl.service.search.study_storage import open_storage
-from mlcl.service.search.study_sync import study_differences
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""What a finished sweep has left everywhere, in a form in which two sweeps can be compared."""
+"""What a finished sweep or table has left everywhere, in a form in which two can be compared."""
 
 from __future__ import annotations
 
@@ -25,21 +25,33 @@ FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine|(cpu_|gpu_)?seconds
 
 
 def trace(home: Path, uri: str) -> Trace:
-    """Of the one sweep under `home`, with its runs in the store at `uri`."""
-    ledgers = sorted(home.glob(f"sweeps/*/{LEDGER}"))
-    assert len(ledgers) == 1, f"one sweep, not {len(ledgers)}"
+    """Of the one sweep or table under `home`, with its runs in the store at `uri`."""
+    ledgers = sorted(home.glob(f"*/*/{LEDGER}"))
+    assert len(ledgers) == 1, f"one sweep or table, not {len(ledgers)}"
     folder = ledgers[0].parent
-    client = MlflowClient(uri)
+    client, ledger = MlflowClient(uri), Ledger(folder)
     runs = _runs(client)
-    names = {run.info.run_id: _name(run) for run in runs} | {folder.name: "SWEEP"}
-    found = {
-        **_ledger(Ledger(folder)),
-        **_study(Ledger(folder)),
-        **_mlflow(client, runs, names),
-        **_models(client, names),
-        **_left(home, folder, runs),
-    }
-    return {_translated(key, names): value for key, value in found.items()}
+    names = {run.info.run_id: _name(run) for run in runs} | {folder.name: "IT"}
+    found = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
+    if folder.parent.name == "tables":
+        # A run's id is its training's key: what no two tables share.
+        names |= {key: entry.label for key, entry in ledger.entries.items()}
+        assert len(set(names.values())) == len(names), "a training is there twice"
+        found |= _table(home, folder)
+    else:
+        found |= {**_study(ledger), **_models(client, names)}
+    found |= _ledger(ledger)
+    return {_translated(key, names): _renamed(value, names) for key, value in found.items()}
+
+
+def _table(home: Path, folder: Path) -> Trace:
+    """The table's files, and what is left of its runs."""
+    found: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
+    found["left: runs"] = sorted(f"{record.id} {record.state}" for _, record in RunFolders(home).records())
+    found["left: files of runs"] = sorted(
+        str(path.relative_to(home / "runs")) for path in home.glob("runs/*/**/*") if path.is_file()
+    )
+    return found
 
 
 def differences(found: Trace, expected: Trace) -> str:
@@ -93,7 +105,8 @@ def _runs(client: MlflowClient) -> list[Run]:
 
 
 def _name(run: Run) -> str:
-    return str(run.data.tags.get("mlcl.key", run.data.tags.get("mlcl.kind")))
+    tags = run.data.tags
+    return str(tags.get("mlcl.key", tags.get("mlcl.cell", tags.get("mlcl.kind"))))
 
 
 def _mlflow(client: MlflowClient, runs: list[Run], names: dict[str, str]) -> Trace:
@@ -140,10 +153,10 @@ def _models(client: MlflowClient, names: dict[str, str]) -> Trace:
 
 
 def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
-    """What a sweep that is through with everything does not leave behind."""
+    """What one that is through with everything does not leave behind."""
     ledger = Ledger(folder)
     return {
-        "left: records": [record.state for _, record in RunFolders(home, "sweeps").records()],
+        "left: records": [record.state for _, record in RunFolders(home, folder.parent.name).records()],
         "left: running": [key for key, entry in ledger.entries.items() if not entry.ended],
         "left: running in mlflow": [_name(run) for run in runs if run.info.status == "RUNNING"],
         "left: half files": [path.name for path in home.rglob("*.partial")],
@@ -159,6 +172,17 @@ def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
 
 def _value(name: str, value: float) -> float | str:
     return "a time" if TIMED.match(name) else value
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """The same with names in place of ids, however deep they are in it."""
+    if isinstance(value, str):
+        return _translated(value, names)
+    if isinstance(value, dict):
+        return type(value)({_renamed(key, names): _renamed(each, names) for key, each in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(_renamed(each, names) for each in value)
+    return value
 
 
 def _translated(text: str, names: dict[str, str]) -> str:

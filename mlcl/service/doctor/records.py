@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders
-from mlcl.service.engine.ledger import LEDGER, Ledger
+from mlcl.service.engine.ledger import FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.runs.run_store import RECORD
 
 
 def find_unreadable(scope: Scope) -> Iterator[Finding]:
-    """A run without its record is never gone on with; a sweep without its ledger cannot be."""
+    """A run without its record is never gone on with; nor is a sweep or a table without its ledger."""
     for folder in free_folders(scope.home):
         if (folder.path / RECORD).exists() and folder.record is None:
             yield Finding(
@@ -24,8 +24,10 @@ def find_unreadable(scope: Scope) -> Iterator[Finding]:
             try:
                 Ledger(folder.path)
             except UserError as error:
-                yield Finding(
-                    str(folder.path / LEDGER),
-                    f"{error.key} of the ledger cannot be read ({error.found})",
-                    "restore it, or give the sweep's command --fresh",
-                )
+                why = f"{error.key} of the ledger cannot be read ({error.found})"
+                cure = "restore it, or give the sweep's command --fresh"
+                if folder.path.parent.name == "tables":
+                    cure = "restore it, or move the folder away; finished runs are kept"
+                if error.key == FORMAT_KEY:
+                    why, cure = error.problem, f"format {error.allowed}"
+                yield Finding(str(folder.path / LEDGER), why, cure)

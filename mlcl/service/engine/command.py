@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,28 +53,32 @@ class Outcome(Protocol):
 R = TypeVar("R", bound=Outcome)
 
 
-class Work(Protocol[R]):
+class Work(ABC, Generic[R]):
     """A sweep or a table that a command has taken up."""
 
     engine: Engine
 
+    @abstractmethod
     def train(self) -> None:
         """Runs its sources on the engine."""
 
+    @abstractmethod
     def outcome(self) -> R:
         """What has come out, once all trainings have ended or were interrupted."""
 
+    @abstractmethod
     def conclude(self, state: State, reason: str) -> None:
         """Writes what came out, and the state, to its own log."""
 
     def delivered(self) -> None:
         """MLflow has everything."""
 
+    @abstractmethod
     def report(self, outcome: R, undelivered: int) -> R:
         """The outcome as it is at the end; `undelivered` logs wait for an MLflow that answers."""
 
 
-class Task(Protocol[R]):
+class Task(ABC, Generic[R]):
     """What is to be done to which sweep or table.
 
     `kind` is `sweep` or `table`, `option` the one that gives its `name`. `job` stands for all jobs in what
@@ -95,15 +100,19 @@ class Task(Protocol[R]):
     def prepare(self) -> None:
         """Checks that need the store or the home. Raises UserError; nothing has been started."""
 
+    @abstractmethod
     def folder(self) -> RunFolder:
         """The folder that the command goes on with, or a new one. Raises UserError for another's."""
 
+    @abstractmethod
     def most(self, announce: Callable[[str], None]) -> int:
         """How many trainings there will be at most; without any, no Ray is started."""
 
-    def log_id(self, id: str, logs: JobLogs) -> str:
+    def log_id(self, id: str, logs: JobLogs) -> str:  # noqa: ARG002
         """The id of the sweep's or table's own log."""
+        return id
 
+    @abstractmethod
     def take_up(self, command: Command) -> Work[R]:
         """Brings logs, records and the study to what the ledger says."""
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion
+from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
 from mlcl.tracking import State
 
 LEDGER = "ledger.jsonl"
 FORMAT = 2
 """The version of the events that this release writes. A ledger of release 0.1 names none: it is version 1."""
+FORMAT_KEY = "format"
 HEADS = ("sweep", "table")
 """The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""
 ANEW = {
@@ -90,6 +91,15 @@ class Ledger:
         self._lines += 1
         self._apply(json.loads(line))
 
+    def open(self, training: Training) -> Entry:
+        """Writes down a new training, which runs from now on."""
+        content = asdict(training)
+        content["generation"] = content.pop("version")
+        if not training.scope:
+            del content["scope"]
+        self.append("open", **content)
+        return self.entries[training.key]
+
     def close(self, key: str, end: End) -> None:
         """Writes the end of a training."""
         self.append("close", key=key, **asdict(end))
@@ -118,7 +128,7 @@ class Ledger:
             raise UserError(
                 f"this {event['event']} was written by a later mlcl",
                 file=self.path,
-                key="format",
+                key=FORMAT_KEY,
                 found=found,
                 allowed=f"{FORMAT} or less: install the mlcl that wrote it, or give another --home",
             )

@@ -10,6 +10,7 @@ from mlcl.data import DatasetInfo
 from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.log_sync import sync_log
+from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import Tag
@@ -23,7 +24,7 @@ def log_id(owner: str, key: str) -> str:
     return f"{owner}.{key}"
 
 
-class NestedTrials:
+class NestedTrials(TrainingStore):
     """A training KEY of a sweep lies in `trials/KEY` and logs to `SWEEP.KEY`.
 
     The values of `free` post-hoc keys are decided after training and are no parameters before.
@@ -79,10 +80,6 @@ class NestedTrials:
     def closed(self, entry: Entry) -> None:
         """Its log says what the ledger says."""
         sync_log(self.attach(entry.key), entry)
-
-    def taken(self, entry: Entry) -> str:  # noqa: ARG002 (no other command can have one of its trainings)
-        """Never: the sweep's folder is held."""
-        return ""
 
     def attach(self, key: str) -> RunLog:
         """The log of a training or a confirmation."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from mlcl.config import JobConfig, job_hash, load_job
 from mlcl.data import DatasetInfo
 from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now
 from mlcl.tracking import RunLog, State, shown
@@ -31,7 +32,7 @@ def sync_run(home: Path, entry: Entry) -> None:
     folder.set_state(entry.state)
 
 
-class SharedRuns:
+class SharedRuns(TrainingStore):
     """A training ID lies in `runs/ID`, with its record, its lock, and a log that is nested in `parent`."""
 
     def __init__(self, logs: JobLogs, parent: str) -> None:

@@ -2,71 +2,76 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.progress_events import Stage
 from mlcl.tracking import State
 
 
-class TrainingStore(Protocol):
+class TrainingStore(ABC):
     """Where trainings lie and log. Every method may be called again after a kill at any point."""
 
+    @abstractmethod
     def folder(self, entry: Entry) -> Path:
         """The training's folder: checkpoint, scores, result."""
 
+    @abstractmethod
     def log(self, entry: Entry) -> str:
         """The id of the training's log."""
 
+    @abstractmethod
     def open(self, entry: Entry) -> None:
         """Makes the training ready to be handed out: its log is started and is being delivered."""
 
+    @abstractmethod
     def begun(self, entry: Entry) -> None:
         """A process has begun with the training."""
 
+    @abstractmethod
     def closed(self, entry: Entry) -> None:
         """Writes the entry's state, which is in the ledger already, to the log."""
 
-    def taken(self, entry: Entry) -> str:
+    def taken(self, entry: Entry) -> str:  # noqa: ARG002
         """Why the training is not this command's any more; empty where it is."""
+        return ""
 
 
-class TrainingSource(Protocol):
+class TrainingSource(ABC):
     """A stage's trainings: a search, the seeds of a confirmation, the cells of a table.
 
-    With `test` its trainings read the test split.
+    A training reports the final values of `scores`; with `test` it reads the test split.
     """
 
     stage: Stage
-    test: bool
+    store: TrainingStore
+    scores: Sequence[str] = ()
+    test = True
 
-    @property
-    def store(self) -> TrainingStore:
-        """Where its trainings lie and log."""
-
-    @property
-    def scores(self) -> Sequence[str]:
-        """The metrics whose final values a training reports."""
-
+    @abstractmethod
     def start(self) -> tuple[int, int]:
         """Opens what is known beforehand; how many trainings earlier commands have done, and all of them."""
 
+    @abstractmethod
     def next(self) -> Entry | None:
         """The next training to start, open in the ledger; None where there is none (any more)."""
 
-    def prune(self, entry: Entry, epoch: int, score: float) -> bool:
-        """Whether a validation's score stops the training early."""
-
+    @abstractmethod
     def complete(self, entry: Entry, values: list[float]) -> End:
         """What the final values of a training come to: COMPLETE, or FAILED where one is not a number."""
 
-    def closed(self, entry: Entry) -> None:
+    def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
+        """Whether a validation's score stops the training early."""
+        return False
+
+    def closed(self, entry: Entry) -> None:  # noqa: B027
         """A training has ended or was interrupted; ledger and log say so."""
 
     def left(self) -> int | None:
         """How many trainings a forecast is about; None where none is made."""
+        return None
 
-    def end(self, state: State, reason: str) -> None:
+    def end(self, state: State, reason: str) -> None:  # noqa: B027
         """No training of the stage runs any more. State and reason are those of what was interrupted."""

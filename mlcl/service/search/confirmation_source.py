@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.entries import End, Entry, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.progress_events import Stage
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.confirmation import Candidate
 from mlcl.service.search.scoring import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -16,14 +16,14 @@ from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
 
-class ConfirmationSource:
+class ConfirmationSource(TrainingSource):
     """The seeds of all candidates: the first seed of each, then the second of each.
 
     One setting's seeds after another would let a stop leave some settings without any.
     """
 
-    stage: Stage = "confirmation"
-    test = True
+    stage = "confirmation"
+    store: NestedTrials
 
     def __init__(
         self, plan: SweepPlan, ledger: Ledger, store: NestedTrials, chosen: Sequence[Candidate]
@@ -58,16 +58,10 @@ class ConfirmationSource:
     def _open(self, group: str, seed: int) -> Entry:
         held, key = self._ledger.groups[group], f"{group}-seed{seed}"
         if key not in self._ledger.entries:
-            self._ledger.append(
-                "open",
-                key=key,
-                label=f"{held.label}, seed {seed}",
-                job=dump_job(load_job(held.job, {"train.seed": seed})),
-                settings=dict(held.settings),
-                generation=self._ledger.versions()[-1].number,
-                number=None,
-                study_number=None,
-                group=group,
+            job = dump_job(load_job(held.job, {"train.seed": seed}))
+            version = self._ledger.versions()[-1].number
+            self._ledger.open(
+                Training(key, f"{held.label}, seed {seed}", job, dict(held.settings), version, group=group)
             )
             self.store.open(self._ledger.entries[key])
         return self._ledger.entries[key]
@@ -76,19 +70,9 @@ class ConfirmationSource:
         """The next seed."""
         return self._waiting.pop(0) if self._waiting else None
 
-    def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002 (the engine's interface)
-        """Never: all seeds are trained to the end."""
-        return False
-
     def complete(self, entry: Entry, values: list[float]) -> End:
         """Score, figures and chosen post-hoc keys."""
         return score_training(self._plan, entry, self.store.folder(entry), values)
-
-    def closed(self, entry: Entry) -> None:
-        """Ledger and log know all there is."""
-
-    def left(self) -> None:
-        """A forecast is made of the search alone."""
 
     def end(self, state: State, reason: str) -> None:
         """Closes the groups: each says the mean of its seeds, and its state."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import optuna
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.entries import End, Entry, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.progress_events import Stage
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import draw, grid_size
@@ -21,15 +21,16 @@ from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
 
-class SearchSource:
+class SearchSource(TrainingSource):
     """Goes on with the trials that were interrupted, then draws new ones, up to the plan's number.
 
     `study` is that of the ledger's last space version. Making one replays the ledger to the pruner, and
     closes a trial that the pruner stopped just before a kill. `trial_closed` is called after each end.
     """
 
-    stage: Stage = "search"
+    stage = "search"
     test = False
+    store: NestedTrials
 
     def __init__(
         self,
@@ -99,19 +100,17 @@ class SearchSource:
         trial = ask(self._study, known)
         settings = draw(self._plan.space, trial)
         number = len(self._ledger.trials())
-        key = f"trial-{number:04d}"
-        self._ledger.append(
-            "open",
-            key=key,
-            label=f"trial {number}",
-            job=dump_job(load_job(dump_job(self._job), settings)),
-            settings=dict(settings),
-            generation=self._version,
-            number=number,
-            study_number=trial.number,
-            group=None,
+        entry = self._ledger.open(
+            Training(
+                key=f"trial-{number:04d}",
+                label=f"trial {number}",
+                job=dump_job(load_job(dump_job(self._job), settings)),
+                settings=dict(settings),
+                version=self._version,
+                number=number,
+                study_number=trial.number,
+            )
         )
-        entry = self._ledger.entries[key]
         sync_study(self._study, entry)
         return entry
 
@@ -130,9 +129,6 @@ class SearchSource:
             self._tell_pruner(entry)
         sync_study(self._study, entry)
         self._trial_closed()
-
-    def end(self, state: State, reason: str) -> None:
-        """Nothing is left to do."""
 
     def left(self) -> int:
         """Trials that have not ended yet."""

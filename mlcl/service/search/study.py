@@ -23,7 +23,7 @@ from mlcl.service.search.stored_study import StoredStudy
 from mlcl.service.search.study_storage import KEY
 from mlcl.tracking import State
 
-_STATE = {
+STATE = {
     State.RUNNING: TrialState.RUNNING,
     State.COMPLETE: TrialState.COMPLETE,
     State.PRUNED: TrialState.PRUNED,
@@ -89,7 +89,7 @@ def tell(
     """
     stored = StoredStudy(study)
     trial = stored.read(number)
-    target = _STATE[state]
+    target = STATE[state]
     if target is TrialState.COMPLETE and not all(math.isfinite(value) for value in values or ()):
         target = TrialState.FAIL
     if trial.state.is_finished():
@@ -129,7 +129,7 @@ def add_done(
     if state is State.PRUNED:
         values = [intermediate[max(intermediate)]] if intermediate else None
     done = create_trial(
-        state=_STATE[state],
+        state=STATE[state],
         values=None if values is None else list(values),
         params=dict(params),
         distributions=dict(distributions),
@@ -139,18 +139,6 @@ def add_done(
     if done.values is not None and len(done.values) != len(study.directions):
         raise ValueError(f"{len(done.values)} values for {len(study.directions)} goals")
     return StoredStudy(study).add(done)
-
-
-def differences(study: optuna.Study, expected: Mapping[int, State]) -> list[str]:
-    """Where the study says something else than `expected`, a line each; empty where they agree."""
-    found = {trial.number: trial.state for trial in study.get_trials(deepcopy=False)}
-    lines = []
-    for number in sorted(found.keys() | expected.keys()):
-        here, there = expected.get(number), found.get(number)
-        if here is None or there is None or _STATE[here] is not there:
-            said = ["missing" if state is None else state.name for state in (here, there)]
-            lines.append(f"trial {number}: {said[0]} in the sweep, {said[1]} in the study")
-    return lines
 
 
 def _reportable(study: optuna.Study, rungs: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:

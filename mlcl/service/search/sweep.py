@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,14 +10,13 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.config import job_hash
 from mlcl.errors import UserError
-from mlcl.service.engine.command import Command, run_command
+from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.entries import SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressListener
 from mlcl.service.engine.session import Engine
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.confirmation import Candidate, candidates, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
@@ -42,7 +41,7 @@ def run_sweep(plan: SweepPlan, *, home: Path, watch: ProgressListener) -> SweepR
     return run_command(SweepTask(plan, home), home, watch)
 
 
-class SweepTask:
+class SweepTask(Task[SweepReport]):
     """A sweep as it was asked for. Raises UserError for whatever can be wrong in the plan."""
 
     kind, option = "sweep", "--name"
@@ -53,9 +52,8 @@ class SweepTask:
         self.name, self.experiment, self.job = plan.name, plan.job.experiment, plan.job
         self.job_hash, self.fingerprint = job_hash(plan.job), self._job_data.fingerprint
         self.resources = plan.resources
-        self.identity: Mapping[str, object] = sweep_identity(plan, self._job_data, home)
-        asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
-        self.asked: Mapping[str, object] = asked
+        self.identity = sweep_identity(plan, self._job_data, home)
+        self.asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
 
     def prepare(self) -> None:
         """Whose trials are taken over, and whether the study's storage answers."""
@@ -73,14 +71,10 @@ class SweepTask:
             raise UserError("a sweep has its own trials already", key="--warm-start", found=self.name)
         return folder
 
-    def most(self, announce: Callable[[str], None]) -> int:  # noqa: ARG002 (the engine's interface)
+    def most(self, announce: Callable[[str], None]) -> int:  # noqa: ARG002
         """The longer one of the two stages."""
         plan = self._plan
         return max(plan.most, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
-
-    def log_id(self, id: str, logs: JobLogs) -> str:  # noqa: ARG002 (the engine's interface)
-        """The sweep's id."""
-        return id
 
     def take_up(self, command: Command) -> Sweep:
         """Study, logs and the sweep's own run say what the ledger says."""
@@ -121,7 +115,7 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> 
 
 
 @dataclass
-class Sweep:
+class Sweep(Work[SweepReport]):
     """A sweep that was taken up; `confirmed` are the settings whose seeds stand in the report."""
 
     plan: SweepPlan

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcl.config import dump_job
-from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.entries import End, Entry, Training
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.progress_events import Stage
 from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.tables.plan import Key, TableRun
 from mlcl.tracking import State
 
 
-class CellsSource:
+class CellsSource(TrainingSource):
     """The runs that are missing. `failures` has the reasons of those that did not end well."""
 
-    stage: Stage = "table"
-    test = True
-    scores: Sequence[str] = ()
+    stage = "table"
+    store: SharedRuns
 
     def __init__(self, missing: Sequence[TableRun], ledger: Ledger, store: SharedRuns) -> None:
         self.store, self.failures = store, dict[Key, str]()
@@ -39,24 +38,10 @@ class CellsSource:
         self._runs[key] = run
         known = self._ledger.entries.get(key)
         if known is None or known.ended:
-            self._ledger.append(
-                "open",
-                key=key,
-                label=run.label,
-                job=dump_job(run.job),
-                settings={},
-                generation=0,
-                number=None,
-                study_number=None,
-                group=None,
-            )
-        return self._ledger.entries[key]
+            return self._ledger.open(Training(key, run.label, dump_job(run.job), settings={}))
+        return known
 
-    def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002 (the engine's interface)
-        """Never: every run of a table is trained to the end."""
-        return False
-
-    def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002 (the engine's interface)
+    def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002
         """COMPLETE: its figures are read from its folder."""
         return End(State.COMPLETE)
 
@@ -70,6 +55,3 @@ class CellsSource:
     def left(self) -> int:
         """Runs that have not ended."""
         return self._total - self._ended
-
-    def end(self, state: State, reason: str) -> None:
-        """Nothing is left to do."""

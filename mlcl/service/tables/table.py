@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.service.engine.command import Command, run_command
+from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressListener
 from mlcl.service.engine.session import Engine
@@ -32,7 +32,7 @@ def run_table(plan: TablePlan, *, home: Path, watch: ProgressListener) -> TableR
     return run_command(TableTask(plan, home), home, watch)
 
 
-class TableTask:
+class TableTask(Task[TableReport]):
     """A table as it was asked for. Raises UserError for whatever can be wrong in the plan."""
 
     kind, option, fingerprint = "table", "TABLE", ""
@@ -43,11 +43,8 @@ class TableTask:
         self.name, self.experiment = plan.name, plan.table.experiment
         self.job, self.job_hash = self._runs[0].job, identity(plan, self._runs)
         self.resources = plan.resources
-        self.identity: Mapping[str, object] = {"job_hash": self.job_hash}
-        self.asked: Mapping[str, object] = {"runs": len(self._runs)}
-
-    def prepare(self) -> None:
-        """Everything has been checked."""
+        self.identity = {"job_hash": self.job_hash}
+        self.asked = {"runs": len(self._runs)}
 
     def folder(self) -> RunFolder:
         """That of the same table, asked for in the same way."""
@@ -81,7 +78,7 @@ class TableTask:
 
 
 @dataclass
-class PaperTable:
+class PaperTable(Work[TableReport]):
     """A table that was taken up."""
 
     plan: TablePlan
@@ -140,9 +137,6 @@ class PaperTable:
     def conclude(self, state: State, reason: str) -> None:
         """The state, in the table's own log."""
         self.log.finish(state, reason)
-
-    def delivered(self) -> None:
-        """Nothing is left to do."""
 
     def report(self, outcome: TableReport, undelivered: int) -> TableReport:
         """With its run in MLflow."""

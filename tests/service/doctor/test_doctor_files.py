@@ -6,7 +6,8 @@ from contextlib import ExitStack
 import pytest
 from doctored import Swept, left, look, start, statuses, tree
 
-from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.entries import End, Training
+from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
 from mlcl.tracking import State
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK
@@ -50,6 +51,48 @@ def test_killed_runs_and_sweeps_are_stopped(home):
     mended(home, "killed", run.path, sweep.folder.path)
     assert run.record.state is sweep.folder.record.state is log.state is State.STOPPED
     assert Ledger(sweep.folder.path).entries[entry.key].state is State.STOPPED
+
+
+def table_of(home, *runs):
+    """A table that was killed while these runs were trained."""
+    folder, _ = left(home, "tables", name="table1")
+    ledger = Ledger(folder.path)
+    ledger.append("table", format=FORMAT, id=folder.path.name, name="table1")
+    for run in runs:
+        ledger.open(Training(run.path.name, "CE, All, seed 0", {}, {}))
+        ledger.append("begin", key=run.path.name, cpus=1, gpus=0)
+    return folder
+
+
+def test_a_killed_table_and_its_runs_are_stopped(home):
+    (run, log), (done, _) = left(home), left(home)
+    table = table_of(home, run, done)
+    Ledger(table.path).close(done.path.name, End(State.COMPLETE))
+    mended(home, "killed", run.path, done.path, table.path)
+    assert run.record.state is table.record.state is log.state is State.STOPPED
+    assert done.record.state is State.COMPLETE
+    assert Ledger(table.path).entries[run.path.name].state is State.STOPPED
+
+
+def test_a_tables_ledger_is_looked_at_as_a_sweeps(home):
+    ledger = table_of(home).path / LEDGER
+    whole = ledger.read_text()
+    ledger.write_text(whole + '{"torn')
+    mended(home, "torn-lines", ledger)
+    assert ledger.read_text() == whole
+    ledger.write_text(whole + '{"event": "rung"}\n')
+    (found,) = look(home, "records")
+    assert (found.what, found.mendable) == (str(ledger), False)
+    assert "line 2 of the ledger cannot be read" in found.why
+    assert "finished runs are kept" in found.cure
+
+
+def test_a_ledger_of_a_later_release_is_named(home):
+    ledger = table_of(home).path / LEDGER
+    ledger.write_text(ledger.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
+    (found,) = look(home, "records")
+    assert found.why == "this table was written by a later mlcl"
+    assert "install the mlcl that wrote it" in found.cure
 
 
 def test_what_lives_is_left_alone(home):

@@ -1,4 +1,4 @@
-"""A sweep or a table that is killed before, in the middle of or after any write ends as if it had not been."""
+"""A sweep or a table that is killed at any write ends as if it had not been killed."""
 
 import random
 import shutil
@@ -7,11 +7,11 @@ import pytest
 from builders import tiny_job
 from mlflow import MlflowClient
 from reproduced import Tables
+from study_states import study_differences
 from sweep_contents import differences
 from sweeps import World
 
 from mlcl.service.engine.recovery import KILLED, recover
-from mlcl.service.search.study_sync import study_differences
 from mlcl.tracking import State, Tracker, deliver_all
 
 SPACE = """

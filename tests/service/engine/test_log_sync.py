@@ -2,6 +2,7 @@
 
 import pytest
 from builders import tiny_job
+from study_states import study_differences
 from sweeps import World
 
 from mlcl.service.engine.entries import Entry
@@ -9,7 +10,7 @@ from mlcl.service.engine.log_sync import sync_log
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.recovery import KILLED, close_ledger
 from mlcl.service.runs.run_store import RunFolder
-from mlcl.service.search.study_sync import study_differences, sync_study
+from mlcl.service.search.study_sync import sync_study
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"

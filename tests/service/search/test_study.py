@@ -8,10 +8,11 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
+from study_states import differences
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.errors import UserError
-from mlcl.service.search.study import add_done, ask, differences, open_study, reopen, tell
+from mlcl.service.search.study import add_done, ask, open_study, reopen, tell
 from mlcl.service.search.study_storage import open_storage
 from mlcl.tracking import State
 
