@@ -174,8 +174,13 @@ def test_a_space_may_choose_the_loss_but_not_the_plugins(job_file, tmp_path):
 def test_the_jobs_of_a_table_have_their_plugins(job_file, tmp_path):
     table = tmp_path / "table.yaml"
     tree = {
-        **{"title": "t", "experiment": "t", "source": "s", "job": job_file.name, "tolerance": 1.0},
-        **{"metrics": {"Acc": "test/accuracy"}, "columns": {"Dice": {}}},
+        "title": "t",
+        "experiment": "t",
+        "source": "s",
+        "job": job_file.name,
+        "tolerance": 1.0,
+        "metrics": {"Acc": "test/accuracy"},
+        "columns": {"Dice": {}},
         "rows": {"ANY": {"set": {"objective.heads.tags.loss": "any"}}, "Dice": {}},
     }
     table.write_text(yaml.safe_dump(tree))
