@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from rich.markup import escape
 from rich.table import Table
 
@@ -126,9 +127,7 @@ def _keys(section: type[BaseModel]) -> dict[str, Any]:
     """The keys of a section of a job, but for its name."""
     return {
         field.alias or name: {
-            "default": "required"
-            if field.is_required()
-            else _plain(field.get_default(call_default_factory=True)),
+            "default": _default(field),
             "allowed": type_in_words(field.annotation).replace("`", ""),
             **({"what": field.description} if field.description else {}),
         }
@@ -137,7 +136,10 @@ def _keys(section: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _default(field: FieldInfo) -> Any:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     return list(value) if isinstance(value, tuple) else value
