@@ -138,7 +138,7 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
 def test_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
     load_job(job_file)
     (tmp_path / "dice.py").write_text(DICE.replace("2 *", "3 *"))
-    with pytest.raises(UserError, match="the name is taken by dice.py sha256:.*a new process"):
+    with pytest.raises(UserError, match=r"the name is taken by dice\.py sha256:.*a new process"):
         load_job(job_file)
 
 
