@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from mlcl.cli import plugins
 from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
 from mlcl.config import apply_overrides, parse_override
 from mlcl.errors import printable
@@ -19,10 +20,13 @@ Place = Annotated[str, typer.Argument(help="Folder or URI of a prepared data set
 
 
 @app.command()
-def sources(json: Json = False) -> None:
+def sources(name: plugins.Name = None, json: Json = False) -> None:
     """List the sources and what they need."""
     from mlcl.data import SOURCES
 
+    if name is not None:
+        plugins.show("sources", name, as_json=json)
+        return
     listed = sorted(SOURCES.values(), key=lambda source: source.needs_input)
     if json:
         print_json({s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in listed})

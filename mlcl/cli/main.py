@@ -19,6 +19,7 @@ from mlcl.cli import (
     doctor,
     export,
     jobs,
+    plugins,
     posthoc,
     predict,
     report,
@@ -55,6 +56,9 @@ app.command("list")(jobs.list_jobs)
 app.command("logs")(jobs.logs)
 app.command("stop")(jobs.stop)
 app.command("resume", context_settings=jobs.MORE)(jobs.resume)
+app.command("losses")(plugins.losses)
+app.command("metrics")(plugins.metrics)
+app.command("encoders")(plugins.encoders)
 app.add_typer(data.app, name="data")
 app.add_typer(space.app, name="space")
 

@@ -67,25 +67,27 @@ def _section(model: type[BaseModel]) -> str:
 
 def _line(name: str, field: FieldInfo) -> str:
     names = [name for each in field.metadata if isinstance(each, PluginName) for name in each.built_in()]
-    kind, default = ", ".join(f"`{each}`" for each in names) or _type(field.annotation), _default(field)
+    kind = ", ".join(f"`{each}`" for each in names) or type_in_words(field.annotation)
+    default = _default(field)
     if default == "null":
         kind, default = kind.removesuffix(" or null"), "optional"
     meaning = f": {field.description}" if field.description else ""
     return f"- `{name}` ({kind}; {default}){meaning}"
 
 
-def _type(annotation: Any) -> str:
+def type_in_words(annotation: Any) -> str:
+    """A key's type as the reference writes it."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _type(arguments[0])
+        return type_in_words(arguments[0])
     if origin in (typing.Union, types.UnionType) or annotation is encoder_section.EncoderConfig:
-        return " or ".join(dict.fromkeys(map(_type, arguments or _members(annotation))))
+        return " or ".join(dict.fromkeys(map(type_in_words, arguments or _members(annotation))))
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is dict:
-        return f"mapping of {_type(arguments[1])}"
+        return f"mapping of {type_in_words(arguments[1])}"
     if origin is tuple:
-        return f"list of {_type(arguments[0])}"
+        return f"list of {type_in_words(arguments[0])}"
     if annotation is type(None):
         return "null"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -138,7 +138,7 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
 def test_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
     load_job(job_file)
     (tmp_path / "dice.py").write_text(DICE.replace("2 *", "3 *"))
-    with pytest.raises(UserError, match="the name is taken by dice.py sha256:.*a new process"):
+    with pytest.raises(UserError, match=r"the name is taken by dice\.py sha256:.*a new process"):
         load_job(job_file)
 
 
@@ -174,8 +174,13 @@ def test_a_space_may_choose_the_loss_but_not_the_plugins(job_file, tmp_path):
 def test_the_jobs_of_a_table_have_their_plugins(job_file, tmp_path):
     table = tmp_path / "table.yaml"
     tree = {
-        "title": "t", "experiment": "t", "source": "s", "job": job_file.name, "tolerance": 1.0,
-        "metrics": {"Acc": "test/accuracy"}, "columns": {"Dice": {}},
+        "title": "t",
+        "experiment": "t",
+        "source": "s",
+        "job": job_file.name,
+        "tolerance": 1.0,
+        "metrics": {"Acc": "test/accuracy"},
+        "columns": {"Dice": {}},
         "rows": {"ANY": {"set": {"objective.heads.tags.loss": "any"}}, "Dice": {}},
     }
     table.write_text(yaml.safe_dump(tree))

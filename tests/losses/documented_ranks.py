@@ -4,9 +4,9 @@ import os
 
 import torch
 import torch.distributed as dist
-from ranks import finish
 
 from mlcl.losses import build_loss
+from mlcl.testing.ranks import finish
 
 
 def work(rank, world, port, folder, code):

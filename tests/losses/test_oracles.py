@@ -4,14 +4,26 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from losses.oracles import CASES, ORACLES, PATH_LOSSES, case_id, is_detached, mean_loss
+from losses.oracles import CASES, ORACLES, PATH_LOSSES, is_detached, mean_loss
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss
+from mlcl.testing.losses import LossTestCase
 
-every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
-every_engine = pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
 pytestmark = pytest.mark.usefixtures("small_tiles")
+
+
+class TestEveryLoss(LossTestCase):
+    """Every built-in loss, by being registered."""
+
+    names = tuple(LOSSES)
+    more = tuple(CASES)
+
+    def definition(self, name, z, labels, tau, **options):
+        return ORACLES[name](z, labels, tau, **options)
+
+    def is_differentiable(self, name, options):
+        return not is_detached((name, options))
 
 
 def test_every_loss_and_option_has_a_case():
@@ -19,56 +31,6 @@ def test_every_loss_and_option_has_a_case():
     for name, spec in LOSSES.items():
         used = {option for other, options in CASES if other == name for option in options}
         assert used == set(spec.options)
-
-
-@every_case
-@every_engine
-@pytest.mark.parametrize("tau", [0.002, 1.3])
-def test_mean_equals_the_oracle(case, engine, rows, tau):
-    name, options = case
-    loss = build_loss(name, temperature=tau, engine=engine, **options)
-    value = loss(rows.z, rows.labels(name), rows.sample_ids())
-    expected = mean_loss(name, rows.z.tolist(), rows.plain(name), tau, **options)
-    assert expected > 0
-    assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case[0] != "mulsupcon"], ids=case_id)
-def test_terms_equal_the_oracle(case, rows):
-    name, options = case
-    terms = build_loss(name, temperature=0.2, reduction="none", **options)(
-        rows.z, rows.labels(name), rows.sample_ids()
-    )
-    expected = ORACLES[name](rows.z.tolist(), rows.plain(name), 0.2, **options)
-    assert terms.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if not is_detached(case)], ids=case_id)
-@every_engine
-def test_gradient_is_that_of_the_value(case, engine, make):
-    name, options = case
-    rows = make(samples=4, dim=3)
-    loss = build_loss(name, temperature=0.5, engine=engine, **options)
-    z = rows.z.clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: loss(z, rows.labels(name), rows.sample_ids()), (z,))
-
-
-@every_case
-@pytest.mark.parametrize(
-    ("engine", "reduction"), [("dense", "sum"), ("tiled", "mean"), ("auto", "mean_valid")]
-)
-def test_order_of_rows_is_irrelevant(case, engine, reduction, rows):
-    name, options = case
-    loss = build_loss(name, temperature=0.3, reduction=reduction, engine=engine, **options)
-    order = torch.randperm(len(rows.z), generator=torch.Generator().manual_seed(1))
-    labels = rows.labels(name)
-    if isinstance(labels, LabelRows):
-        shuffled = labels.take(order)
-    else:
-        shuffled = None if labels is None else labels[order]
-    value = loss(rows.z, labels, rows.sample_ids())
-    again = loss(rows.z[order], shuffled, rows.sample_ids()[order])
-    assert again.item() == pytest.approx(value.item(), rel=1e-12)
 
 
 @st.composite

@@ -8,12 +8,12 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from patience import PATIENCE
-from ranks import finish
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LearnedTemperature, build_loss, tiling
+from mlcl.testing.ranks import finish
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast", "all_gather_object")
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 from builders import tiny_job
-from ranks import finish
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from training.training_ranks import start
 
+from mlcl.testing.ranks import finish
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from builders import tiny_job
 from patience import PATIENCE
-from ranks import finish
 
 from mlcl.config import job_hash
+from mlcl.testing.ranks import finish
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped

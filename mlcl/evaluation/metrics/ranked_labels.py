@@ -49,12 +49,12 @@ MICRO_AUC = Metric(
 LABELS_SCORED = Metric(
     name="labels_scored",
     summary="number of labels that map is the mean of",
-    source="labels with a positive",
+    source="scikit-learn scores labels with a positive",
     labels=lambda prediction: known_count(prediction.ranking.average_precision),
 )
 LABELS_SCORED_AUC = Metric(
     name="labels_scored_auc",
     summary="number of labels that macro_auc is the mean of",
-    source="labels with a positive and a negative",
+    source="scikit-learn scores labels with a positive and a negative",
     labels=lambda prediction: known_count(prediction.ranking.auc),
 )

@@ -1,0 +1,120 @@
+"""Batches that reach the odd corners of every kind of label, and the cases in which a loss is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES, Interval, LossSpec
+from mlcl.losses.labels import Labels
+from mlcl.losses.options import LevelNumbers
+
+Case = tuple[str, dict[str, Any]]
+"""A loss by name, and options."""
+PATHS = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
+"""Unknown from the root, from the middle and at the end; two of them are equal."""
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """A batch of several views a sample: as losses take it, and as plain Python for a slow definition."""
+
+    z: Tensor
+    sets: list[frozenset[int]]
+    classes: list[int]
+    ratings: list[list[int]]
+    paths: list[tuple[int, ...]]
+    samples: list[int]
+    width: int
+
+    def labels(self, loss: str) -> Labels | None:
+        """What the loss takes; None for one that reads samples alone."""
+        kind, plain = LOSSES[loss].labels, self.plain(loss)
+        if kind == "multi_label":
+            return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
+        if kind == "none":
+            return None
+        return torch.tensor(plain, dtype=torch.float32 if kind == "ratings" else torch.int64)
+
+    def sample_ids(self) -> Tensor:
+        """The sample of each row (B,)."""
+        return torch.tensor(self.samples)
+
+    def plain(self, loss: str) -> list[Any]:
+        """A label a row: a class, a frozenset of labels, a list of ratings, a path, or a sample's number."""
+        found: dict[str, list[Any]] = {
+            "class": self.classes,
+            "multi_label": self.sets,
+            "ratings": self.ratings,
+            "path": self.paths,
+            "none": self.samples,
+        }
+        return found[LOSSES[loss].labels]
+
+
+def loss_batch(samples: int = 7, views: int = 2, dim: int = 5, width: int = 6, seed: int = 0) -> LossBatch:
+    """Random rows; sample 0 has no labels, sample 1 labels that no other sample has."""
+    g = torch.Generator().manual_seed(seed)
+    sets = [frozenset(torch.randperm(width - 1, generator=g)[: 1 + n % 3].tolist()) for n in range(samples)]
+    sets[0], sets[1] = frozenset(), frozenset({width - 1})
+    classes = [-1, *torch.randint(0, 3, (samples - 1,), generator=g).tolist()]
+    ratings = torch.randint(0, 4, (samples, 4), generator=g).tolist()
+    ratings[0] = [0, 0, 0, 0]
+    order = torch.arange(samples).repeat(views).tolist()
+    z = torch.randn(samples * views, dim, dtype=torch.float64, generator=g)
+    return LossBatch(
+        z,
+        [sets[n] for n in order],
+        [classes[n] for n in order],
+        [ratings[n] for n in order],
+        [PATHS[n % len(PATHS)] for n in order],
+        order,
+        width,
+    )
+
+
+def take(labels: Labels | None, rows: Tensor) -> Labels | None:
+    """The labels of some rows."""
+    return labels.take(rows) if isinstance(labels, LabelRows) else None if labels is None else labels[rows]
+
+
+def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
+    """Each loss with its defaults and with each of its options changed alone, where it allows that; and more.
+
+    `more` are cases that this does not find, such as two options that go together.
+    """
+    found = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
+    return found + [case for case in more if case not in found]
+
+
+def case_id(case: Case) -> str:
+    """The case's name among a test's."""
+    name, options = case
+    return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
+
+
+def _single_changes(spec: LossSpec) -> Iterator[dict[str, Any]]:
+    yield {}
+    for name, option in spec.options.items():
+        for value in _values(option.allowed):
+            if value != option.default and _is_allowed(spec, {name: value}):
+                yield {name: value}
+
+
+def _values(allowed: tuple[object, ...] | Interval | LevelNumbers) -> tuple[object, ...]:
+    if isinstance(allowed, Interval):
+        return (allowed.low + 0.3 * (min(allowed.high, allowed.low + 2) - allowed.low),)
+    return ("uniform", (0.5, 2.0, 1.0)) if isinstance(allowed, LevelNumbers) else allowed
+
+
+def _is_allowed(spec: LossSpec, options: dict[str, Any]) -> bool:
+    try:
+        spec.resolve(options)
+    except ValueError:
+        return False
+    return True

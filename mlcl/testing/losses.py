@@ -1,0 +1,250 @@
+"""What every loss does, as tests for pytest. The author of one writes its weights once more, slow and clear:
+
+    from mlcl.testing.losses import LossTestCase
+
+    class TestDice(LossTestCase):
+        names = ("dice",)
+
+        def weights(self, labels, i):
+            positives = [p for p in range(len(labels)) if p != i and labels[p] & labels[i]]
+            return {p: 2 * len(labels[p] & labels[i]) / (len(labels[p]) + len(labels[i])) / len(positives)
+                    for p in positives}
+
+A loss in no installed package is registered by `modules`. For a loss that is not of the form
+L_i = sum_p W_ip (-log p_ip), `definition` is written instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, ClassVar, get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss, tiling
+from mlcl.losses.loss import Engine, Reduction
+from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
+from mlcl.testing.ranks import TAU, losses_on_ranks
+
+SPLIT = (9, 5)
+"""Rows of each of two processes."""
+
+
+class LossTestCase:
+    """The tests; a subclass gives `names`, and `weights` or `definition`.
+
+    Each loss is tested with its defaults and with every option changed; `more` are further cases.
+    """
+
+    names: ClassVar[Sequence[str]] = ()
+    more: ClassVar[Sequence[Case]] = ()
+    modules: ClassVar[Sequence[str]] = ()
+
+    def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
+        """W_ip of every row p that attracts row i, from the label of each row, by the definition.
+
+        A label is a class (-1: missing), a frozenset, a list of ratings, a path, or a sample's number.
+        """
+        raise NotImplementedError("a subclass defines weights or definition")
+
+    def definition(
+        self, name: str, z: Sequence[Sequence[float]], labels: Sequence[Any], tau: float, **options: Any
+    ) -> list[float] | float:
+        """The anchors' terms L_i, or their mean for a loss that is defined for the whole batch only."""
+        kind = LOSSES[name].similarity
+        return [
+            -math.fsum(
+                weight * log_probability(z, i, p, tau, kind)
+                for p, weight in self.weights(labels, i, **options).items()
+            )
+            for i in range(len(z))
+        ]
+
+    def is_differentiable(self, _name: str, _options: Mapping[str, Any]) -> bool:
+        """Whether the gradient is that of the value; a loss that detaches something says no."""
+        return True
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test a case, and for the tests of engines one an engine that the loss has."""
+        self._register()
+        cases = cases_of(self.names, self.more)
+        if "engine" in metafunc.fixturenames:
+            both = [(case, engine) for case in cases for engine in engines_of(case[0])]
+            ids = [f"{case_id(case)}-{engine}" for case, engine in both]
+            metafunc.parametrize(("case", "engine"), both, ids=ids)
+        elif "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", cases, ids=case_id)
+
+    @pytest.fixture(autouse=True)
+    def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Tiles of four rows, so that a small batch has inner, outer and ragged ones."""
+        monkeypatch.setattr(tiling, "TILE", 4)
+        monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
+
+    @pytest.fixture
+    def batch(self) -> LossBatch:
+        """The batch of most tests."""
+        return loss_batch()
+
+    @pytest.mark.parametrize("tau", [0.002, 1.3])
+    def test_the_mean_equals_the_definition(
+        self, case: Case, engine: Engine, tau: float, batch: LossBatch
+    ) -> None:
+        """In every engine, to float64's digits."""
+        name, options = case
+        expected = self._defined(case, batch, tau)
+        expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
+        assert expected > 0
+        value = call(build_loss(name, temperature=tau, engine=engine, **options), batch, batch.z)
+        assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+    def test_the_terms_equal_the_definition(self, case: Case, batch: LossBatch) -> None:
+        """Anchor by anchor, where the loss is defined so."""
+        name, options = case
+        expected = self._defined(case, batch, 0.2)
+        if isinstance(expected, float):
+            pytest.skip("defined for the whole batch")
+        terms = call(build_loss(name, temperature=0.2, reduction="none", **options), batch, batch.z)
+        assert terms.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+    def test_the_gradient_is_that_of_the_value(self, case: Case, engine: Engine) -> None:
+        """By finite differences."""
+        name, options = case
+        if not self.is_differentiable(name, options):
+            pytest.skip("the loss detaches a part of itself")
+        batch = loss_batch(samples=4, dim=3)
+        loss = build_loss(name, temperature=0.5, engine=engine, **options)
+        z = batch.z.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda z: call(loss, batch, z), (z,))
+
+    def test_engines_agree(self, case: Case, engine: Engine) -> None:
+        """In value and gradient, those of a learned temperature included."""
+        batch = loss_batch(samples=11)
+        for tau in (0.001, 0.3):
+            found, expected = (
+                value_and_gradients(case, batch, each, tau, reduction="mean_valid")
+                for each in (engine, "dense")
+            )
+            for one, other in zip(found, expected, strict=True):
+                scale = max(1.0, float(other.abs().max()))
+                torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * scale)
+
+    @pytest.mark.parametrize("reduction", ["sum", "mean", "mean_valid"])
+    def test_the_order_of_rows_is_irrelevant(
+        self, case: Case, engine: Engine, reduction: Reduction, batch: LossBatch
+    ) -> None:
+        """Rows are a set."""
+        name, options = case
+        loss = build_loss(name, temperature=0.3, reduction=reduction, engine=engine, **options)
+        order = torch.randperm(len(batch.z), generator=torch.Generator().manual_seed(1))
+        again = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
+        assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
+
+    def test_the_reductions_agree(self, case: Case, batch: LossBatch) -> None:
+        """The sum and both means are those of the terms."""
+        name, options = case
+        losses = {
+            reduction: build_loss(name, reduction=reduction, **options) for reduction in get_args(Reduction)
+        }
+        values = {reduction: call(loss, batch, batch.z) for reduction, loss in losses.items()}
+        terms, stats = values["none"], losses["mean"].stats
+        assert stats is not None
+        valid = len(terms) - round(float(stats.without_positive) * len(terms))
+        assert terms.shape == (len(batch.z),)
+        assert values["sum"].item() == pytest.approx(terms.sum().item())
+        assert values["mean"].item() == pytest.approx(terms.sum().item() / len(terms))
+        assert values["mean_valid"].item() == pytest.approx(terms.sum().item() / valid)
+
+    def test_identical_rows_give_a_finite_gradient(self, case: Case, batch: LossBatch) -> None:
+        """In float32, at a small temperature."""
+        name, options = case
+        z = batch.z[:1].repeat(len(batch.z), 1).float().requires_grad_()
+        value = call(build_loss(name, temperature=0.05, **options), batch, z)
+        torch.autograd.backward(value)
+        assert value.isfinite()
+        assert z.grad is not None
+        assert z.grad.isfinite().all()
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
+    def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
+        """It has nothing to be compared with; every parameter still gets a gradient, of 0."""
+        name, options = case
+        batch, one = loss_batch(samples=2, views=1), torch.tensor([0])
+        z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
+        loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
+        value = loss(z, take(batch.labels(name), one), one)
+        torch.autograd.backward(value.sum())
+        assert value.abs().sum() == 0
+        assert z.grad is not None
+        assert z.grad.abs().sum() == 0
+        assert temperature.log_tau.grad == 0
+
+    def test_two_processes_equal_one(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """In value and gradient; all cases in one group of processes (gloo)."""
+        batch, folder = loss_batch(), tmp_path_factory.mktemp("ranks")
+        cases = cases_of(self.names, self.more)
+        ranks = losses_on_ranks(cases, batch, SPLIT, folder, self.modules)
+        for number, case in enumerate(cases):
+            value, gradient, _ = value_and_gradients(case, batch, "auto", TAU)
+            answers = [rank[number] for rank in ranks]
+            # The mean over processes, which DDP takes, of values and of gradients is that of one process.
+            shares = torch.stack([answer["value"] for answer in answers])
+            own = torch.cat([answer["gradient"] for answer in answers]) / len(answers)
+            named = _naming(case_id(case))
+            torch.testing.assert_close(shares.mean(), value, rtol=1e-12, atol=1e-12, msg=named)
+            torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-12, msg=named)
+
+    def _defined(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
+        name, options = case
+        return self.definition(name, batch.z.tolist(), batch.plain(name), tau, **options)
+
+    def _register(self) -> None:
+        for module in self.modules:
+            LOSSES.add(import_module(module), "a test")
+
+
+def engines_of(name: str) -> list[Engine]:
+    """The engines that the loss has: `tiled` needs a closed form."""
+    return ["dense", "auto"] if LOSSES[name].closed is None else ["dense", "tiled", "auto"]
+
+
+def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
+    """The loss of a batch with these embeddings."""
+    name = loss.spec.name
+    value: Tensor = loss(z, batch.labels(name), batch.sample_ids())
+    return value
+
+
+def value_and_gradients(case: Case, batch: LossBatch, engine: Engine, tau: float, **how: Any) -> list[Tensor]:
+    """The value, and the gradients of embeddings and of the temperature's logarithm."""
+    name, options = case
+    temperature = LearnedTemperature(tau).double()
+    loss = build_loss(name, temperature=temperature, engine=engine, **how, **options)
+    z = batch.z.clone().requires_grad_()
+    value = call(loss, batch, z)
+    torch.autograd.backward(value)
+    assert z.grad is not None
+    assert temperature.log_tau.grad is not None
+    return [value.detach(), z.grad, temperature.log_tau.grad]
+
+
+def similarity(a: Sequence[float], b: Sequence[float], kind: str = "dot") -> float:
+    """The dot product, or minus the Euclidean distance."""
+    if kind == "dot":
+        return math.fsum(x * y for x, y in zip(a, b, strict=True))
+    return -math.sqrt(math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+
+
+def log_probability(z: Sequence[Sequence[float]], i: int, p: int, tau: float, kind: str = "dot") -> float:
+    """log p_ip = s_ip / tau - log sum_{a != i} exp(s_ia / tau)."""
+    logits = [similarity(z[i], z[a], kind) / tau for a in range(len(z)) if a != i]
+    top = max(logits)
+    return similarity(z[i], z[p], kind) / tau - top - math.log(math.fsum(math.exp(x - top) for x in logits))
+
+
+def _naming(case: str) -> Callable[[str], str]:
+    return lambda text: f"{case}: {text}"

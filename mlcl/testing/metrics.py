@@ -1,0 +1,179 @@
+"""What every metric does, as tests for pytest. The author of one writes it once more, as a loop:
+
+    from mlcl.testing.metrics import MetricTestCase
+
+    class TestOneError(MetricTestCase):
+        names = ("one_error",)
+
+        def loop(self, name, probabilities, targets, threshold):
+            wrong = [max(range(len(p)), key=p.__getitem__) not in y for p, y in zip(probabilities, targets)]
+            return sum(wrong) / len(wrong)
+
+A metric in no installed package is registered by `modules`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from mlcl.evaluation import (
+    METRICS,
+    Neighbours,
+    Targets,
+    Task,
+    blend,
+    evaluate,
+    knn_probabilities,
+    metric_names,
+    retrieve,
+    search,
+)
+from mlcl.labels import LabelRows
+
+ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
+KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
+
+
+class MetricTestCase:
+    """The tests; a subclass gives `names` and `loop`."""
+
+    names: ClassVar[Sequence[str]] = ()
+    modules: ClassVar[Sequence[str]] = ()
+
+    def loop(
+        self, name: str, probabilities: list[list[float]], targets: list[Any], threshold: float
+    ) -> float:
+        """The metric's value, slowly. A target is a class, or the set of a row's labels; none is missing."""
+        raise NotImplementedError("a subclass says what the metric is")
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test a metric and task."""
+        for module in self.modules:
+            METRICS.add(import_module(module), "a test")
+        both = [(name, task) for name in self.names for task in METRICS[name].tasks]
+        if "task" in metafunc.fixturenames:
+            metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
+
+    @pytest.mark.parametrize("tied", [False, True])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_value_equals_the_loop(self, name: str, task: Task, seed: int, tied: bool) -> None:
+        """Rows and aspects without a target left out; labels that never or always occur, rows without any."""
+        p, targets = scene(task, seed, tied)
+        for threshold in (0.5, 0.25):
+            found = evaluate(task, p, targets, threshold, aspects=_aspects(task), only=[name])
+            assert found[name] == pytest.approx(self._looped(name, task, p, targets, threshold), nan_ok=True)
+
+    def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:
+        """Rows are a set."""
+        p, targets = scene(task, 0, tied=False)
+        order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
+        again = evaluate(task, p[order], _take(targets, order), aspects=_aspects(task), only=[name])
+        found = evaluate(task, p, targets, aspects=_aspects(task), only=[name])
+        assert again[name] == pytest.approx(found[name], rel=1e-12)
+
+    def test_it_is_among_all_metrics_with_the_same_value(self, name: str, task: Task) -> None:
+        """And each aspect has its own where the metric says so."""
+        p, targets = scene(task, 0, tied=False)
+        found = evaluate(task, p, targets, aspects=_aspects(task))
+        without_target = f"_{ASPECTS[-1]}"
+        names = metric_names(task, _aspects(task), p.shape[1])
+        assert tuple(found) == tuple(each for each in names if not each.endswith(without_target))
+        assert evaluate(task, p, targets, aspects=_aspects(task), only=[name]) == {name: found[name]}
+        if task == "aspects":
+            assert (f"{name}_{ASPECTS[0]}" in found) == METRICS[name].per_aspect
+
+    def test_a_perfect_prediction_is_not_worse_than_a_random_one(self, name: str, task: Task) -> None:
+        """On the side that the metric declares to be better."""
+        p, targets = scene(task, 0, tied=False)
+        perfect = _perfect(p, targets)
+        best = evaluate(task, perfect, targets, aspects=_aspects(task), only=[name])[name]
+        random = evaluate(task, p, targets, aspects=_aspects(task), only=[name])[name]
+        assert best >= random if METRICS[name].mode == "max" else best <= random
+
+    @pytest.mark.parametrize("tied", [False, True])
+    def test_the_search_after_training_equals_one_setting_after_the_other(
+        self, name: str, task: Task, tied: bool
+    ) -> None:
+        """Every (k, lambda, temperature), to the last bit."""
+        p, targets = scene(task, 0, tied)
+        train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
+        found = search(
+            neighbours,
+            train,
+            targets,
+            p,
+            task=task,
+            ks=KS,
+            lambdas=LAMBDAS,
+            temperatures=TEMPERATURES,
+            metric=name,
+            mode=METRICS[name].mode,
+            aspects=_aspects(task),
+        )
+        expected = []
+        for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
+            votes = knn_probabilities(neighbours, train, task, k, temperature, p.shape[-1])
+            mixed = blend(votes, p, lambda_)
+            values = evaluate(task, mixed, targets, aspects=_aspects(task), only=[name])
+            expected.append((k, lambda_, temperature, values[name]))
+        assert found.table.tolist() == expected
+
+    def _looped(self, name: str, task: Task, p: Tensor, targets: Targets, threshold: float) -> float:
+        if isinstance(targets, LabelRows):
+            return self.loop(name, p.tolist(), [set(labels) for labels in targets.lists()], threshold)
+        if task == "single":
+            known = targets >= 0
+            return self.loop(name, p[known].tolist(), targets[known].tolist(), threshold)
+        columns = [column for column in range(len(ASPECTS)) if bool((targets[:, column] >= 0).any())]
+        values = [
+            self._looped(name, "single", p[:, column], targets[:, column], threshold) for column in columns
+        ]
+        return math.fsum(values) / len(values)
+
+
+def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
+    """Probabilities and targets of a task; `tied` probabilities are eighths, so that many are equal."""
+    g = torch.Generator().manual_seed(seed)
+    shape = {
+        "single": (ROWS, CLASSES),
+        "multi_label": (ROWS, LABELS),
+        "aspects": (ROWS, len(ASPECTS), CLASSES),
+    }[task]
+    p = torch.rand(shape, generator=g)
+    p = (p * 8).round() / 8 if tied else p
+    if task == "multi_label":
+        y = torch.rand(shape, generator=g) < 0.2
+        y[:, 0], y[:, 1], y[:3] = False, True, False
+        return p, LabelRows.from_dense(y)
+    targets = torch.randint(-1, CLASSES - 1, shape[:-1], generator=g)
+    if task == "aspects":
+        targets[:, -1] = -1
+    return p, targets
+
+
+def _perfect(p: Tensor, targets: Targets) -> Tensor:
+    if isinstance(targets, LabelRows):
+        return targets.dense(torch.float32)
+    return torch.nn.functional.one_hot(targets.clamp(min=0), p.shape[-1]).float()
+
+
+def _neighbours(tied: bool) -> Neighbours:
+    g = torch.Generator().manual_seed(2)
+    train, queries = (torch.randn(ROWS, 3, generator=g) for _ in range(2))
+    return retrieve(train.round(), queries.round(), max(KS)) if tied else retrieve(train, queries, max(KS))
+
+
+def _aspects(task: Task) -> Sequence[str] | None:
+    return ASPECTS if task == "aspects" else None
+
+
+def _take(targets: Targets, rows: Tensor) -> Targets:
+    return targets.take(rows) if isinstance(targets, LabelRows) else targets[rows]
