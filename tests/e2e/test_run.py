@@ -118,6 +118,11 @@ def test_two_workers_are_one_run(mlcl):
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert runs["2"].data.tags["mlcl.state"] == "COMPLETE"
+    parts = {item.path for item in mlcl.client.list_artifacts(runs["2"].info.run_id, "embeddings.parquet")}
+    assert parts == {f"embeddings.parquet/part-{rank:05d}.parquet" for rank in range(2)}
+    exported = mlcl("export", runs["2"].info.run_id, "--to", mlcl.home / "exported", "--json")
+    assert exported.status == 0, exported.err
+    assert (mlcl.home / "exported" / "datastore.parquet").is_file()
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from builders import tiny_job
-from evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of, scenes
+from training.evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of, scenes
 
 from mlcl.evaluation import retrieve
 from mlcl.training.context import ONE_PROCESS

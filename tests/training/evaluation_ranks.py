@@ -8,7 +8,7 @@ import pytest
 import torch
 from builders import tiny_job
 from ranks import finish
-from training_ranks import start
+from training.training_ranks import start
 
 from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
 from mlcl.labels import LabelRows
