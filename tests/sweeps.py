@@ -63,7 +63,7 @@ class _AtOnce(Delivery):
         return self
 
     def __exit__(self, *_):
-        for id in list(self._held):
+        for id in list(self._senders):
             self._release(id)
 
     def add(self, id):
@@ -73,7 +73,7 @@ class _AtOnce(Delivery):
 
     def drain(self, **_):
         self._round()
-        return self._left()
+        return self._pending()
 
     def wait_run_id(self, id, _timeout):
         self._round()
