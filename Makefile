@@ -1,10 +1,12 @@
-# make demo: set up, run the main job on real input, show the table.  make test: set up, pass every test.
+# make demo: set up, run the main job on real input, show the table.  make test: set up, pass every test
+# but the slow ones.  make test-quick: those without Ray, servers and other processes, in a minute and a half.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test test-slow check format docs bench clean
+.PHONY: setup demo test-quick test test-slow check format docs bench clean
 
 setup: $(READY)
 
@@ -18,8 +20,11 @@ demo: setup
 	  --trials 12 --seeds 3 --baseline jobs/icd10cm_ce.yaml
 	$(BIN)/mlcl report icd10cm_mlcl-mlcl_joint
 
+test-quick: setup
+	$(BIN)/python -m pytest -m quick --durations 10 --durations-min 2 $(TWO_FILES_AT_ONCE)
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(TWO_FILES_AT_ONCE)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -1,0 +1,110 @@
+"""The three tiers of tests, and what a quick test may not do.
+
+slow   marked so where it stands: longer than a minute
+full   what FULL names: starts processes or servers, or takes seconds
+quick  every other test
+
+A quick test computes in its own process. Where it, or a fixture of it, starts another one of Python, Ray or
+a server, it fails with a sentence. `make test` runs the quick and the full ones.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|redis")
+"""How the names of programs begin that a quick test may not run; git and bash are quick."""
+FULL = (
+    "browser",
+    "cli",
+    "cluster",
+    "data/test_bundled_sources.py",
+    "data/test_download.py",
+    "data/test_preparation.py::test_two_processes_at_once_make_one_folder",
+    "data/test_writer.py::test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up",
+    "e2e",
+    "evaluation/test_paired_tests.py::test_the_interval_holds_the_true_effect_as_often_as_it_says",
+    "evaluation/test_paired_tests.py::test_without_an_effect_the_tests_err_no_more_often_than_they_say",
+    "losses/test_distributed.py",
+    "losses/test_documentation.py::test_the_block_with_processes_gives_the_loss_of_all_rows",
+    "losses/test_factory.py::test_importing_the_losses_needs_torch_alone",
+    "losses/test_tiled_sum.py::test_a_compiled_model_around_the_loss",
+    "losses/test_tiled_sum.py::test_float32_at_any_scale_of_the_logits",
+    "models/test_images.py",
+    "nodes",
+    "report",
+    "security",
+    "service/doctor",
+    "service/local",
+    "service/runs/test_head_monitor.py",
+    "service/runs/test_ray_session.py",
+    "service/runs/test_run_job.py",
+    "service/search/test_sampler.py",
+    "service/search/test_study_storage.py::test_a_study_in_postgresql",
+    "service/search/test_sweep_kills.py",
+    "service/tables/test_table_kills.py",
+    "service/tables/test_tables.py::test_neighbours_of_a_row_are_those_of_a_run_with_that_setting",
+    "service/test_sharded.py",
+    "tracking/test_artifacts.py",
+    "tracking/test_delivery.py",
+    "tracking/test_log.py",
+    "tracking/test_preflight.py",
+    "tracking/test_sender.py",
+    "tracking/test_tracker.py",
+    "training/test_distributed.py",
+    "training/test_every_encoder.py",
+    "training/test_exported.py",
+)
+"""Folders, files and tests under tests/ that start processes, listen, or take more than about two seconds."""
+_FULL = re.compile(rf"(?:{'|'.join(map(re.escape, FULL))})(?!\w)")
+
+
+def is_full(name: str) -> bool:
+    """Whether FULL names this path or test, or a folder or file that it is in."""
+    return _FULL.match(name) is not None
+
+
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Gives every test that is not slow its tier."""
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            item.add_marker("full" if is_full(item.nodeid.removeprefix("tests/")) else "quick")
+
+
+@contextmanager
+def guarded(name: str) -> Iterator[None]:
+    """Within, what a quick test may not do fails; pytest's failure passes through `except Exception`."""
+
+    def refuse(what: str) -> None:
+        pytest.fail(f"{name} is a quick test and {what}: name it in FULL of tests/tiers.py", pytrace=False)
+
+    with ExitStack() as stack:
+
+        def before(owner: type, method: str, check) -> None:
+            original = getattr(owner, method)
+
+            def checked(self, *args, **kwargs):
+                check(*args, **kwargs)
+                return original(self, *args, **kwargs)
+
+            stack.enter_context(mock.patch.object(owner, method, checked))
+
+        def run(args, *_, **__):
+            program = Path(str(args if isinstance(args, str | Path) else args[0])).name
+            if REFUSED.match(program):
+                refuse(f"runs {program}")
+
+        before(socket.socket, "listen", lambda *_: refuse("listens"))
+        before(BaseProcess, "start", lambda: refuse("starts a process"))
+        before(subprocess.Popen, "__init__", run)
+        yield
