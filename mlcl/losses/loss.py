@@ -224,8 +224,8 @@ class ContrastiveLoss(nn.Module):
         return self._reduced(term_N.sum(), weighting, batch)
 
     def _is_small(self, batch: Batch) -> bool:
-        locked_folder = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
-        return locked_folder and batch.own <= SMALL
+        alone = self.engine == "auto" and batch.ranks.size == 1 and self.spec.similarity == "dot"
+        return alone and batch.own <= SMALL
 
     def _reduced(self, total: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
         total = batch.ranks.size * total
