@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end, family, start
+from mlcl.service.local.processes import end_processes, process_tree, start_process
 from mlcl.service.local.settings import Settings
 from mlcl.service.local.store import check_store, store_uri
 
@@ -66,16 +66,16 @@ def tracking_server(home: Path, store: str) -> Iterator[TrackingServer]:
     check_store(settings.store)
     server = MlflowServer(settings, folder)
     server.prepare()
-    process = start(server.command(""), server.environment(), server.log)
+    process = start_process(server.command(""), server.environment(), server.log)
     try:
         deadline = time.monotonic() + PATIENCE
-        while trouble := server.trouble():
-            if not trouble.passing or process.find() is None or time.monotonic() > deadline:
-                raise RuntimeError(f"MLflow {trouble.what}; see {server.log}")
+        while problem := server.problem():
+            if not problem.passing or process.find() is None or time.monotonic() > deadline:
+                raise RuntimeError(f"MLflow {problem.what}; see {server.log}")
             time.sleep(0.2)
         os.environ["MLFLOW_TRACKING_URI"] = server.address
         os.environ["MLFLOW_TRACKING_USERNAME"] = read_secret(folder.mlflow_user)
         os.environ["MLFLOW_TRACKING_PASSWORD"] = read_secret(folder.mlflow_password)
-        yield TrackingServer(home, settings.store, server, family([process]))
+        yield TrackingServer(home, settings.store, server, process_tree([process]))
     finally:
-        end([process])
+        end_processes([process])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import optuna
 
-from mlcl.service.doctor import CHECKS, Scope, examine
+from mlcl.service.doctor import CHECKS, Scope, run_checks
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders, RunRecord
 from mlcl.service.search.study_storage import open_storage
@@ -18,7 +18,7 @@ def look(home, *names, fix=False, study=None, uri=None):
     """What the named checks say, or all of them."""
     checks = [check for check in CHECKS if not names or check.name in names]
     assert len(checks) >= len(names)
-    return examine(Scope(home, uri or tracking_uri(home), study), fix=fix, checks=checks)
+    return run_checks(Scope(home, uri or tracking_uri(home), study), fix=fix, checks=checks)
 
 
 def statuses(results):

@@ -7,7 +7,7 @@ from patience import until
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end, start
+from mlcl.service.local.processes import end_processes, start_process
 from mlcl.service.local.settings import Settings
 from mlcl.service.local.store import store_uri
 
@@ -20,9 +20,9 @@ def mlflow_server(home):
     settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
     server = MlflowServer(settings, folder)
     server.prepare()
-    process = start(server.command(""), server.environment(), server.log)
+    process = start_process(server.command(""), server.environment(), server.log)
     try:
-        until(lambda: server.trouble() is None)
+        until(lambda: server.problem() is None)
         yield server, folder
     finally:
-        end([process])
+        end_processes([process])

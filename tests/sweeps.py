@@ -30,7 +30,8 @@ from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance
 from mlcl.tracking.atomic_files import replace_text
-from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.delivery_queue import DeliveryQueue
 
 _ids = itertools.count()
 
@@ -57,27 +58,34 @@ class _Nowhere:
         return 0
 
 
-class _AtOnce(Delivery):
+class _AtOnce:
     """Delivers in the command's own thread, at moments that do not depend on a clock."""
+
+    def __init__(self, tracker, announce):
+        self._home, self._queue, self._added = tracker.home, DeliveryQueue(tracker, announce), 0
+        self.add_left = self._queue.add_left
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        for id in list(self._senders):
-            self._release(id)
+        self._queue.close()
 
     def add(self, id):
-        super().add(id)
-        if len(self._ids) % 3 == 0:
-            self._round()
+        self._queue.add(id)
+        self._added += 1
+        if self._added % 3 == 0:
+            self._queue.deliver()
 
     def drain(self, **_):
-        self._round()
-        return self._pending()
+        self._queue.deliver()
+        return self._queue.pending()
+
+    def run_id(self, id):
+        return run_id_of(self._home, id)
 
     def wait_run_id(self, id, _timeout):
-        self._round()
+        self._queue.deliver()
         return self.run_id(id)
 
 

@@ -30,14 +30,14 @@ def compare(
     """Compare settings by a metric, paired by seed: difference, interval, tests, and what would decide."""
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
-    from mlcl.report.comparison import compare as measure
+    from mlcl.report.comparison import compare_settings
     from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, as_table, notes
-    from mlcl.report.run_lookup import find_contenders
+    from mlcl.report.run_lookup import find_settings
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
     tracker = Tracker.existing(home)
-    found = measure(find_contenders(Runs(tracker), what), metric)
+    found = compare_settings(find_settings(Runs(tracker), what), metric)
     if json:
         print_json(as_dict(found))
     elif markdown or latex:

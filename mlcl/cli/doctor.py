@@ -31,12 +31,12 @@ Study = Annotated[
 
 def doctor(fix: Fix = False, study: Study = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Find what a crash left behind and what keeps commands from working; mend it with --fix."""
-    from mlcl.service.doctor import CHECKS, Scope, examine, healthy
+    from mlcl.service.doctor import CHECKS, Scope, healthy, run_checks
     from mlcl.tracking import tracking_uri
 
     scope = Scope(home, tracking_uri(home), study, say)
     with errors.status("looking"):
-        found = examine(scope, fix=fix)
+        found = run_checks(scope, fix=fix)
     well = healthy(found)
     if json:
         findings = [asdict(result) for result in found]

@@ -11,7 +11,7 @@ from mlcl.cli.output import DEFAULT_HOME, Home, Json, metrics_table, print_json,
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.report.export import ExportRequest
+    from mlcl.report.export import ExportResult
 
 
 def export(
@@ -38,7 +38,7 @@ def export(
     _tell(export_run(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
 
 
-def _tell(found: ExportRequest, *, as_json: bool) -> None:
+def _tell(found: ExportResult, *, as_json: bool) -> None:
     index = found.index
     if as_json:
         ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}

@@ -40,7 +40,7 @@ def submit(
 ) -> None:
     """Run a command on a cluster: mlcl submit [OPTIONS] run|sweep|reproduce ARGUMENTS."""
     from mlcl.cli.submit_checks import SUBMITTABLE, check_words, submission_plan, with_share
-    from mlcl.service.jobs import submit as hand_in
+    from mlcl.service.jobs import submit as submit_job
 
     config, file = cluster_of(cluster, home)
     words = context.args
@@ -52,7 +52,7 @@ def submit(
         print_tree(submission_plan(config, words, needed), as_json=json)
         return
     client = client_of(config, file)
-    name = hand_in(client, config, file, words, home=home, needed=needed, id=id)
+    name = submit_job(client, config, file, words, home=home, needed=needed, id=id)
     if json:
         print_json({"id": name, "cluster": config.ray.address, "command": words})
     else:
@@ -113,7 +113,7 @@ def stop(id: Id, cluster: ClusterFile = None, json: Json = False, home: Home = D
     """Stop a job: it writes a checkpoint and its state first."""
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)
-    if view.going:
+    if view.is_active:
         client.stop(view)
         say("stopping: a checkpoint is written")
         view = client.ended(id, STOP_WAIT)
@@ -123,7 +123,7 @@ def stop(id: Id, cluster: ClusterFile = None, json: Json = False, home: Home = D
         print_json(job_tree(view))
     else:
         typer.echo(f"{view.id} {view.state}")
-    if view.going:
+    if view.is_active:
         raise typer.Exit(Exit.FAILED)
 
 
@@ -136,11 +136,11 @@ def resume(
 ) -> None:
     """Go on with a job that was stopped, failed or killed; further options are added: --trials 64."""
     from mlcl.cli.submit_checks import check_words
-    from mlcl.service.jobs import resume as hand_in_again
+    from mlcl.service.jobs import resume as resume_job
 
     config, file = cluster_of(cluster, home)
     client = client_of(config, file)
-    attempt = hand_in_again(client, config, file, id, context.args, home=home, check=check_words)
+    attempt = resume_job(client, config, file, id, context.args, home=home, check=check_words)
     if json:
         print_json({"id": id, "attempt": attempt, "cluster": config.ray.address})
     else:

@@ -16,7 +16,7 @@ from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import replace_text
 
 if TYPE_CHECKING:
-    from mlcl.report.posthoc import Posthoc
+    from mlcl.report.posthoc import PosthocScores
 
 
 def posthoc(
@@ -26,15 +26,15 @@ def posthoc(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
-    from mlcl.report.posthoc import posthoc as score
-    from mlcl.report.run_lookup import find_contenders
+    from mlcl.report.posthoc import score_posthoc
+    from mlcl.report.run_lookup import find_settings
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
     if csv is not None:
         _check_file(csv)
     runs = Runs(Tracker.existing(home))
-    found = score(runs, find_contenders(runs, what), home)
+    found = score_posthoc(runs, find_settings(runs, what), home)
     if csv is not None:
         replace_text(csv, found.points.to_csv(index=False))
     if json:
@@ -54,7 +54,7 @@ def _check_file(file: Path) -> None:
         raise UserError("cannot be written", file=file, key="--csv", found=error) from None
 
 
-def _table(found: Posthoc) -> Table:
+def _table(found: PosthocScores) -> Table:
     title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
     table = Table(title=Text(title), title_justify="left")
     for head in ("setting", "seeds", "which", "k", "lambda", "tau", "validation", "test"):

@@ -35,7 +35,7 @@ def report(
     """Write a sweep's or table's report: one page that opens anywhere, Markdown, and every plot as a file."""
     from mlcl.report.report import make_report
     from mlcl.report.runs import Runs
-    from mlcl.service.local import pages
+    from mlcl.service.local import mlflow_address
     from mlcl.tracking import Tracker
 
     if quick and (classes or row):
@@ -45,7 +45,7 @@ def report(
         )
     tracker = Tracker.existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
-        links = pages(home)
+        links = mlflow_address(home)
     with only_reading():
         made = make_report(
             Runs(tracker), name, home, folder=to, server=links, quick=quick, classes=classes or (),

@@ -11,7 +11,7 @@ import typer
 from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, say
 
 if TYPE_CHECKING:
-    from mlcl.service.local import ServiceStatus, Started
+    from mlcl.service.local import ServiceStatus, UpResult
 
 TITLES = {"ray": "Ray", "mlflow": "MLflow"}
 
@@ -41,14 +41,14 @@ def up(
 ) -> None:
     """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
     from mlcl.service.local import ServiceError, UpOptions
-    from mlcl.service.local import up as start
+    from mlcl.service.local import up as start_service
     from mlcl.service.local.store import check_public
 
     if store is not None and _typed(context, "store"):
         check_public(store)
-    wish = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
+    options = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
     try:
-        started = start(wish, home, announce=say)
+        started = start_service(options, home, announce=say)
     except ServiceError as error:
         errors.print(f"failed: {error}", style="red", markup=False)
         if json:
@@ -67,9 +67,9 @@ def down(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """End the local service. Databases, passwords and logs stay."""
-    from mlcl.service.local import down as end
+    from mlcl.service.local import down as end_service
 
-    ended = end(home, force=force)
+    ended = end_service(home, force=force)
     if json:
         print_json(asdict(ended))
     elif ended.servers:
@@ -81,9 +81,9 @@ def down(
 
 def print_service_status(home: Path, *, as_json: bool) -> Exit:
     """What is up and whether it is well; the exit status says the same."""
-    from mlcl.service.local import look
+    from mlcl.service.local import service_status
 
-    status = look(home)
+    status = service_status(home)
     if as_json:
         print_json({"healthy": status.healthy, **asdict(status)})
     else:
@@ -98,7 +98,7 @@ def _typed(context: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _document(started: Started) -> dict[str, object]:
+def _document(started: UpResult) -> dict[str, object]:
     folder = started.folder
     return {
         **{server.name: server.address for server in started.servers},
@@ -113,7 +113,7 @@ def _document(started: Started) -> dict[str, object]:
     }
 
 
-def _started_lines(started: Started) -> list[str]:
+def _started_lines(started: UpResult) -> list[str]:
     """Addresses, and where the secrets are: never the secrets."""
     folder, settings = started.folder, started.settings.shown
     ray, mlflow = (server.address for server in started.servers)

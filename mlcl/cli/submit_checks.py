@@ -49,13 +49,13 @@ def with_share(words: Sequence[str], share: Share) -> list[str]:
 
 def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
     """What would be sent where, for a look before it is."""
-    from mlcl.service.jobs.package import files_of, stage
+    from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         stage(config.working_dir, Path(scratch), needed)
     root = config.working_dir.root
-    files = files_of(root, config.working_dir.exclude)
+    files = upload_files(root, config.working_dir.exclude)
     return {
         "cluster": config.ray.address,
         "command": entrypoint(config, words),

@@ -1,1 +1,1 @@
-"""What runs say together: comparisons, plots, reports. Reads MLflow; may import tracking and evaluation."""
+"""Comparisons, plots and reports of runs, read from MLflow."""

@@ -1,4 +1,4 @@
-"""What is compared: settings with their runs by seed, read from MLflow."""
+"""Settings with their runs by seed, as they are compared; read from MLflow."""
 
 from __future__ import annotations
 
@@ -15,108 +15,109 @@ from mlcl.tracking.names import LOG10, Tag
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
-"""Of what is drawn from the data: a split, a subset, wrong labels."""
+"""Keys that seed random draws from the data: the split, a subset, label noise."""
 AS_WRITTEN, FOUND = "as written", re.compile(r"trial \d+")
-"""What a sweep calls the job that it was given, and what it found."""
+"""Labels of a sweep's confirmed settings: its own job, and what its search found."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run: its seed, the fingerprint of its data, its last metrics, the keys that match `SEEDS`."""
+class SeedRun:
+    """A run: its seed, the fingerprint of its `data`, its last metrics, and its keys that match `SEEDS`."""
 
     run_id: str
     seed: int
     data: str
     metrics: Mapping[str, float]
-    drawn: Mapping[str, str] = field(default_factory=dict)
+    data_seeds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A setting, with its complete runs by seed. `word` is how it was asked for, `job` its keys."""
+class ComparedSetting:
+    """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys."""
 
     label: str
     word: str
-    runs: Mapping[int, Measured]
+    runs: Mapping[int, SeedRun]
     job: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def metrics(self) -> set[str]:
-        """Metrics that all of its runs have."""
+        """The metrics that all of its runs have."""
         return set.intersection(*(set(run.metrics) for run in self.runs.values()))
 
 
-def settings_of(runs: Runs, sweep: Run, name: str) -> list[Contender]:
-    """The settings that a sweep has confirmed: baselines and the job as written before what was found."""
+def confirmed_settings(runs: Runs, sweep: Run, name: str) -> list[ComparedSetting]:
+    """The settings that a sweep has confirmed: baselines, the job as written, then those it found."""
     return [
-        contender_of(label_of(group), f"{name}:{label_of(group)}", runs.children(group))
-        for group in groups_of(runs, sweep)
+        read_setting(setting_label(group), f"{name}:{setting_label(group)}", runs.children(group))
+        for group in seed_groups(runs, sweep)
     ]
 
 
-def groups_of(runs: Runs, sweep: Run) -> list[Run]:
-    """The runs that hold the seeds of a setting: baselines, the job as written, what was found.
+def seed_groups(runs: Runs, sweep: Run) -> list[Run]:
+    """The runs that hold the seeds of a setting: baselines, the job as written, then those it found.
 
-    Each by their beginning: a baseline may come to a sweep that has confirmed others before.
+    Within each of the three, the earliest comes first.
     """
-    held = filter(holds_seeds, runs.children(sweep))
-    return sorted(held, key=lambda run: (_place(label_of(run)), int(run.info.start_time)))
+    held = filter(is_seed_group, runs.children(sweep))
+    return sorted(held, key=lambda run: (_place(setting_label(run)), int(run.info.start_time)))
 
 
 def _place(label: str) -> int:
     return 2 if FOUND.match(label) else int(label == AS_WRITTEN)
 
 
-def label_of(group: Run) -> str:
-    """The setting whose seeds a run holds."""
+def setting_label(group: Run) -> str:
+    """The label of the setting whose seeds a run holds."""
     return str(group.data.tags.get(Tag.ID, group.info.run_name))
 
 
-def cell_of(run: Run) -> str:
-    """`ROW, COLUMN` of a table's run; empty for others."""
+def cell_label(run: Run) -> str:
+    """`ROW, COLUMN` of a training of a table; empty for other runs."""
     return str(run.data.tags.get(Tag.CELL, "")).rpartition(", seed ")[0]
 
 
-def alike(one: Run, other: Run, *, cell: bool = False) -> bool:
-    """Whether two runs differ in nothing but the seed; `cell`: as runs of one cell do."""
+def same_setting(one: Run, other: Run, *, cell: bool = False) -> bool:
+    """Whether two runs differ in their seeds alone; `cell`: they are of one cell, see `setting_keys`."""
     same_data = one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT)
     return (
         one.info.experiment_id == other.info.experiment_id
-        and (same_data or _drawn(one).get(SPLIT_SEED) != _drawn(other).get(SPLIT_SEED))
-        and setting_of(one, cell=cell) == setting_of(other, cell=cell)
+        and (same_data or _data_seeds(one).get(SPLIT_SEED) != _data_seeds(other).get(SPLIT_SEED))
+        and setting_keys(one, cell=cell) == setting_keys(other, cell=cell)
     )
 
 
-def _drawn(run: Run) -> dict[str, str]:
-    """The keys that seed what was drawn from the data."""
+def _data_seeds(run: Run) -> dict[str, str]:
+    """A run's keys that match `SEEDS`."""
     return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
 
 
-def holds_seeds(run: Run) -> bool:
-    """Whether a run of kind confirmation is the one that holds the seeds."""
+def is_seed_group(run: Run) -> bool:
+    """Whether a run holds the seeds of a confirmed setting."""
     return kind(run) == "confirmation" and "-seed" not in run.data.tags.get(Tag.KEY, "")
 
 
-def setting_of(run: Run, *, cell: bool = False) -> dict[str, str]:
-    """The job's keys but for the seed, and for those that each training of a sweep answers for itself.
+def setting_keys(run: Run, *, cell: bool = False) -> dict[str, str]:
+    """The job's keys that define the setting: all but the seed and a sweep's post-hoc keys.
 
-    In a table (`cell`, or a run of that kind) each seed may make draws of its own from the data.
+    Trainings of a sweep choose the post-hoc keys one by one. For the trainings of a table's cell (`cell`, or
+    a run of that kind) the seeds of draws from the data are left out too.
     """
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
-    left_out |= _drawn(run).keys() if cell or kind(run) == "cell" else set()
+    left_out |= _data_seeds(run).keys() if cell or kind(run) == "cell" else set()
     return {key: value for key, value in run.data.params.items() if key.removeprefix(LOG10) not in left_out}
 
 
-def contender_of(label: str, word: str, runs: Iterable[Run], *, cell: bool = False) -> Contender:
-    """Of the complete runs, the latest of each seed; `runs` come latest first."""
-    found: dict[int, Measured] = {}
+def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = False) -> ComparedSetting:
+    """A setting of the latest complete run of each seed; `runs` are ordered from the latest on."""
+    found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
     for run in runs:
         tags = run.data.tags
         if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
             continue
         seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
-        found.setdefault(seed, Measured(run.info.run_id, seed, data, dict(run.data.metrics), _drawn(run)))
-        job = job or setting_of(run, cell=cell)
-    return Contender(label, word, dict(sorted(found.items())), job)
+        found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
+        job = job or setting_keys(run, cell=cell)
+    return ComparedSetting(label, word, dict(sorted(found.items())), job)

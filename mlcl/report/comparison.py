@@ -1,4 +1,4 @@
-"""One setting against others, over the seeds that they share."""
+"""Compares settings by a metric, paired over the seeds that they share."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from dataclasses import dataclass
 from mlcl.config import default_mode
 from mlcl.errors import UserError, nearest
 from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm
-from mlcl.report.compared_settings import SPLIT_SEED, Contender
+from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
 from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
-"""Where a metric without its place is looked for, in this order."""
+"""Prefixes that are tried, in this order, for a metric without one."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A setting beside the reference. `p` is Holm's; `further` seeds would decide (None: not to be told).
+    """A setting compared with the reference.
 
-    `differs` are the job's keys in which it is not the reference. `better` is None where nothing is decided;
-    where the metric has no better side (no `mode`), it is whether the figure is higher.
+    `seeds` are those of both, `unpaired` those of one alone. `p` is corrected by Holm's method. `further`:
+    how many more seeds would decide, None where that is unknown. `differs`: the keys in which they differ.
+    `better` is None where nothing is decided; for a metric without a `mode` it says whether it is higher.
     """
 
-    contender: Contender
+    setting: ComparedSetting
     seeds: tuple[int, ...]
     unpaired: tuple[int, ...]
     paired: Paired
@@ -36,7 +37,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """What may be said."""
+        """The result in one word."""
         if self.better is None:
             return "undecided"
         yes, no = ("better", "worse") if self.mode else ("higher", "lower")
@@ -45,27 +46,27 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings against the first one, by one metric; `mode` is max, min, or None where neither is better."""
+    """Settings compared with `reference` by a metric; `mode`: max, min, or None where neither is better."""
 
     metric: str
     mode: str | None
-    reference: Contender
+    reference: ComparedSetting
     rows: tuple[Row, ...]
 
 
-def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
-    """Compares all against the first, with Holm's correction over them.
+def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Comparison:
+    """Compares all settings with the first one, with Holm's correction over the tests.
 
-    `metric` is a full name (`test/micro_f1`) or its last part, which is then looked for in test, test with
-    kNN, validation, validation with kNN. Raises UserError for fewer than two settings, a metric that not all
-    have or that is not finite, different data or draws from them, and settings that share no seed.
+    `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`.
+    Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
+    data, and settings that share no seed.
     """
-    if len(contenders) < 2:
-        found = contenders[0].label if contenders else "none"
+    if len(settings) < 2:
+        found = settings[0].label if settings else "none"
         raise UserError("needs two settings or more", key="WHAT", found=found)
-    name = _metric(contenders, metric)
+    name = _metric(settings, metric)
     mode = _mode(name)
-    reference, *others = contenders
+    reference, *others = settings
     pairs = [_pair(reference, other, name) for other in others]
     adjusted = holm([paired.p for _, paired in pairs])
     rows = [
@@ -76,32 +77,32 @@ def compare(contenders: Sequence[Contender], metric: str) -> Comparison:
 
 
 def _mode(metric: str) -> str | None:
-    """Only figures of an evaluation, losses and seconds have a better side: a temperature or k has none."""
+    """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k."""
     if metric.endswith("seconds"):
         return "min"
     evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
     return default_mode(metric) if evaluated or metric.endswith("loss") else None
 
 
-def _metric(contenders: Sequence[Contender], metric: str) -> str:
-    shared = set.intersection(*(contender.metrics for contender in contenders))
+def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
+    shared = set.intersection(*(setting.metrics for setting in settings))
     for name in (metric, *(prefix + metric for prefix in PREFIXES)):
         if name in shared:
             return name
-    for contender in contenders:
-        if not any(name in contender.metrics for name in (metric, *(prefix + metric for prefix in PREFIXES))):
-            near = nearest(metric, sorted(contender.metrics))
+    for setting in settings:
+        if not any(name in setting.metrics for name in (metric, *(prefix + metric for prefix in PREFIXES))):
+            near = nearest(metric, sorted(setting.metrics))
             hint = f"; did you mean {near}?" if near else ""
             known = sorted(name for name in shared if name.startswith(PREFIXES))
             raise UserError(
-                f"{contender.label} has no such metric{hint}", key="--metric", found=metric, allowed=known
+                f"{setting.label} has no such metric{hint}", key="--metric", found=metric, allowed=known
             )
     raise UserError(
         "no metric of this name that all have", key="--metric", found=metric, allowed=sorted(shared)
     )
 
 
-def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Paired]:
+def _pair(a: ComparedSetting, b: ComparedSetting, metric: str) -> tuple[tuple[int, ...], Paired]:
     seeds = tuple(sorted(set(a.runs) & set(b.runs)))
     if not seeds:
         raise UserError(
@@ -111,19 +112,19 @@ def _pair(a: Contender, b: Contender, metric: str) -> tuple[tuple[int, ...], Pai
         )
     for seed in seeds:
         _check_pair(seed, a, b)
-    values = [[contender.runs[seed].metrics[metric] for seed in seeds] for contender in (a, b)]
+    values = [[setting.runs[seed].metrics[metric] for seed in seeds] for setting in (a, b)]
     odd = [
-        f"{contender.label}, seed {seed}: {value}"
-        for contender, its in zip((a, b), values, strict=True)
+        f"{setting.label}, seed {seed}: {value}"
+        for setting, its in zip((a, b), values, strict=True)
         for seed, value in zip(seeds, its, strict=True)
         if not math.isfinite(value)
     ]
-    if odd:  # to leave such seeds out would flatter the setting that failed there
+    if odd:  # without such seeds the setting that failed there would look better
         raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
     return seeds, compare_paired(*values)
 
 
-def _check_pair(seed: int, a: Contender, b: Contender) -> None:
+def _check_pair(seed: int, a: ComparedSetting, b: ComparedSetting) -> None:
     one, other = a.runs[seed], b.runs[seed]
     if one.data != other.data:
         raise UserError(
@@ -132,19 +133,19 @@ def _check_pair(seed: int, a: Contender, b: Contender) -> None:
             found=f"seed {seed}: {a.label} {one.data}, {b.label} {other.data}",
             allowed="one data set with one split (the same fingerprint)",
         )
-    # What the seed of the split did to the data, the fingerprint has told.
-    for key in sorted((one.drawn.keys() & other.drawn.keys()) - {SPLIT_SEED}):
-        if one.drawn[key] != other.drawn[key]:
+    # The split's seed is left out: the fingerprint covers it.
+    for key in sorted((one.data_seeds.keys() & other.data_seeds.keys()) - {SPLIT_SEED}):
+        if one.data_seeds[key] != other.data_seeds[key]:
             raise UserError(
                 "these settings drew from the data with different seeds, and cannot be paired",
                 key=key,
-                found=f"seed {seed}: {a.label} {one.drawn[key]}, {b.label} {other.drawn[key]}",
+                found=f"seed {seed}: {a.label} {one.data_seeds[key]}, {b.label} {other.data_seeds[key]}",
             )
 
 
 def _row(
-    reference: Contender,
-    other: Contender,
+    reference: ComparedSetting,
+    other: ComparedSetting,
     seeds: tuple[int, ...],
     paired: Paired,
     p: float,
@@ -160,9 +161,9 @@ def _row(
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys; not what follows from them: logarithms, items of a list that is itself a key, shares.
+    """The keys in which two jobs differ, without those derived from another: logarithms, items of a list.
 
-    A section that one job lacks stands for all that is in it.
+    A section that one job lacks is given in place of its keys.
     """
     differing = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     keys = {key for key in differing if not key.startswith(LOG10)}
@@ -171,7 +172,7 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _section(key: str, other: Mapping[str, str]) -> str:
-    """The outermost section around a key of which the other job has nothing; the key where it has that."""
+    """The outermost section of a key that the other job lacks, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
     return next(

@@ -1,23 +1,23 @@
-"""A comparison as a section of a report."""
+"""Comparisons as blocks of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mlcl.errors import UserError
-from mlcl.report.compared_settings import Contender
-from mlcl.report.comparison import Comparison, Row, compare
+from mlcl.report.compared_settings import ComparedSetting
+from mlcl.report.comparison import Comparison, Row, compare_settings
 from mlcl.report.comparison_tables import HEADS, LEFT, grid, notes, title
-from mlcl.report.document import Block, Cell, Table, Text, figure
+from mlcl.report.document import Block, Cell, Table, Text, number_cell
 
 
-def comparison_blocks(contenders: Sequence[Contender], metrics: Sequence[str]) -> tuple[Block, ...]:
-    """All settings against the first by each metric; or why they cannot be compared."""
+def comparison_blocks(settings: Sequence[ComparedSetting], metrics: Sequence[str]) -> tuple[Block, ...]:
+    """All settings compared with the first by each metric, or the reason why they cannot be."""
     blocks: list[Block] = []
-    complete = [contender for contender in contenders if contender.runs]
+    complete = [setting for setting in settings if setting.runs]
     for metric in metrics:
         try:
-            found = compare(complete, metric)
+            found = compare_settings(complete, metric)
         except UserError as error:
             return (*blocks, Text(f"No test: {error.line()}."))
         blocks += [Text(title(found)), _table(found), *map(Text, notes(found))]
@@ -33,8 +33,6 @@ def _table(found: Comparison) -> Table:
 
 
 def _difference(found: Comparison, row: Row, text: str) -> Cell:
-    pairs = [
-        contender.runs[seed].run_id for contender in (found.reference, row.contender) for seed in row.seeds
-    ]
-    cell = figure(row.paired.difference, found.metric, pairs, "difference")
+    pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
+    cell = number_cell(row.paired.difference, found.metric, pairs, "difference")
     return Cell(text, value=cell.value, metric=cell.metric, runs=cell.runs, statistic=cell.statistic)

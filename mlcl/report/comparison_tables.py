@@ -1,4 +1,4 @@
-"""A comparison for the terminal, for Markdown, LaTeX and programs."""
+"""A comparison as a table for the terminal, as Markdown, as LaTeX and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mlcl import markup
 from mlcl.evaluation.paired_tests import LEVEL, holm, smallest_p
-from mlcl.report.compared_settings import Contender
+from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.comparison import Comparison, Row
 
 HEADS = (
@@ -23,11 +23,11 @@ HEADS = (
 LEFT = (0, len(HEADS) - 1)
 DIGITS = 4
 MOST_KEYS = 6
-"""Keys that are named in a note; `--json` has all."""
+"""Most keys that a note names; `--json` has all."""
 
 
 def as_table(found: Comparison) -> Table:
-    """For the terminal."""
+    """The table for the terminal."""
     table = Table(title=Text(title(found)), title_justify="left")
     for head in HEADS:
         table.add_column(head, justify="left" if HEADS.index(head) in LEFT else "right", overflow="fold")
@@ -37,7 +37,7 @@ def as_table(found: Comparison) -> Table:
 
 
 def as_markdown(found: Comparison) -> str:
-    """With its title above and its notes below."""
+    """Title, table and notes as Markdown."""
     rows = [[markup.markdown(cell) for cell in cells] for cells in grid(found)]
     table = markup.markdown_table(HEADS, rows, LEFT)
     remarks = [markup.markdown(note) for note in notes(found)]
@@ -45,21 +45,21 @@ def as_markdown(found: Comparison) -> str:
 
 
 def as_latex(found: Comparison) -> str:
-    """A table for booktabs, with the notes in its caption."""
+    """A LaTeX table for booktabs, with the notes in its caption."""
     rows = [[markup.latex(cell) for cell in cells] for cells in grid(found)]
     caption = markup.latex(" ".join([title(found) + ".", *notes(found)]))
     return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
 
 
 def as_dict(found: Comparison) -> dict[str, Any]:
-    """For programs: every figure, and every run by its id."""
+    """The comparison as JSON: every figure, and the id of every run."""
     return {
         "metric": found.metric,
         "mode": found.mode,
         "level": LEVEL,
-        "reference": _contender(found.reference, found.metric),
+        "reference": _setting_dict(found.reference, found.metric),
         "others": [
-            _contender(row.contender, found.metric)
+            _setting_dict(row.setting, found.metric)
             | {"paired": asdict(row.paired), "paired_seeds": row.seeds, "unpaired_seeds": row.unpaired}
             | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict, "differs": row.differs}
             for row in found.rows
@@ -68,19 +68,19 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What the seeds could tell, and what would decide."""
-    lines = [reachable([row.paired.n for row in found.rows])]
+    """Remarks below the table: what the tests can reach, differing keys, unpaired seeds, advice."""
+    lines = [smallest_p_note([row.paired.n for row in found.rows])]
     methods = {row.paired.method for row in found.rows}
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
     for row in found.rows:
         if row.differs:
-            lines.append(f"{row.contender.label} differs in {_listed(row.differs)}.")
+            lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
-            lines.append(f"{row.contender.label}: seeds without a partner, not in the difference: {seeds}.")
+            lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
         if row.better is None:
-            lines.append(f"{row.contender.label}: {_advice(row)}")
+            lines.append(f"{row.setting.label}: {_advice(row)}")
     return lines
 
 
@@ -90,27 +90,27 @@ def _listed(keys: tuple[str, ...]) -> str:
 
 
 def title(found: Comparison) -> str:
-    """The metric, and what it is compared with."""
+    """The metric and the reference."""
     better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[found.mode]
     return f"{found.metric} against {found.reference.label}{better}"
 
 
 def grid(found: Comparison) -> list[list[str]]:
-    """The rows of the table as text, under `HEADS`; the reference first."""
+    """The cells of the table as text, the reference first; columns as in `HEADS`."""
     reference, metric = found.reference, found.metric
     first = [reference.label, str(len(reference.runs)), _mean(reference, metric), *[""] * 5, "reference"]
     return [first, *(_cells(row, metric) for row in found.rows)]
 
 
 def _cells(row: Row, metric: str) -> list[str]:
-    its, all_seeds = row.paired, len(row.contender.runs)
+    its, all_seeds = row.paired, len(row.setting.runs)
     interval = (
         "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
     )
     return [
-        row.contender.label,
+        row.setting.label,
         str(its.n) if its.n == all_seeds else f"{its.n} of {all_seeds}",
-        _mean(row.contender, metric),
+        _mean(row.setting, metric),
         f"{its.difference:+.{DIGITS}f}",
         interval,
         "" if its.effect is None else f"{its.effect:+.2f}",
@@ -120,17 +120,17 @@ def _cells(row: Row, metric: str) -> list[str]:
     ]
 
 
-def _mean(contender: Contender, metric: str) -> str:
-    """Over all seeds of a setting, with or without a partner; empty where one is no number."""
-    values = [run.metrics[metric] for run in contender.runs.values()]
+def _mean(setting: ComparedSetting, metric: str) -> str:
+    """Mean and deviation over all seeds of a setting; empty where one is no number."""
+    values = [run.metrics[metric] for run in setting.runs.values()]
     if not all(map(math.isfinite, values)):
         return ""
     spread = f" ± {statistics.stdev(values):.{DIGITS}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.{DIGITS}f}{spread}"
 
 
-def reachable(pairs: Sequence[int]) -> str:
-    """What tests over so many pairs could decide at best, after Holm's correction."""
+def smallest_p_note(pairs: Sequence[int]) -> str:
+    """A sentence on the smallest p that tests over so many pairs can reach after Holm's correction."""
     risk, count = 1 - LEVEL, f" over {len(pairs)} tests" if len(pairs) > 1 else ""
     p = holm([smallest_p(n) for n in pairs])
     few, many = (f"{n} pair{'' if n == 1 else 's'}" for n in (min(pairs), max(pairs)))
@@ -150,10 +150,10 @@ def _advice(row: Row) -> str:
     return f"about {row.further} more seeds would decide, were the effect as large as it seems."
 
 
-def _contender(contender: Contender, metric: str) -> dict[str, Any]:
-    values = {seed: run.metrics[metric] for seed, run in contender.runs.items()}
+def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
+    values = {seed: run.metrics[metric] for seed, run in setting.runs.items()}
     runs = {  # JSON has no NaN; a seed without a partner may have it
         seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
-        for seed, run in contender.runs.items()
+        for seed, run in setting.runs.items()
     }
-    return {"label": contender.label, "word": contender.word, "runs": runs}
+    return {"label": setting.label, "word": setting.word, "runs": runs}

@@ -1,4 +1,4 @@
-"""The budget ledger: what each part of a sweep took."""
+"""The hours that each part of a sweep took."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from mlcl.report.document import Cell, Table, words
+from mlcl.report.document import Cell, Table, text_row
 from mlcl.report.frame import COSTS
 from mlcl.report.sweep_data import SweepData
 
@@ -14,7 +14,7 @@ HOURS = 3600
 
 
 def budget_table(data: SweepData) -> Table:
-    """A row a state of the search trials and a row a confirmed setting, and the sum."""
+    """A row for each state of the search trials and for each confirmed setting, and their sum."""
     rows = [_row(part, runs) for part, runs in _parts(data)]
     known = [runs for runs in (data.search, data.dropped, data.confirmation) if len(runs)]
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
@@ -33,6 +33,6 @@ def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _row(part: str, runs: pd.DataFrame) -> tuple[Cell, ...]:
     if not len(runs) or runs["seconds"].isna().any():
-        return words(part, str(len(runs)), *[""] * 4)
+        return text_row(part, str(len(runs)), *[""] * 4)
     hours = [float(runs[name].sum()) / HOURS for name in COSTS]
-    return words(part, str(len(runs)), *(f"{each:.4f}" for each in hours), f"{hours[0] / len(runs):.4f}")
+    return text_row(part, str(len(runs)), *(f"{each:.4f}" for each in hours), f"{hours[0] / len(runs):.4f}")

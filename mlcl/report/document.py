@@ -1,4 +1,4 @@
-"""A report as data, so that HTML and Markdown say the same."""
+"""A report as data, from which HTML and Markdown are written."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DIGITS = 4
 class Cell:
     """A cell of a table. `run_id` is the run that it links to.
 
-    A figure also has its full `value`, the `metric` that it is, and the runs that it is the mean (or the
-    `statistic` named) of: whoever doubts it can compute it again.
+    A number also has its full `value`, its `metric`, and the `runs` from which it can be computed again: it
+    is their mean, or the `statistic` named.
     """
 
     text: str
@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns in `left` are ranged left, the others right."""
+    """A table. Columns in `left` are aligned left, the others right."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -44,32 +44,32 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """Text as it is: a file."""
+    """The text of a file."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot with its caption, and its table behind it."""
+    """A plot with its caption and its table."""
 
     plot: Plot
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Blocks that are shown when they are asked for."""
+class Details:
+    """Blocks that are hidden until they are opened."""
 
     title: str
     blocks: tuple[Block, ...]
 
 
-Block = Table | Text | Code | Picture | Fold
+Block = Table | Text | Code | Picture | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands under it."""
+    """A heading with its blocks."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -86,7 +86,7 @@ class Document:
 
     @property
     def plots(self) -> list[Plot]:
-        """All of its plots."""
+        """All plots of the report."""
         return [plot for section in self.sections for plot in _plots(section.blocks)]
 
 
@@ -95,26 +95,28 @@ def _plots(blocks: Sequence[Block]) -> list[Plot]:
     for block in blocks:
         if isinstance(block, Picture):
             found.append(block.plot)
-        elif isinstance(block, Fold):
+        elif isinstance(block, Details):
             found += _plots(block.blocks)
     return found
 
 
-def pictures(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
-    """The plots, and behind a fold the (name, reason) of each that could not be drawn."""
-    left_out = tuple(words(*item) for item in missing)
+def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
+    """The plots, then a hidden table with the (name, reason) of each that could not be drawn."""
+    left_out = tuple(text_row(*item) for item in missing)
     blocks: list[Block] = [Picture(plot) for plot in plots]
     if left_out:
-        blocks.append(Fold("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
+        blocks.append(Details("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
     return tuple(blocks)
 
 
-def figure(value: float, metric: str, runs: Sequence[str], statistic: str = "", run_id: str = "") -> Cell:
-    """A metric's value, to `DIGITS` digits; links to `run_id`, by default the one run that it is of."""
+def number_cell(
+    value: float, metric: str, runs: Sequence[str], statistic: str = "", run_id: str = ""
+) -> Cell:
+    """A metric's value to `DIGITS` digits, linked to `run_id`; default: the only one of `runs`."""
     link = run_id or (runs[0] if len(runs) == 1 else "")
     return Cell(f"{value:.{DIGITS}f}", link, float(value), metric, tuple(runs), statistic)
 
 
-def words(*texts: str) -> tuple[Cell, ...]:
+def text_row(*texts: str) -> tuple[Cell, ...]:
     """A row of text."""
     return tuple(map(Cell, texts))

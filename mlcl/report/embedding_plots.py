@@ -1,4 +1,4 @@
-"""Plots of what models have learnt, from the embeddings that their runs left."""
+"""Plots of the embeddings that runs logged."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlcl.errors import UserError
-from mlcl.report.plots.collection import Gathered
+from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.plots.neighbours import neighbour_plots
 from mlcl.report.plots.representation import representation_plots
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
 
 MOST_SETTINGS = 3
-"""Settings whose embeddings are drawn beside each other."""
+"""Most settings whose embeddings are drawn."""
 _NAME = "embeddings"
 
 
 @dataclass
 class EmbeddingPlots:
-    """Draws settings by the ids of their runs, one a seed; those of one place saw the same rows.
+    """Draws the embeddings of settings. `scratch` holds the files that are downloaded.
 
-    `quick` leaves it all out: it needs the data set, which is prepared where it is not there, and minutes.
-    Pictures are of `classes` instead of a handful that is chosen, and of the row of id `instance` instead of
-    a drawn one.
+    With `quick` nothing is drawn: the plots need the data set, which may have to be prepared, and minutes.
+    `classes` and the row of id `instance` are shown; by default frequent classes and a random row.
     """
 
     runs: Runs
@@ -38,10 +37,11 @@ class EmbeddingPlots:
     instance: str | None = None
     _announced: bool = field(default=False, init=False)
 
-    def __call__(self, ids: Mapping[str, Sequence[str]]) -> Gathered:
-        """The neighbours' curves over all seeds, pictures of the first; what was left out, and why.
+    def __call__(self, ids: Mapping[str, Sequence[str]]) -> PlotCollection:
+        """Curves over all seeds and pictures of the first seed, for settings with the ids of their runs.
 
-        Raises UserError for a class or an id that there is not.
+        The runs at one position of all settings must have the same data. Raises UserError for an unknown
+        class or row.
         """
         if self.quick:
             return [], [(_NAME, "left out by --quick")]
@@ -74,6 +74,6 @@ def embedding_plots(
     classes: Sequence[str] = (),
     instance: str | None = None,
 ) -> Iterator[EmbeddingPlots]:
-    """What draws them, while inside: for as long it keeps the files of runs."""
+    """Yields the plotter; deletes its downloads on exit."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         yield EmbeddingPlots(runs, JobDataCache(home), Path(scratch), quick, announce, classes, instance)

@@ -1,4 +1,4 @@
-"""From a run's name to an exported model: the run is fetched from MLflow, its data set prepared again."""
+"""Exports the model of a run: downloads the run from MLflow and prepares its data set again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlflow.entities import Run
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.report.compared_settings import holds_seeds
+from mlcl.report.compared_settings import is_seed_group
 from mlcl.report.folder_lock import locked_folder
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.tracking import State, Tracker
@@ -22,20 +22,20 @@ from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.job_data import JobData
 
 MODELS = "models"
-"""Under the home, where exported models are."""
+"""The folder of exported models under the home."""
 ALIAS = "champion"
-"""Of a registered version, unless another is asked for."""
+"""The default alias of a registered version."""
 TAGS = {
     "name": Tag.ID,
     "seed": Tag.SEED,
     "code": Tag.COMMIT,
     "trained_with": f"{VERSION_TAG}mlcl",
 }
-"""What the README tells of the run, by its tag in MLflow."""
+"""What the exported README says of the run, by tag."""
 
 
 @dataclass(frozen=True)
-class ExportRequest:
+class ExportResult:
     """An exported model: its folder (None where it was only registered), its run, its registered name."""
 
     folder: Path | None
@@ -46,12 +46,12 @@ class ExportRequest:
 
 def export_run(
     tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
-) -> ExportRequest:
-    """Exports the run that `word` names, a sweep's best where it names a sweep; then registers it.
+) -> ExportResult:
+    """Exports the run that `word` names, of a sweep its best trial; with `register` also as that model.
 
-    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none at all for a model that is
-    registered. Raises UserError for a run that left no model, other data, a folder that is there already, and
-    a name or an alias that MLflow does not take.
+    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none where the model is
+    registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
+    name or an alias that MLflow does not take.
     """
     if register is not None:
         check_name(register, alias)
@@ -72,18 +72,18 @@ def export_run(
         registered = None
         if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
-    return ExportRequest(kept, run_id, index, registered)
+    return ExportResult(kept, run_id, index, registered)
 
 
 def model_run(runs: Runs, word: str) -> Run:
-    """The complete run with a model that a run id, a run's own id or a sweep names.
+    """The complete run with a model that `word` names: MLflow's or its own id, or a sweep's name or id.
 
-    Raises UserError where nothing has that name, where several have it, and for a run that left no model.
+    Raises UserError for no run, for several, and for a run without a model.
     """
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
     if not found:
-        near = runs.near(word, ("sweep",))
+        near = runs.nearest_name(word, ("sweep",))
         raise UserError(
             "names no run and no sweep" + (f"; did you mean {near}?" if near else ""),
             key="RUN",
@@ -120,7 +120,7 @@ def _single(found: Sequence[Run], word: str) -> Run:
 
 
 def _hint(run: Run) -> str:
-    if kind(run) in GROUPS or holds_seeds(run):
+    if kind(run) in GROUPS or is_seed_group(run):
         return "one of the runs that it holds"
     return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
 

@@ -1,4 +1,4 @@
-"""Folders under the home that one process at a time writes."""
+"""Locks for folders under the home that one process at a time writes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mlcl.data.files import remove_partial
 
 @contextmanager
 def locked_folder(folder: Path, place: Path) -> Iterator[None]:
-    """Locks a folder of `place`, by which `doctor` tells its writer from what killed ones left.
+    """Locks `folder` where its parent is `place`, so that doctor recognises a live writer.
 
-    Anywhere else nothing is locked: the lock's file would stay beside a person's own folders.
+    Elsewhere it locks nothing, because the file of the lock would stay beside the user's own folders.
     """
     if folder.resolve().parent != place.resolve():
         yield

@@ -1,4 +1,4 @@
-"""Runs as a tidy frame: one row a training, one column a key of the job or a metric."""
+"""Runs as a tidy frame: a row for each training, a column for each key of the job and each metric."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mlcl.tracking.names import LOG10, Tag
 COSTS = {"seconds": Tag.SECONDS, "cpu_seconds": Tag.CPU_SECONDS, "gpu_seconds": Tag.GPU_SECONDS}
 """Columns with what a run took, by their tags."""
 COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
-"""What every frame begins with."""
+"""The first columns of every frame."""
 WHOLE = re.compile(r"-?[0-9]+")
 NUMBER = re.compile(r"-?([0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|inf)|nan")
-"""As Python writes them: it would also read 2020_01, a word, as a number."""
-Named = tuple[str, str, Run]
-"""A run with its kind and the name of its setting."""
+"""Numbers as Python writes them; `float` would also read the word 2020_01 as one."""
+LabelledRun = tuple[str, str, Run]
+"""(kind, setting, run)."""
 
 
-def frame_of(runs: Iterable[Named]) -> pd.DataFrame:
-    """A row for each (kind, setting, run), in the order given.
+def frame_of(runs: Iterable[LabelledRun]) -> pd.DataFrame:
+    """A row for each run, in the order given.
 
-    After `COLUMNS` come the dotted keys of the jobs, numbers as numbers, and then the metrics' last values.
-    What a run does not have is missing: NA in number and seed, NaN in other columns.
+    After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the metrics' last values.
+    Missing values are NA in `number` and `seed`, NaN in other columns.
     """
     rows, params, metrics = [], dict[str, None](), set[str]()
     for kind, setting, run in runs:
@@ -68,7 +68,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _value(text: str) -> Any:
-    """A parameter's value: MLflow keeps text."""
+    """The value of a parameter, which MLflow stores as text."""
     if text in ("True", "False"):
         return text == "True"
     if WHOLE.fullmatch(text):

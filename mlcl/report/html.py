@@ -1,30 +1,30 @@
-"""A report as one HTML file that needs nothing else: pictures, styles and scripts are in it."""
+"""A report as one HTML file, which contains its pictures, styles and scripts."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-import mlcl
-from mlcl.report.document import Document, words
+from mlcl.report.document import Document, text_row
 from mlcl.report.markdown import frame_rows
 from mlcl.report.plots import Plot
 
 FOLDER = Path(__file__).parent
 GENERATOR = "mlcl report"
-"""The page's own mark, by which it is known again."""
+"""The value of the meta tag by which an earlier report is recognised."""
 
 
 def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
-    """The whole document; `images` are its plots as SVG by name, `link` gives a run's page, `made` says when.
+    """The document as HTML. `images`: its plots as SVG by name; `link`: the URL of a run; `made`: the time.
 
-    All text is escaped: names come from job files and data sets. Pictures are drawn twice: once for reading
-    and print, and by plotly when a reader asks to explore one, from a copy of it in the file.
+    All text is escaped, because names come from job files and data sets. Each plot is in the file twice: as
+    SVG, and as JSON that plotly draws when a reader opens it.
     """
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -34,7 +34,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         document=document,
         link=link,
         made=made,
-        version=mlcl.__version__,
+        version=metadata.version("mlcl"),
         generator=GENERATOR,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
@@ -42,7 +42,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         kind=lambda block: type(block).__name__,
         images={name: _address(image) for name, image in images.items()},
         explored=_explored,
-        frame_rows=lambda table: [words(*row) for row in frame_rows(table)],
+        frame_rows=lambda table: [text_row(*row) for row in frame_rows(table)],
     )
 
 
@@ -51,7 +51,7 @@ def _address(image: str) -> str:
 
 
 def _explored(plot: Plot) -> Markup:
-    """The picture for plotly, as JSON that no text in it can end."""
+    """The plot as JSON for plotly, escaped so that no text in it ends the script element."""
     text = str(plot.interactive().to_json())
     return Markup(text.replace("<", "\\u003c"))
 

@@ -1,15 +1,15 @@
-"""Where a run's page is."""
+"""The URL of a run's page in MLflow."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
 LOCAL = "http://127.0.0.1:5000"
-"""Where `mlflow ui` answers for a local file."""
+"""The default address of `mlflow ui`."""
 
 
 def server_of(uri: str) -> str:
-    """The address of MLflow's pages for a tracking store, without a login."""
+    """The address of MLflow's pages for a tracking store, without user and password."""
     if not uri.startswith(("http://", "https://")):
         return LOCAL
     parts = urlsplit(uri)
@@ -19,5 +19,5 @@ def server_of(uri: str) -> str:
 
 
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
-    """A run's page."""
+    """The URL of a run's page."""
     return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"

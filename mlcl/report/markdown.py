@@ -1,4 +1,4 @@
-"""A report as Markdown, with its pictures beside it."""
+"""A report as Markdown; its pictures are files beside it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from mlcl.markup import markdown, markdown_table
-from mlcl.report.document import DIGITS, Block, Cell, Code, Document, Fold, Picture, Table, Text
+from mlcl.report.document import DIGITS, Block, Cell, Code, Details, Document, Picture, Table, Text
 
 PICTURES = "plots"
 
 
 def as_markdown(document: Document, link: Callable[[str], str]) -> str:
-    """The whole document; `link` gives a run's page."""
+    """The document as Markdown; `link` gives the URL of a run."""
     parts = [f"# {markdown(document.title)}", markdown(document.about)]
     for section in document.sections:
         parts += [f"## {markdown(section.title)}", *_blocks(section.blocks, link, 3)]
@@ -22,7 +22,7 @@ def as_markdown(document: Document, link: Callable[[str], str]) -> str:
 
 
 def blocks_as_markdown(blocks: Sequence[Block], link: Callable[[str], str]) -> list[str]:
-    """Blocks without their pictures, a text each."""
+    """The texts of the blocks, without pictures."""
     return _blocks([block for block in blocks if not isinstance(block, Picture)], link, 3)
 
 
@@ -35,7 +35,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
         case Text(text):
             return [markdown(text)]
         case Code(text):
-            # Longer than any in the text, which would end it.
+            # Longer than any fence in the text, which would end the block.
             fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
             return [f"{fence}yaml\n{text.rstrip()}\n{fence}"]
         case Table(heads, rows, left):
@@ -57,7 +57,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
                 markdown(plot.caption),
                 f"Its figures: [{plot.name}.csv]({PICTURES}/{plot.name}.csv)",
             ]
-        case Fold(title, inner):
+        case Details(title, inner):
             return [f"{'#' * level} {markdown(title)}", *_blocks(inner, link, level + 1)]
 
 
@@ -67,7 +67,7 @@ def _cell(cell: Cell, link: Callable[[str], str]) -> str:
 
 
 def frame_rows(table: pd.DataFrame) -> list[list[str]]:
-    """A plot's table as text: numbers to `DIGITS` significant digits."""
+    """The rows of a plot's table as text; numbers have `DIGITS` + 1 significant digits."""
     return [[_text(value) for value in row] for row in table.itertuples(index=False)]
 
 

@@ -1,4 +1,4 @@
-"""Tables of figures: settings over their seeds, trials by their score."""
+"""Tables of metrics: settings over their seeds, trials by their score."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from mlcl.report.document import DIGITS, Cell, Table, figure
+from mlcl.report.document import DIGITS, Cell, Table, number_cell
 from mlcl.tracking import State
 
 TEST = "test/"
 
 
-def headline(runs: pd.DataFrame, score: str) -> list[str]:
-    """The figures that a reader asks for first: the score's, on test where there is a test.
+def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
+    """The columns with the score's metric on test, or on validation where nothing was tested.
 
-    By the neighbours of the grid, of the job, and without them. All have the score's metric.
+    There may be four: with the neighbours of the grid, with those of the job, without, and of the probe. The
+    score's own column comes first.
     """
     metric = score.rpartition("/")[2]
     for split in ("test", "val"):
         found = [f"{way}{split}/{metric}" for way in ("knn_best/", "knn/", "", "probe/")]
         there = [name for name in found if name in runs.columns]
         if there:
-            own = score.replace("val/", f"{split}/")
-            return sorted(there, key=lambda name: name != own)
+            run_figure = score.replace("val/", f"{split}/")
+            return sorted(there, key=lambda name: name != run_figure)
     return []
 
 
 def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]) -> Table:
-    """A row a setting: mean and sample standard deviation of its complete runs over the seeds.
+    """A row for each setting: mean and sample standard deviation of its complete runs.
 
-    Its name leads to the run in `groups`, which holds them.
+    The name is linked to the setting's run in `groups`.
     """
     done = confirmation[confirmation["state"] == State.COMPLETE]
     heads = ["setting", "seeds"]
@@ -48,39 +49,43 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: M
 
 
 def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
-    """Two cells; a single run's figure links to it."""
+    """Mean and sample standard deviation of a metric; empty cells where there is no value."""
     known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
     values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
     if not values:
         return [Cell(""), Cell("")]
-    mean = figure(statistics.fmean(values), metric, ids, "mean")
+    mean = number_cell(statistics.fmean(values), metric, ids, "mean")
     if len(values) == 1:
         return [mean, Cell("")]
-    return [mean, figure(statistics.stdev(values), metric, ids, "sd")]
+    return [mean, number_cell(statistics.stdev(values), metric, ids, "sd")]
 
 
 def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """A row a setting and seed, each figure linked to its run."""
+    """A row for each setting and seed, linked to its run."""
     rows = []
     for _, run in confirmation.iterrows():
         cells = [Cell(str(run["setting"])), Cell(str(run["seed"]), run["run_id"]), Cell(run["state"])]
-        rows.append((*cells, *(own(run, metric) for metric in metrics)))
+        rows.append((*cells, *(run_figure(run, metric) for metric in metrics)))
     return Table(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
 
 
 def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]) -> Table:
-    """A row a search trial, in the order of the frame, with its other goals and its settings."""
+    """A row for each search trial, in the order of the frame, with the other goals and the settings."""
     rows = []
     for _, run in search.iterrows():
-        cells = [Cell(str(run["setting"]), run["run_id"]), Cell(run["state"]), own(run, "score", score)]
-        cells += [own(run, goal) for goal in goals]
-        rows.append((*cells, *(Cell(plain(run[key])) for key in settings)))
+        cells = [
+            Cell(str(run["setting"]), run["run_id"]),
+            Cell(run["state"]),
+            run_figure(run, "score", score),
+        ]
+        cells += [run_figure(run, goal) for goal in goals]
+        rows.append((*cells, *(Cell(value_text(run[key])) for key in settings)))
     names = [key.removeprefix("objective.heads.").removeprefix("evaluation.") for key in settings]
     return Table(("trial", "state", score, *goals, *names), tuple(rows), left=(0, 1))
 
 
 def metrics_table(confirmation: pd.DataFrame) -> Table:
-    """All figures of the test split: a row a metric, two columns a setting."""
+    """All metrics of the test split: a row for each metric, two columns for each setting."""
     done = confirmation[confirmation["state"] == State.COMPLETE]
     names = [name for name in done.columns if TEST in name and done[name].notna().any()]
     settings = [str(setting) for setting in dict.fromkeys(done["setting"])]
@@ -94,16 +99,16 @@ def metrics_table(confirmation: pd.DataFrame) -> Table:
     return Table(tuple(heads), tuple(rows))
 
 
-def own(run: pd.Series, column: str, metric: str = "") -> Cell:
-    """A run's figure; empty where it has none. `metric` is its name where that is not the column's."""
+def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
+    """A run's value in a column; empty where it is missing. `metric`: what a column `score` holds."""
     value = run.get(column)
     if value is None or pd.isna(value):
         return Cell("")
-    return figure(float(value), column, [run["run_id"]], statistic=metric and f"score: {metric}")
+    return number_cell(float(value), column, [run["run_id"]], statistic=metric and f"score: {metric}")
 
 
-def plain(value: object) -> str:
-    """A setting as text: numbers to `DIGITS` significant digits."""
+def value_text(value: object) -> str:
+    """A value of a setting as text; numbers have `DIGITS` significant digits."""
     if isinstance(value, float):
         return "" if pd.isna(value) else f"{value:.{DIGITS}g}"
     return str(value)

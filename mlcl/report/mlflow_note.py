@@ -1,4 +1,4 @@
-"""What a sweep's page in MLflow says at its top: the result, with links that a click opens."""
+"""The description of a sweep's or table's run in MLflow: its result, and a link to the report."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mlcl.report.runs import Runs
 from mlcl.tracking.names import Tag
 
 END = "Written by `mlcl report`."
-"""How our notes end: another one is a person's, and stays."""
+"""Ends every note that is written here; any other note is a user's and stays."""
 MOST = 4500
-"""Characters: MLflow keeps no longer tags."""
+"""Most characters of a note: MLflow keeps no longer tags."""
 
 
 def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
-    """Sets the description of the run that has the report, unless somebody wrote one."""
+    """Sets the description of the run that has the report, unless a user wrote one."""
     before = str(group.data.tags.get(Tag.NOTE, ""))
     if before and not before.endswith(END):
         return
     page = f"[The report]({link(str(group.info.run_id))}/artifacts/report/{PAGE})"
     said = blocks_as_markdown(document.sections[0].blocks, link)
-    # A paragraph that announces a table goes where the table goes.
+    # A paragraph that ends with a colon is dropped with the table behind it.
     while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
         said.pop()
     runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, _note(page, said))

@@ -1,4 +1,4 @@
-"""Where a report's figures come from."""
+"""The provenance of a report's figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from mlflow.entities import Run
 
-from mlcl.report.document import Table, words
+from mlcl.report.document import Table, text_row
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 NAMES = {
@@ -21,7 +21,7 @@ NAMES = {
     Tag.PYTHON: "Python",
     Tag.MACHINE: "machine",
 }
-"""Tags that are shown, and how they are called."""
+"""The tags that are shown, and their titles."""
 INSIDE = (
     Tag.COMMIT,
     Tag.DIRTY,
@@ -29,22 +29,20 @@ INSIDE = (
     Tag.PYTHON,
     Tag.MACHINE,
 )
-"""Tags in which the trainings may differ from what holds them: a later command may run other code.
-
-So they may in the versions of libraries."""
+"""Tags that are also read from the trainings: a later command may have run other code."""
 
 
 def provenance_table(run: Run, inside: Iterable[Run], store: str) -> Table:
-    """The tags of a sweep's or table's run, and all that its trainings say."""
+    """The tags of a sweep's or table's run, and those of its trainings."""
     tags = dict(run.data.tags)
     everywhere = [tags, *(each.data.tags for each in inside)]
-    rows = [words("tracking store", store), words("MLflow run", run.info.run_id)]
+    rows = [text_row("tracking store", store), text_row("MLflow run", run.info.run_id)]
     for tag, name in NAMES.items():
         values = _all(tag, everywhere if tag in INSIDE else [tags])
         if values:
-            rows.append(words(name, ", ".join(values)))
+            rows.append(text_row(name, ", ".join(values)))
     versions = sorted({tag for each in everywhere for tag in each if tag.startswith(VERSION_TAG)})
-    rows += [words(tag.removeprefix(VERSION_TAG), ", ".join(_all(tag, everywhere))) for tag in versions]
+    rows += [text_row(tag.removeprefix(VERSION_TAG), ", ".join(_all(tag, everywhere))) for tag in versions]
     return Table(("what", "value"), tuple(rows), left=(0, 1))
 
 

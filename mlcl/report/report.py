@@ -1,4 +1,4 @@
-"""The report of a sweep or a table: read from MLflow, written to files, logged to its run."""
+"""Makes the report of a sweep or a table from MLflow: writes its files and logs them to the run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.names import Tag
 
 ARTIFACT, REPORTS = "report", "reports"
-"""A report's name among its run's artifacts, and where all of them are under the home."""
+"""The artifact of a report, and the folder of all reports under the home."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """Where a report is: its folder, and the run that has it as the artifact `report`, if any."""
+class WrittenReport:
+    """A report's folder, its run, whether it was logged to it, and its plots; `missing`: (name, reason)."""
 
     folder: Path
     run_id: str
@@ -58,34 +58,39 @@ def make_report(
     instance: str | None = None,
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
-) -> Written:
+) -> WrittenReport:
     """Makes the report of the sweep or table that `word` names.
 
-    `folder` is where it goes (default: `HOME/reports/ID`), `server` where its links find MLflow's pages.
-    `quick` leaves out the plots of embeddings, which need the data set and minutes; `classes` and the row of
-    id `instance` are what they show. Raises UserError where there is no such sweep, class or row, where the
-    sweep's own artifacts are gone, and where `folder` holds other files.
+    `folder`: default `HOME/reports/ID`. `server`: the address of MLflow's pages for the links. `quick`,
+    `classes`, `instance`: see `EmbeddingPlots`. Raises UserError for an unknown sweep, class or row, where
+    the artifacts of the sweep are gone, and where `folder` holds other files.
     """
-    group = runs.the_group(word)
+    group = runs.require_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
-    with embedding_plots(runs, home, announce, quick=quick, classes=classes, instance=instance) as learnt:
-        document = _sweep(runs, group, learnt) if kind(group) == "sweep" else _table(runs, group, learnt)
+    with embedding_plots(
+        runs, home, announce, quick=quick, classes=classes, instance=instance
+    ) as draw_embeddings:
+        document = (
+            _sweep(runs, group, draw_embeddings)
+            if kind(group) == "sweep"
+            else _table(runs, group, draw_embeddings)
+        )
         with locked_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
     if log:
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
         write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
-    return Written(folder, str(group.info.run_id), log, names, document.missing)
+    return WrittenReport(folder, str(group.info.run_id), log, names, document.missing)
 
 
-def _sweep(runs: Runs, group: Run, learnt: EmbeddingPlots) -> Document:
+def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = read_sweep(runs, group)
-    return sweep_document(runs, sweep, sweep_plots(sweep, learnt))
+    return sweep_document(runs, sweep, sweep_plots(sweep, draw_embeddings))
 
 
-def _table(runs: Runs, group: Run, learnt: EmbeddingPlots) -> Document:
+def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
-    return table_document(runs, table, group_plots(runs, table, learnt))
+    return table_document(runs, table, group_plots(runs, table, draw_embeddings))

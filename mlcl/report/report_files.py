@@ -1,4 +1,4 @@
-"""A report's files: the page, the Markdown, each plot with its figures."""
+"""Writes the files of a report: the page, the Markdown, each plot as SVG and CSV."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ PAGE, MARKDOWN = "report.html", "report.md"
 
 
 def report_folder(folder: Path) -> Path:
-    """Where a report may go, with links followed: a new folder, an empty one, that of an earlier report.
+    """The resolved folder, after a check that it is new, empty or has an earlier report, which is replaced.
 
-    What is there, is replaced. Raises UserError where that would be anything else, and where nothing can be
-    written.
+    Raises UserError for any other folder, and for one that cannot be written.
     """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
@@ -47,7 +46,7 @@ def report_folder(folder: Path) -> Path:
 
 
 def _earlier(page: Path) -> set[str]:
-    """What belongs to the report that the page is of; nothing, where it is not one of ours."""
+    """The names of the files of the report with this page; empty for a page that is not of a report."""
     try:
         text = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -61,10 +60,7 @@ def _earlier(page: Path) -> set[str]:
 
 
 def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
-    """Writes the report into `folder`, in the place of an earlier one: whole, or not at all.
-
-    `folder` is what `report_folder` found.
-    """
+    """Replaces `folder`, which `report_folder` has checked, by the report, whole or not at all."""
     with scratch_beside(folder) as work:
         new, old = work / "new", work / "old"
         _write(document, new, link, made)

@@ -1,4 +1,4 @@
-"""What runs left in MLflow, fetched to be computed with again."""
+"""Downloads the embeddings and jobs of runs from MLflow."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from mlcl.training.job_data import JobData
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
-    """A folder with a run's embeddings and its job. Raises UserError where it left none."""
+    """Downloads a run's embeddings and job to a new folder. Raises UserError where it has none."""
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
     folder.mkdir(exist_ok=True)
     runs.artifact(run, EMBEDDINGS, folder)
-    # Not the weights beside it. MLflow keeps the folder's name for some stores, and not for others.
+    # Without the weights beside it. Some stores keep the name of the folder, others do not.
     runs.artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
     return folder
 
 
 def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> dict[str, list[Path]]:
-    """The same for the runs of several settings."""
+    """Downloads the runs of several settings."""
     return {setting: [fetch(runs, run_id, scratch) for run_id in run_ids] for setting, run_ids in ids.items()}
 
 
 class JobDataCache:
-    """What fetched runs were trained on. Runs that differ in their training's seed alone share one."""
+    """The data of downloaded runs. Runs that differ only in the seed of the training share one."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._known: dict[str, JobData] = {}
 
     def __call__(self, folder: Path) -> JobData:
-        """Of the run in `folder`. Raises UserError where its data cannot be had here."""
+        """The data of the run in `folder`. Raises UserError where it cannot be had."""
         job = load_job(folder / JOB)
         name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
         if name not in self._known:

@@ -1,4 +1,4 @@
-"""What words on the command line stand for: settings with their runs."""
+"""Finds the settings that words of the command line name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mlflow.entities import Run
 
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import (
-    Contender,
-    alike,
-    cell_of,
-    contender_of,
-    holds_seeds,
-    label_of,
-    setting_of,
-    settings_of,
+    ComparedSetting,
+    cell_label,
+    confirmed_settings,
+    is_seed_group,
+    read_setting,
+    same_setting,
+    setting_keys,
+    setting_label,
 )
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
@@ -27,45 +27,45 @@ FORMS = "a sweep (name or id), SWEEP:SETTING, a run's id, ID,ID,... or a table's
 WHAT = "WHAT"
 
 
-def find_contenders(runs: Runs, words: Sequence[str]) -> list[Contender]:
-    """The settings that words name, in their order.
+def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
+    """The settings that the words name, in their order.
 
-    A sweep stands for all settings that it has confirmed on fresh seeds; a run of one of them for that
-    setting; any other run for itself and all complete runs of its experiment that differ in the seed alone,
-    the latest of each other seed. Raises UserError for a word that names nothing, nothing that is complete,
-    or a run that another one names.
+    A sweep names all settings that it has confirmed on fresh seeds; a run of one of them names that setting;
+    any other run names itself and the complete runs of its experiment that differ only in the seed, the
+    latest of each. Raises UserError for a word that names nothing, or no complete run, or a run that another
+    word names.
     """
-    found = [contender for word in words for contender in _find(runs, word)]
-    labels = [contender.label for contender in found]
+    found = [setting for word in words for setting in _find(runs, word)]
+    labels = [setting.label for setting in found]
     seen: set[str] = set()
-    for contender in found:
-        if not contender.runs:
-            raise UserError("no complete run", key=WHAT, found=contender.word)
-        # Cells may share their runs, and differ in their neighbours.
-        ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in contender.runs.values()}
+    for setting in found:
+        if not setting.runs:
+            raise UserError("no complete run", key=WHAT, found=setting.word)
+        # Cells may share runs and differ in the settings of their neighbours.
+        ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in setting.runs.values()}
         if ids & seen:
             raise UserError(
-                "names runs that are named already", key=WHAT, found=contender.word, allowed="ID,ID,..."
+                "names runs that are named already", key=WHAT, found=setting.word, allowed="ID,ID,..."
             )
         seen |= ids
-    # "as written" of two sweeps: the words tell them apart.
+    # Settings of two sweeps may have one label, as "as written"; their words differ.
     return [
-        replace(contender, label=contender.word) if labels.count(contender.label) > 1 else contender
-        for contender in found
+        replace(setting, label=setting.word) if labels.count(setting.label) > 1 else setting
+        for setting in found
     ]
 
 
-def _find(runs: Runs, word: str) -> list[Contender]:
+def _find(runs: Runs, word: str) -> list[ComparedSetting]:
     for form in (_sweep, _list, _cell, _run):
         found = form(runs, word)
         if found:
             return found
-    near = runs.near(word)
+    near = runs.nearest_name(word)
     hint = f"; did you mean {near}?" if near else ""
     raise UserError(f"names no run and no sweep{hint}", key=WHAT, found=word, allowed=FORMS)
 
 
-def _sweep(runs: Runs, word: str) -> list[Contender]:
+def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     parts = word.split(":")
     names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # either may have a colon
     name, group = next(((name, group) for name in names if (group := runs.group(name))), ("", None))
@@ -73,9 +73,9 @@ def _sweep(runs: Runs, word: str) -> list[Contender]:
         return []
     label = word[len(name) + 1 :]
     if kind(group) != "sweep":
-        cells = sorted({cell_of(run) for run in runs.children(group)})
+        cells = sorted({cell_label(run) for run in runs.children(group)})
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed=cells)
-    found = settings_of(runs, group, name)
+    found = confirmed_settings(runs, group, name)
     if not found:
         raise UserError(
             "this sweep has confirmed no setting on fresh seeds",
@@ -91,51 +91,53 @@ def _sweep(runs: Runs, word: str) -> list[Contender]:
     return chosen
 
 
-def _cell(runs: Runs, word: str) -> list[Contender]:
+def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
     if "," not in word:
         return []
-    named = [run for run in runs.tagged(Tag.CELL, f"{word}, seed %", "LIKE") if cell_of(run) == word]
+    named = [run for run in runs.tagged(Tag.CELL, f"{word}, seed %", "LIKE") if cell_label(run) == word]
     known = {run.info.run_id: run for run in named}
-    # The same job may have been trained before: for another cell, for another table, by itself.
+    # The run of a cell may have been trained for another cell or table, or by `mlcl run`.
     for table in reversed(runs.tagged(Tag.KIND, "table")):
         known |= {run.info.run_id: run for run in read_cells(runs, table, word).get(word, [])}
     if not known:
         return []
     found = sorted(known.values(), key=lambda run: -int(run.info.start_time))
-    # A table may have been reproduced again, with other settings: those of the latest run are meant.
+    # Where a table was reproduced again with other settings, the latest run decides which are meant.
     latest = next((run for run in found if run.data.tags.get(Tag.STATE) == State.COMPLETE), found[0])
-    return [contender_of(word, word, [run for run in found if alike(run, latest, cell=True)], cell=True)]
+    return [
+        read_setting(word, word, [run for run in found if same_setting(run, latest, cell=True)], cell=True)
+    ]
 
 
-def _run(runs: Runs, word: str) -> list[Contender]:
+def _run(runs: Runs, word: str) -> list[ComparedSetting]:
     run = _single(runs, word)
     if run is None:
         return []
-    label = cell_of(run) or str(run.info.run_name)
-    if kind(run) == "trial":  # its seed is the search's own, and no other run has it
-        return [contender_of(label, word, [run])]
+    label = cell_label(run) or str(run.info.run_name)
+    if kind(run) == "trial":  # no other run has its seed
+        return [read_setting(label, word, [run])]
     inside = runs.children(run)
     if inside:
-        return [contender_of(label_of(run), word, inside)]
+        return [read_setting(setting_label(run), word, inside)]
     above = runs.get(run.data.tags.get(Tag.PARENT, ""))
-    if above is not None and holds_seeds(above):
-        return [contender_of(label_of(above), word, runs.children(above))]
+    if above is not None and is_seed_group(above):
+        return [read_setting(setting_label(above), word, runs.children(above))]
     if kind(run) == "cell":
-        near = runs.tagged(Tag.CELL, f"{cell_of(run)}, seed %", "LIKE")
+        near = runs.tagged(Tag.CELL, f"{cell_label(run)}, seed %", "LIKE")
     else:
         near = runs.tagged(Tag.FINGERPRINT, run.data.tags.get(Tag.FINGERPRINT, ""))
-    others = [other for other in near if kind(other) == kind(run) and alike(other, run)]
-    # Of its own seed it is the one that is meant, though there may be a later one.
-    return [contender_of(label, word, [run, *others])]
+    others = [other for other in near if kind(other) == kind(run) and same_setting(other, run)]
+    # The named run comes first, so that it is taken even where a later one has its seed.
+    return [read_setting(label, word, [run, *others])]
 
 
-def _list(runs: Runs, word: str) -> list[Contender]:
+def _list(runs: Runs, word: str) -> list[ComparedSetting]:
     ids = word.split(",")
     found = [_single(runs, id.strip()) for id in ids]
     if len(ids) < 2 or None in found:
         return []
     known = [run for run in found if run is not None]
-    settings = [set(setting_of(run).items()) for run in known]
+    settings = [set(setting_keys(run).items()) for run in known]
     differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
     if differing:
         raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
@@ -147,7 +149,7 @@ def _list(runs: Runs, word: str) -> list[Contender]:
     odd = [run.info.run_id for run in known if run.data.tags.get(Tag.STATE) != State.COMPLETE]
     if odd:
         raise UserError("not complete runs", key=WHAT, found=odd, allowed=State.COMPLETE)
-    return [contender_of(str(known[0].info.run_name), word, known)]
+    return [read_setting(str(known[0].info.run_name), word, known)]
 
 
 def _single(runs: Runs, word: str) -> Run | None:

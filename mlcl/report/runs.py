@@ -1,4 +1,4 @@
-"""The runs in MLflow, by what names them."""
+"""Finds runs in MLflow by their ids, names and tags."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mlcl.tracking import Tracker
 from mlcl.tracking.names import Tag
 
 GROUPS = ("sweep", "table")
-"""Kinds of runs that hold others."""
+"""Kinds of runs that trainings are nested in."""
 
 
 class Runs:
-    """One tracking store, read only."""
+    """The runs of one tracking store. Nothing is written."""
 
     def __init__(self, tracker: Tracker) -> None:
         self.tracker = tracker
@@ -30,7 +30,7 @@ class Runs:
         ]
 
     def get(self, run_id: str) -> Run | None:
-        """A run by MLflow's id; None where there is none, or a deleted one."""
+        """The run of MLflow's id; None where there is none or it was deleted."""
         try:
             run = self._client.get_run(run_id)
         except MlflowException:
@@ -38,11 +38,11 @@ class Runs:
         return run if run.info.lifecycle_stage == "active" else None
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
-        """Runs by a tag, the latest first."""
+        """The runs with a value of a tag, the latest first; `how`: = or LIKE."""
         quote = '"' if "'" in value else "'"
         exact = how == "="
         asked = value
-        if quote in value:  # MLflow's filters have no escape, but a sign for any other
+        if quote in value:  # MLflow's filters have no escape, but _ matches any character
             asked, how = value.replace(quote, "_"), "LIKE"
         search = partial(
             self._client.search_runs,
@@ -53,24 +53,24 @@ class Runs:
         return [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
 
     def children(self, run: Run) -> list[Run]:
-        """The runs nested in one, the latest first."""
+        """The runs that are nested in one, the latest first."""
         return self.tagged(Tag.PARENT, run.info.run_id)
 
     def named(self, word: str) -> list[Run]:
-        """Runs by their own id, then by the name of a sweep or table."""
+        """The runs with this id of their own, then the sweeps and tables with this name."""
         return [run for tag in (Tag.ID, Tag.NAME) for run in self.tagged(tag, word)]
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
-        """A sweep or table by MLflow's id, its own id, or its name: the latest of that name."""
+        """The sweep or table of MLflow's id, of its own id, or the latest of its name; None for none."""
         by_id = self.get(word)
         found = ([] if by_id is None else [by_id]) + self.named(word)
         return next((run for run in found if kind(run) in kinds), None)
 
-    def the_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
-        """The same. Raises UserError where there is none, with the nearest name."""
+    def require_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
+        """The same. Raises UserError with the nearest name where there is none."""
         found = self.group(word, kinds)
         if found is None:
-            near = self.near(word, kinds)
+            near = self.nearest_name(word, kinds)
             what = " and no ".join(kinds)
             raise UserError(
                 f"names no {what}" + (f"; did you mean {near}?" if near else ""),
@@ -80,23 +80,23 @@ class Runs:
             )
         return found
 
-    def near(self, word: str, kinds: Sequence[str] = GROUPS) -> str | None:
-        """The name of a sweep or table that a mistyped word may mean."""
+    def nearest_name(self, word: str, kinds: Sequence[str] = GROUPS) -> str | None:
+        """The name of a sweep or table that is nearest to a mistyped word."""
         names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
         return nearest(word, sorted(names - {""}))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """All points of a metric as (step, value), by step."""
+        """The points of a metric as (step, value), ordered by step."""
         points = self._client.get_metric_history(run_id, metric)
         return sorted((int(point.step), float(point.value)) for point in points)
 
     def text(self, run: Run, artifact: str) -> str:
-        """A text artifact. Raises UserError where the run has none of that name."""
+        """The text of an artifact. Raises UserError where the run has none of that name."""
         with TemporaryDirectory(prefix="mlcl-") as folder:
             return self.artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
 
     def artifact(self, run: Run, artifact: str, folder: Path) -> Path:
-        """Fetches a file or folder of a run's artifacts. Raises UserError where it has none of that name."""
+        """Downloads an artifact to `folder` and returns its path. Raises UserError where there is none."""
         try:
             return Path(self._client.download_artifacts(run.info.run_id, artifact, str(folder)))
         except (MlflowException, OSError) as error:
@@ -107,12 +107,12 @@ class Runs:
             ) from None
 
     def has(self, run: Run, artifact: str) -> bool:
-        """Whether a run left a file or folder of that name."""
+        """Whether a run has an artifact of that name."""
         return any(item.path == artifact for item in self._client.list_artifacts(run.info.run_id))
 
 
 def _all(search: Callable[..., Any]) -> Iterator[Any]:
-    """What a search finds, page after page."""
+    """The results of a search, page by page."""
     token = None
     while True:
         page = search(page_token=token)
@@ -123,5 +123,5 @@ def _all(search: Callable[..., Any]) -> Iterator[Any]:
 
 
 def kind(run: Run) -> str:
-    """run, cell, table, sweep, trial or confirmation."""
+    """The kind of a run: run, cell, table, sweep, trial or confirmation."""
     return str(run.data.tags.get(Tag.KIND, "run"))

@@ -12,8 +12,8 @@ import pandas as pd
 from mlflow.entities import Run
 
 from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
-from mlcl.report.compared_settings import groups_of, label_of
-from mlcl.report.frame import Named, frame_of
+from mlcl.report.compared_settings import seed_groups, setting_label
+from mlcl.report.frame import LabelledRun, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag, space_file
@@ -85,7 +85,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     job_text, space_text = runs.text(sweep, JOB), runs.text(sweep, space_file(generation))
     job, space = _parsed(job_text, space_text)
     trials, dropped = search_runs(runs, sweep)
-    groups = groups_of(runs, sweep)
+    groups = seed_groups(runs, sweep)
     search = frame_of(trials)
     score, mode = params[SWEEP_SCORE], params[SWEEP_MODE]
     goals = json.loads(tags.get(Tag.SWEEP_GOALS, "[]")) or [[score, mode]]
@@ -107,15 +107,15 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         varied=_varied(space, search),
         dropped=frame_of(dropped),
         confirmed=_confirmed(groups, [run for _, _, run in trials]),
-        groups={label_of(group): str(group.info.run_id) for group in groups},
+        groups={setting_label(group): str(group.info.run_id) for group in groups},
         run=sweep,
         history=runs.history,
     )
 
 
-def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], list[Named]]:
+def search_runs(runs: Runs, sweep: Run) -> tuple[list[LabelledRun], list[LabelledRun]]:
     """The search trials by number: those that fit the latest space, and the others."""
-    kept, dropped = list[Named](), list[Named]()
+    kept, dropped = list[LabelledRun](), list[LabelledRun]()
     trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
     for run in sorted(trials, key=lambda run: int(run.data.tags[Tag.TRIAL])):
         its = dropped if run.data.tags.get(Tag.DROPPED) else kept
@@ -123,23 +123,23 @@ def search_runs(runs: Runs, sweep: Run) -> tuple[list[Named], list[Named]]:
     return kept, dropped
 
 
-def confirmation_runs(runs: Runs, sweep: Run) -> list[Named]:
+def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
     """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
     return [
-        ("confirmation", label_of(group), run)
-        for group in groups_of(runs, sweep)
+        ("confirmation", setting_label(group), run)
+        for group in seed_groups(runs, sweep)
         for run in sorted(runs.children(group), key=lambda run: int(run.data.tags[Tag.SEED]))
     ]
 
 
-def trainings_of(runs: Runs, sweep: Run) -> list[Named]:
+def trainings_of(runs: Runs, sweep: Run) -> list[LabelledRun]:
     """All of both."""
     return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
 
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
     """A trial and its confirmation have one job. The job as written may have been found again."""
-    names = {run.data.tags.get(Tag.JOB_HASH): label_of(run) for run in groups}
+    names = {run.data.tags.get(Tag.JOB_HASH): setting_label(run) for run in groups}
     jobs = {str(run.info.run_id): run.data.tags.get(Tag.JOB_HASH) for run in trials}
     return {id: names[job] for id, job in jobs.items() if job in names}
 

@@ -1,4 +1,4 @@
-"""The report of a sweep: what was asked, what the search found, what fresh seeds say of it."""
+"""The report of a sweep: what was asked, what the search found, and its figures on fresh seeds."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.report.compared_settings import settings_of
+from mlcl.report.compared_settings import confirmed_settings
 from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.costs import budget_table
 from mlcl.report.document import (
     Block,
     Cell,
     Code,
+    Details,
     Document,
-    Fold,
     Section,
     Table,
     Text,
-    figure,
-    pictures,
-    words,
+    number_cell,
+    plot_blocks,
+    text_row,
 )
 from mlcl.report.metric_tables import (
-    headline,
+    headline_metrics,
     metrics_table,
-    own,
-    plain,
+    run_figure,
     seeds_table,
     settings_table,
     trials_table,
+    value_text,
 )
-from mlcl.report.plots.collection import Gathered
+from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.plots.pareto import front_of
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
@@ -42,18 +42,18 @@ from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
 TOP = 10
-"""Search trials that are shown before the rest is asked for."""
+"""Search trials that are shown at first."""
 
 
-def sweep_document(runs: Runs, data: SweepData, gathered: Gathered) -> Document:
-    """The report. Figures of the search stand apart from those of fresh seeds."""
-    plots, missing = gathered
+def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> Document:
+    """The report. Figures of the search and of fresh seeds are in different sections."""
+    plots, missing = collection
     sections = [
         Section("Result", _result(data)),
         Section("What was asked", _asked(data)),
         Section("On fresh seeds", _fresh(runs, data)),
         Section("Found by the search", _found(data)),
-        Section("Plots", pictures(plots, missing)),
+        Section("Plots", plot_blocks(plots, missing)),
         Section("What it took", _costs(data)),
         Section("Where it comes from", _source(runs, data)),
     ]
@@ -75,19 +75,19 @@ def _result(data: SweepData) -> tuple[Block, ...]:
         ),
         *_front(data),
     ]
-    metrics = headline(data.confirmation, data.score)[:1]
+    metrics = headline_metrics(data.confirmation, data.score)[:1]
     if len(data.confirmation) and metrics:
         table = settings_table(data.confirmation, [data.score, *metrics], data.groups)
         blocks += [table, *_called(data, best), *_shrinkage(data)]
     else:
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
     keys = [key for key in (*data.varied, *data.answered) if not pd.isna(best[key])]
-    settings = tuple(words(key, plain(best[key])) for key in keys)
+    settings = tuple(text_row(key, value_text(best[key])) for key in keys)
     return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
 
 
 def _front(data: SweepData) -> list[Block]:
-    """Of several goals, the trials that no other one beats."""
+    """The trials on the Pareto front; empty for a single goal."""
     if len(data.goals) < 2:
         return []
     front = data.search[data.search["number"].isin(front_of(data))]
@@ -96,7 +96,7 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Where the best trial stands among the settings on fresh seeds, if not under its own name."""
+    """Under which name the best trial was confirmed, where that is not its own."""
     name = data.confirmed.get(best["run_id"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]
@@ -106,7 +106,7 @@ def _called(data: SweepData, best: pd.Series) -> list[Block]:
 
 
 def _shrinkage(data: SweepData) -> list[Block]:
-    """How much of the selected figure is left on fresh seeds."""
+    """The best trial's score when it was selected, and on fresh seeds."""
     best = data.best
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None or data.score not in done:
@@ -117,8 +117,8 @@ def _shrinkage(data: SweepData) -> list[Block]:
         return []
     ids, mean = list(fresh["run_id"]), statistics.fmean(map(float, fresh[data.score]))
     row = (
-        own(best, "score", data.score),
-        figure(mean, data.score, ids, "mean"),
+        run_figure(best, "score", data.score),
+        number_cell(mean, data.score, ids, "mean"),
         Cell(f"{mean - float(best['score']):+.4f}"),
     )
     heads = ("when it was selected", f"mean of {_counted(len(ids), 'fresh seed')}", "change")
@@ -139,24 +139,24 @@ def _asked(data: SweepData) -> tuple[Block, ...]:
         said.pop("goals")
     job = yaml.safe_dump(dump_job(data.job), sort_keys=False)
     return (
-        Table(("what", "asked"), tuple(words(*item) for item in said.items()), left=(0, 1)),
-        Fold("The space", (Code(data.space_text),)),
-        Fold("The job", (Code(job),)),
+        Table(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
+        Details("The space", (Code(data.space_text),)),
+        Details("The job", (Code(job),)),
     )
 
 
 def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
     if not len(data.confirmation):
         return (Text("Nothing was trained on fresh seeds."),)
-    metrics = headline(data.confirmation, data.score)
-    contenders = settings_of(runs, data.run, data.name)
+    metrics = headline_metrics(data.confirmation, data.score)
+    settings = confirmed_settings(runs, data.run, data.name)
     blocks: list[Block] = [settings_table(data.confirmation, metrics, data.groups)]
-    if len([each for each in contenders if each.runs]) > 1:
-        blocks += comparison_blocks(contenders, metrics[:1])
+    if len([each for each in settings if each.runs]) > 1:
+        blocks += comparison_blocks(settings, metrics[:1])
     return (
         *blocks,
-        Fold("Every seed", (seeds_table(data.confirmation, metrics),)),
-        Fold("All figures on test", (metrics_table(data.confirmation),)),
+        Details("Every seed", (seeds_table(data.confirmation, metrics),)),
+        Details("All figures on test", (metrics_table(data.confirmation),)),
         *_failures(data.confirmation),
     )
 
@@ -178,20 +178,20 @@ def _found(data: SweepData) -> tuple[Block, ...]:
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
         trials_table(best_first.head(TOP), *columns),
-        Fold("All trials", (trials_table(data.search, *columns),)),
+        Details("All trials", (trials_table(data.search, *columns),)),
         *_failures(data.search),
     )
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:
-    """Why trainings failed."""
+    """The reasons of failed trainings; empty without one."""
     failed = runs[runs["state"] == State.FAILED]
     rows = [
         (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))
         for _, run in failed.iterrows()
     ]
     return (
-        [Fold("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
+        [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
         if rows
         else []
     )

@@ -1,25 +1,27 @@
-"""All plots of a sweep: of its search, its fresh seeds, and what its models learnt."""
+"""All plots of a sweep: its search, its fresh seeds, and the embeddings of its models."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
-from mlcl.report.plots.collection import Gathered
+from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.plots.learning_curves import confirmation_plots
 from mlcl.report.plots.search_plots import search_plots
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 
-def sweep_plots(data: SweepData, learnt: EmbeddingPlots) -> Gathered:
-    """The plots, those of the search first, and what could not be drawn."""
-    gathered = (search_plots(data), confirmation_plots(data), learnt(chosen_runs(data)))
-    return [plot for plots, _ in gathered for plot in plots], [each for _, left in gathered for each in left]
+def sweep_plots(data: SweepData, draw_embeddings: EmbeddingPlots) -> PlotCollection:
+    """The plots, those of the search first."""
+    collection = (search_plots(data), confirmation_plots(data), draw_embeddings(chosen_runs(data)))
+    return [plot for plots, _ in collection for plot in plots], [
+        each for _, left in collection for each in left
+    ]
 
 
 def chosen_runs(data: SweepData) -> dict[str, list[str]]:
-    """Complete runs by setting: the first confirmed one, which others are held against, and the best found.
+    """The ids of complete runs by setting: the first confirmed setting, the best found one, then others.
 
     Where nothing was confirmed, the best search trial.
     """

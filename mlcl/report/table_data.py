@@ -1,4 +1,4 @@
-"""A reproduced table as MLflow holds it: its figures, each seed's with its run."""
+"""A reproduced table, read from MLflow: its figures, with the run of each seed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NEIGHBOURS = "knn/"
 
 @dataclass(frozen=True)
 class TableFigure:
-    """One number of a cell in the table's unit: ours by seed, beside the printed one.
+    """A figure of a cell in the table's unit: our `values` by seed, and the `printed` one.
 
-    `runs` has the MLflow run of each seed, None where it is missing, as `values` have.
+    `runs` has the MLflow run of each seed. Missing values and runs are None.
     """
 
     row: str
@@ -36,29 +36,29 @@ class TableFigure:
     runs: tuple[Run | None, ...]
 
     @property
-    def there(self) -> dict[int, float]:
-        """The values by the place of their seed."""
+    def by_seed(self) -> dict[int, float]:
+        """The values that are not missing, by the position of their seed."""
         return {place: value for place, value in enumerate(self.values) if value is not None}
 
     @property
     def run_ids(self) -> list[str]:
-        """Of the values that are there."""
-        return [str(run.info.run_id) for place in self.there if (run := self.runs[place]) is not None]
+        """The ids of the runs of `by_seed`."""
+        return [str(run.info.run_id) for place in self.by_seed if (run := self.runs[place]) is not None]
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds that are there."""
-        return statistics.fmean(self.there.values()) if self.there else None
+        """The mean over `by_seed`."""
+        return statistics.fmean(self.by_seed.values()) if self.by_seed else None
 
     @property
     def deviation(self) -> float | None:
-        """The sample's, between seeds."""
-        return statistics.stdev(self.there.values()) if len(self.there) > 1 else None
+        """The sample standard deviation over `by_seed`."""
+        return statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
 
 
 @dataclass(frozen=True)
 class TableData:
-    """A table. `about` says what differs from the paper; `higher` by figure whether more is better."""
+    """A table. `about` says what differs from the paper; `higher`: whether more is better, by figure."""
 
     name: str
     id: str
@@ -74,18 +74,18 @@ class TableData:
 
     @property
     def names(self) -> list[str]:
-        """Of the figures that each cell has."""
+        """The names of the figures, which each cell has."""
         return list(dict.fromkeys(each.name for each in self.figures))
 
     @property
     def trainings(self) -> list[Run]:
-        """Every run of its figures once."""
+        """The runs of the figures, each once."""
         found = {run.info.run_id: run for each in self.figures for run in each.runs if run is not None}
         return list(found.values())
 
 
 def read_table(runs: Runs, table: Run) -> TableData:
-    """A table's run with the runs of its figures. Raises UserError where it has not been written yet."""
+    """Reads a table and the runs of its figures. Raises UserError where it has not been written yet."""
     tree = json.loads(runs.text(table, TABLE_JSON))
     figures = _figures(runs, tree["cells"])
     return TableData(
@@ -104,24 +104,24 @@ def read_table(runs: Runs, table: Run) -> TableData:
 
 
 def read_cells(runs: Runs, table: Run, only: str | None = None) -> dict[str, list[Run]]:
-    """The runs of each cell, by `ROW, COLUMN`: also those that an earlier table trained, or another cell.
+    """The runs of each cell by `ROW, COLUMN`, also runs that another cell or table trained.
 
-    Their figures are the cell's: where its neighbours have settings of their own, they are not the run's.
-    Empty before the table is written. `only` leaves out all cells but one.
+    The metrics of the runs are those of the cell, which may use other settings for its neighbours. Empty
+    before the table is written. `only`: read this cell alone.
     """
     if not runs.has(table, TABLE_JSON):
         return {}
     tree = json.loads(runs.text(table, TABLE_JSON))
     cells = {f"{cell['row']}, {cell['column']}": cell for cell in tree["cells"]}
     return {
-        label: _as_told(_figures(runs, [cell]), tree["unit"])
+        label: _with_cell_metrics(_figures(runs, [cell]), tree["unit"])
         for label, cell in cells.items()
         if only in (None, label)
     }
 
 
-def _as_told(figures: Sequence[TableFigure], unit: str) -> list[Run]:
-    """A cell's runs; where its figures are not theirs, they say of neighbours only what the cell does."""
+def _with_cell_metrics(figures: Sequence[TableFigure], unit: str) -> list[Run]:
+    """The runs of a cell. Where its figures are not theirs, its figures replace all their kNN metrics."""
     share = 100.0 if unit == "percent" else 1.0
     told = [
         (run, {each.metric: value / share for each in figures if (value := each.values[place]) is not None})
@@ -133,10 +133,10 @@ def _as_told(figures: Sequence[TableFigure], unit: str) -> list[Run]:
         for run, its in told
         for name, value in its.items()
     )
-    return [run if own else _like(run, its) for run, its in told]
+    return [run if own else _replace_metrics(run, its) for run, its in told]
 
 
-def _like(run: Run, told: Mapping[str, float]) -> Run:
+def _replace_metrics(run: Run, told: Mapping[str, float]) -> Run:
     its = {name: value for name, value in run.data.metrics.items() if not name.startswith(NEIGHBOURS)}
     return Run(
         run.info,

@@ -1,4 +1,4 @@
-"""The report of a reproduced table: ours beside the printed figures, each seed linked, cells tested."""
+"""The report of a reproduced table: our figures beside the printed ones, every seed, paired tests."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from mlcl.report.document import (
     Block,
     Cell,
     Code,
+    Details,
     Document,
-    Fold,
     Picture,
     Section,
     Table,
     Text,
-    figure,
-    pictures,
+    number_cell,
+    plot_blocks,
 )
-from mlcl.report.plots.collection import Gathered
+from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
-from mlcl.report.table_tests import tested_blocks
+from mlcl.report.table_tests import paired_test_blocks
 
 
-def table_document(runs: Runs, data: TableData, gathered: Gathered) -> Document:
-    """The report, with the plots of what was learnt."""
-    plots, missing = gathered
+def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> Document:
+    """The report with its plots."""
+    plots, missing = collection
     sections = [
         Section("Result", (Text(data.about or data.title), _results(data), *map(Picture, cell_plots(data)))),
-        Section("Tests", tested_blocks(data)),
+        Section("Tests", paired_test_blocks(data)),
         Section("Every seed", (_seeds(data),)),
-        Section("Plots", pictures(plots, missing)),
+        Section("Plots", plot_blocks(plots, missing)),
         Section("Where it comes from", _source(runs, data)),
     ]
     about = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
@@ -50,7 +50,7 @@ def _result(data: TableData, each: TableFigure) -> tuple[Cell, ...]:
     mean, printed = each.mean, each.printed
     return (
         Cell(_label(data, each)),
-        Cell(f"{len(each.there)} of {len(each.values)}"),
+        Cell(f"{len(each.by_seed)} of {len(each.values)}"),
         _number(each, mean, "mean"),
         _number(each, each.deviation, "sd"),
         Cell("" if printed is None else f"{printed:.{each.digits}f}"),
@@ -62,7 +62,7 @@ def _result(data: TableData, each: TableFigure) -> tuple[Cell, ...]:
 def _number(each: TableFigure, value: float | None, statistic: str) -> Cell:
     if value is None:
         return Cell("")
-    cell = figure(value, each.metric, each.run_ids, statistic)
+    cell = number_cell(value, each.metric, each.run_ids, statistic)
     return Cell(f"{value:.{each.digits}f}", cell.run_id, value, each.metric, cell.runs, statistic)
 
 
@@ -80,10 +80,10 @@ def _seed(each: TableFigure, place: int) -> Cell:
     if value is None:
         return Cell("")
     ids = [] if run is None else [str(run.info.run_id)]
-    cell = figure(value, each.metric, ids)
+    cell = number_cell(value, each.metric, ids)
     return Cell(f"{value:.{each.digits}f}", cell.run_id, value, each.metric, cell.runs)
 
 
 def _source(runs: Runs, data: TableData) -> tuple[Block, ...]:
     source = provenance_table(data.run, data.trainings, runs.tracker.shown)
-    return (source, Fold("The command", (Code(data.command),)))
+    return (source, Details("The command", (Code(data.command),)))

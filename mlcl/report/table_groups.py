@@ -1,4 +1,4 @@
-"""The cells of a table that can be held against each other: their seeds saw the same rows."""
+"""Groups of a table's cells that can be compared, because they have the same data."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from mlcl.report.table_data import TableData, TableFigure
 from mlcl.tracking.names import Tag
 
 SEEN = re.compile(r"data\.(subset|label_noise)(\..+)?|objective\.classifier\.labels")
-"""The job's keys that decide, with the data set, which rows are seen and what is to be predicted of them."""
+"""The job's keys that decide, with the data set, the rows and the labels that are predicted."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Cells by name, each with its figures in the table's order. `title` is what the cells share.
+class CellGroup:
+    """Cells by name, each with its figures in the table's order. `title` is the row or column they share.
 
-    The first cell is the one that others are held against; those without any figure are left out.
+    The first cell is the reference of comparisons. Cells without a value are left out.
     """
 
     title: str
     cells: Mapping[str, tuple[TableFigure, ...]]
 
     def chosen(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
-        """The first cell, the best by its first figure, and more up to `most`: runs of their common seeds."""
+        """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds."""
         first = {name: figures[0] for name, figures in self.cells.items()}
         best = max(
             first, key=lambda name: (first[name].mean or 0.0) * (1 if higher[first[name].name] else -1)
         )
         names = list(dict.fromkeys([next(iter(first)), best, *first]))[:most]
-        common = sorted(set.intersection(*(set(first[name].there) for name in names)))
+        common = sorted(set.intersection(*(set(first[name].by_seed) for name in names)))
         runs = {name: [first[name].runs[place] for place in common] for name in first if name in names}
         return {name: [str(run.info.run_id) for run in its if run] for name, its in runs.items() if its}
 
 
-def groups_of(data: TableData) -> list[Group]:
-    """All cells."""
+def comparable_cells(data: TableData) -> list[CellGroup]:
+    """The table's cells in groups with the same data."""
     found: dict[tuple[object, ...], dict[tuple[str, str], tuple[TableFigure, ...]]] = {}
     for each in data.figures:
         group = found.setdefault(_seen(next((run for run in each.runs if run is not None), None)), {})
         group[each.row, each.column] = (*group.get((each.row, each.column), ()), each)
     known = [
-        {place: figures for place, figures in cells.items() if figures[0].there} for cells in found.values()
+        {place: figures for place, figures in cells.items() if figures[0].by_seed} for cells in found.values()
     ]
     return [_group(cells) for cells in known if cells]
 
 
 def _seen(run: Run | None) -> tuple[object, ...]:
-    """Seeds aside: equal places of cells have equal ones."""
+    """What decides the rows of a run, without seeds, which are equal at equal positions of two cells."""
     if run is None:
         return ()
     keys = (key for key in run.data.params if SEEN.fullmatch(key) and not key.endswith(".seed"))
@@ -58,11 +58,11 @@ def _seen(run: Run | None) -> tuple[object, ...]:
     return run.data.tags.get(Tag.FINGERPRINT), params
 
 
-def _group(cells: Mapping[tuple[str, str], tuple[TableFigure, ...]]) -> Group:
+def _group(cells: Mapping[tuple[str, str], tuple[TableFigure, ...]]) -> CellGroup:
     rows, columns = ({place[side] for place in cells} for side in (0, 1))
     if len(rows) == 1:
-        return Group(rows.pop(), {column: each for (_, column), each in cells.items()})
+        return CellGroup(rows.pop(), {column: each for (_, column), each in cells.items()})
     if len(columns) == 1:
-        return Group(columns.pop(), {row: each for (row, _), each in cells.items()})
+        return CellGroup(columns.pop(), {row: each for (row, _), each in cells.items()})
     first = ", ".join(next(iter(cells)))
-    return Group(f"{first} and others", {", ".join(place): each for place, each in cells.items()})
+    return CellGroup(f"{first} and others", {", ".join(place): each for place, each in cells.items()})

@@ -1,4 +1,4 @@
-"""All plots of a table: its figures by cell; how the cells that saw the same rows learnt, and what."""
+"""All plots of a table: its figures by cell; learning curves and embeddings of comparable cells."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
 from mlcl.report.plots import Plot
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import Gathered, gather
+from mlcl.report.plots.collection import PlotCollection, build_plots
 from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
-from mlcl.report.table_groups import Group, groups_of
+from mlcl.report.table_groups import CellGroup, comparable_cells
 
 MOST_GROUPS = 3
-"""Groups of cells at most of which it is drawn what they learnt."""
+"""Most groups of cells that are drawn."""
 
 
 def cell_plots(data: TableData) -> list[Plot]:
-    """Each figure by cell, beside the printed ones."""
+    """A plot for each figure, by cell, beside the printed values."""
     return [_cells_plot(data, name) for name in data.names]
 
 
-def group_plots(runs: Runs, data: TableData, learnt: EmbeddingPlots) -> Gathered:
-    """For each group of cells the curves of all, and what two or three of them have learnt."""
+def group_plots(runs: Runs, data: TableData, draw_embeddings: EmbeddingPlots) -> PlotCollection:
+    """For each group of cells the learning curves of all, and the embeddings of up to `MOST_SETTINGS`."""
     plots, left = list[Plot](), list[tuple[str, str]]()
-    found = groups_of(data)
+    found = comparable_cells(data)
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
-        for made, reasons in (_learning(runs, group), learnt(group.chosen(data.higher, MOST_SETTINGS))):
+        for made, reasons in (
+            _learning(runs, group),
+            draw_embeddings(group.chosen(data.higher, MOST_SETTINGS)),
+        ):
             several = len(found) > 1
             plots += [_of_group(plot, number, group.title) for plot in made] if several else made
             left += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
@@ -37,12 +40,12 @@ def group_plots(runs: Runs, data: TableData, learnt: EmbeddingPlots) -> Gathered
     return plots, left + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
 
 
-def _learning(runs: Runs, group: Group) -> Gathered:
+def _learning(runs: Runs, group: CellGroup) -> PlotCollection:
     first = {name: figures[0] for name, figures in group.cells.items()}
     settings = {name: each.run_ids for name, each in first.items() if each.run_ids}
     known = [run for each in first.values() for run in each.runs if run is not None]
     metric = known[0].data.params.get("evaluation.metric", "") if known else ""
-    return gather({"learning": lambda: learning_plot(metric, settings, runs.history)})
+    return build_plots({"learning": lambda: learning_plot(metric, settings, runs.history)})
 
 
 def _of_group(plot: Plot, number: int, title: str) -> Plot:

@@ -8,10 +8,10 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from mlcl.errors import UserError
-from mlcl.tracking.uri import KEY, shown, sqlite_file
+from mlcl.tracking.uri import KEY, shown, sqlite_file, without_login
 
 TIMEOUT = 10.0
 """Seconds that a server may take to answer."""
@@ -55,9 +55,7 @@ def _check_sqlite(path: Path) -> None:
 
 def _check_server(uri: str) -> None:
     try:
-        parts = urlsplit(uri)
-        place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
-        with urllib.request.urlopen(f"{place}/health", timeout=TIMEOUT):
+        with urllib.request.urlopen(f"{without_login(uri)}/health", timeout=TIMEOUT):
             return
     except urllib.error.HTTPError:
         return  # a server answers; the first request will tell what it needs

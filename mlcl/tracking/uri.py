@@ -38,6 +38,12 @@ def shown(uri: str) -> str:
     return SECRET.sub(r"\1***", uri)
 
 
+def without_login(uri: str) -> str:
+    """The address of a server without user, password and trailing slash."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+
 def dashboard(uri: str) -> str:
     """The command or address that opens MLflow's pages on this store."""
     if not uri.startswith("sqlite:"):

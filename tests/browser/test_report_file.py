@@ -4,7 +4,7 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-from mlcl.report.document import Document, Fold, Picture, Section, Table, Text, words
+from mlcl.report.document import Details, Document, Picture, Section, Table, Text, text_row
 from mlcl.report.html import as_html
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.chart_plot import chart_plot
@@ -20,11 +20,11 @@ def report(tmp_path_factory):
     plot = chart_plot(
         "curve", "Accuracy by step", "One line.", Chart(Axis("step"), Axis("accuracy"), (line,))
     )
-    wide = Table(tuple(f"{LONG}_{n}" for n in range(9)), (words(*[LONG] * 9),))
-    seeds = Table(("setting", "seed"), (words("as written", "1"),))
+    wide = Table(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
+    seeds = Table(("setting", "seed"), (text_row("as written", "1"),))
     sections = (
-        Section("Result", (Text("A paragraph. " * 200), wide, Fold("Every seed", (seeds,)))),
-        Section("Plots", (Picture(plot), Fold("Not drawn", (seeds,)))),
+        Section("Result", (Text("A paragraph. " * 200), wide, Details("Every seed", (seeds,)))),
+        Section("Plots", (Picture(plot), Details("Not drawn", (seeds,)))),
         Section("The end", (Text("A paragraph. " * 200),)),
     )
     document = Document(f"Sweep {LONG}", "About it", sections)

@@ -11,7 +11,7 @@ from mlcl.cli.output import DEFAULT_HOME, Home
 from mlcl.errors import UserError
 from mlcl.service import local
 from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.settings import settle
+from mlcl.service.local.settings import resolve_settings
 from mlcl.service.local.status import ServerStatus
 from mlcl.service.local.up import servers_of
 
@@ -31,24 +31,24 @@ class Commands:
     """The command line alone; `wish` is what the service was then asked for."""
 
     def __init__(self, folder):
-        self.home, self.wish, self.force, self.error = folder / "home", None, None, None
+        self.home, self.options, self.force, self.error = folder / "home", None, None, None
         self.outside, self.fresh, self.status = [], ("ray", "mlflow"), None
 
-    def up(self, wish, home, announce):
+    def up(self, options, home, announce):
         if self.error:
             raise self.error
-        self.wish = wish
+        self.options = options
         folder = ServiceFolder(home)
         folder.make()
-        settings = settle(wish, folder, None)
+        settings = resolve_settings(options, folder, None)
         announce("starting")
-        return local.Started(
+        return local.UpResult(
             settings, folder, servers_of(settings, folder), self.fresh, "admin", self.outside
         )
 
     def down(self, home, force):
         self.force = force
-        return local.Ended(("ray", "mlflow") if self.fresh else (), 22)
+        return local.DownResult(("ray", "mlflow") if self.fresh else (), 22)
 
     def __call__(self, *arguments, env=None):
         command = [*map(str, arguments), "--home", str(self.home)]
@@ -70,7 +70,7 @@ def test_what_was_asked_reaches_the_service(commands, tmp_path):
     ports = ("--ray-port", 7001, "--dashboard-port", 7002, "--mlflow-port", 7003)
     answer = commands("up", *ports, "--store", "sqlite", env={"MLCL_ARTIFACTS": str(tmp_path)})
     assert answer.exit_code == 0
-    assert commands.wish == local.UpOptions(7001, 7002, 7003, "sqlite", str(tmp_path))
+    assert commands.options == local.UpOptions(7001, 7002, 7003, "sqlite", str(tmp_path))
 
 
 def test_up_says_where_secrets_are_and_never_what(commands):
@@ -105,7 +105,7 @@ def test_a_typed_password_is_refused(commands):
     answer = commands("up", "--store", URL)
     assert isinstance(answer.exception, UserError)
     assert "s3cret" not in str(answer.exception)
-    assert commands.wish is None
+    assert commands.options is None
 
 
 def test_a_server_that_does_not_come_up_is_a_failure(commands):

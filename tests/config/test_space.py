@@ -120,9 +120,9 @@ def test_goals_and_their_modes(tmp_path):
     assert several.goals == (Goal("val/macro_f1", "max"), Goal("val/loss", "min"))
     assert several.multi
     assert (several.metric, several.mode) == ("val/loss", "min")
-    locked_folder = space(tmp_path, LR, "{metric: [val/map, knn/val/map], mode: min, scheduler: none}")
-    assert locked_folder.prune_by == Goal("val/map", "min")
-    assert [goal.mode for goal in locked_folder.goals] == ["min", "min"]
+    alone = space(tmp_path, LR, "{metric: [val/map, knn/val/map], mode: min, scheduler: none}")
+    assert alone.prune_by == Goal("val/map", "min")
+    assert [goal.mode for goal in alone.goals] == ["min", "min"]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ def test_the_ranks_slices_in_order_are_the_single_process_batch(world, rows):
     ranks = [EpochSampler(rows, 16, seed=3, rank=rank, world_size=world) for rank in range(world)]
     for epoch in (0, 7):
         together = [torch.cat(parts) for parts in zip(*(r.batches(epoch) for r in ranks), strict=True)]
-        locked_folder = list(single.batches(epoch))[: len(together)]
+        alone = list(single.batches(epoch))[: len(together)]
         assert len(together) == ranks[0].steps_per_epoch
-        assert all(torch.equal(a, b) for a, b in zip(together, locked_folder, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize("world", [2, 3, 5])

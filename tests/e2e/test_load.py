@@ -11,7 +11,7 @@ from patience import PATIENCE, until
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end, family, start
+from mlcl.service.local.processes import end_processes, process_tree, start_process
 from mlcl.service.local.settings import Settings
 from mlcl.service.local.store import store_uri
 from mlcl.tracking import Delivery, Tracker, undelivered
@@ -34,16 +34,16 @@ class Server:
     def start(self):
         server = self._server
         server.prepare()
-        self._process = start(server.command(""), server.environment(), server.log)
-        until(lambda: server.trouble() is None)
+        self._process = start_process(server.command(""), server.environment(), server.log)
+        until(lambda: server.problem() is None)
 
     def kill(self):
-        for member in family([self._process]):
+        for member in process_tree([self._process]):
             member.kill()
 
     def end(self):
         if self._process is not None:
-            end([self._process])
+            end_processes([self._process])
 
 
 @pytest.fixture(

@@ -14,10 +14,10 @@ from mlflow import MlflowClient
 from patience import until
 
 from mlcl.config.cluster import load_cluster
-from mlcl.service.local import look
+from mlcl.service.local import service_status
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import family
+from mlcl.service.local.processes import process_tree
 from mlcl.service.local.state import read_state
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ class Service:
 
     def members(self):
         servers = read_state(ServiceFolder(self.home)).servers.values()
-        return [member for server in servers for member in family(server.processes)]
+        return [member for server in servers for member in process_tree(server.processes)]
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_jobs_run_on_loopback_alone_and_end_with_it(mlcl, service):
     assert status_of(f"{service.printed['ray']}/api/jobs/", token, body) == 200
     until(started.exists)
 
-    found = look(service.home)
+    found = service_status(service.home)
     assert (found.healthy, found.nodes, found.jobs) == (True, 1, ("mlcl-job",))
     assert [server.outside for server in found.servers] == [[], []]
     members = service.members()
@@ -129,7 +129,7 @@ def test_jobs_run_on_loopback_alone_and_end_with_it(mlcl, service):
 
     assert mlcl("down", "--force").status == 0
     assert not [member for member in members if lives(member)]
-    assert not look(service.home).servers
+    assert not service_status(service.home).servers
     assert list(ServiceFolder(service.home).ray_logs.glob("*/job-driver-mlcl-job.log"))
     assert mlcl("down").out == "nothing was running\n"
 

@@ -95,8 +95,8 @@ def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
     together = run(*data)
     monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", 1)
     parts = run(*data)
-    locked_folder = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
-    for other in (parts, locked_folder):
+    alone = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
+    for other in (parts, alone):
         torch.testing.assert_close(other.weight, together.weight)
         torch.testing.assert_close(other.bias, together.bias)
 

@@ -81,9 +81,9 @@ def test_batches_do_not_change_a_query():
     datastore, queries = torch.randn(300, 24, generator=generator), torch.randn(50, 24, generator=generator)
     together = retrieve(datastore, queries, 9)
     for row in (0, 17, 49):
-        locked_folder = retrieve(datastore, queries[row, None], 9)
-        assert torch.equal(locked_folder.index[0], together.index[row])
-        assert torch.equal(locked_folder.distance[0], together.distance[row])
+        alone = retrieve(datastore, queries[row, None], 9)
+        assert torch.equal(alone.index[0], together.index[row])
+        assert torch.equal(alone.distance[0], together.distance[row])
 
 
 def test_a_small_datastore_clips_k_and_says_so(caplog):

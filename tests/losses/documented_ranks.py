@@ -23,8 +23,8 @@ def work(rank, world, port, folder, code):
     dist.all_gather(every_x, x)
     dist.all_gather(every_label, labels)
     model = names["model"].module
-    locked_folder = build_loss("supcon", temperature=model.loss.temperature.value().item(), normalize=True)
-    whole = locked_folder(model.encoder(torch.cat(every_x)), torch.cat(every_label)).item()
+    alone = build_loss("supcon", temperature=model.loss.temperature.value().item(), normalize=True)
+    whole = alone(model.encoder(torch.cat(every_x)), torch.cat(every_label)).item()
     torch.save({"share": share, "whole": whole}, f"{folder}/{rank}.pt")
     dist.barrier()
     finish(rank, world, folder)

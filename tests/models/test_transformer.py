@@ -39,8 +39,8 @@ def test_padding_never_changes_an_output(folders, kind, pooling):
     together = encoder(input_ids=ids, attention_mask=mask)
     assert together.shape == (3, encoder.dim) == (3, 16)
     torch.testing.assert_close(encoder(torch.where(mask, ids, 7), mask), together)
-    locked_folder = encoder(ids[1, None, :2], mask[1, None, :2])
-    torch.testing.assert_close(locked_folder[0], together[1])
+    alone = encoder(ids[1, None, :2], mask[1, None, :2])
+    torch.testing.assert_close(alone[0], together[1])
 
 
 @pytest.mark.parametrize("kind", ["roberta", "llama"])

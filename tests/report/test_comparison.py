@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation.paired_tests import compare_paired, holm
-from mlcl.report.comparison import compare
-from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, notes, reachable, title
-from mlcl.report.run_lookup import find_contenders
+from mlcl.report.comparison import compare_settings
+from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
+from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
@@ -28,13 +28,13 @@ def sweep(store):
 
 @pytest.fixture
 def found(store, sweep):
-    return compare(find_contenders(Runs(store.tracker), [sweep]), "accuracy")
+    return compare_settings(find_settings(Runs(store.tracker), [sweep]), "accuracy")
 
 
 def test_a_sweep_stands_for_its_confirmed_settings_the_first_is_the_reference(found):
     assert found.metric == "test/accuracy"
     assert found.reference.label == "as written"
-    assert [row.contender.label for row in found.rows] == ["trial 3", "trial 9_b"]
+    assert [row.setting.label for row in found.rows] == ["trial 3", "trial 9_b"]
 
 
 def test_figures_are_those_of_the_pairs(found):
@@ -52,19 +52,19 @@ def test_what_is_decided_and_what_is_not(found):
     better, undecided = found.rows
     assert (better.p, better.verdict, better.further) == (0.0625, "undecided", better.further)
     assert better.further > 0
-    locked_folder = compare([found.reference, better.contender], "accuracy")
-    assert (locked_folder.rows[0].p, locked_folder.rows[0].verdict, locked_folder.rows[0].further) == (
+    alone = compare_settings([found.reference, better.setting], "accuracy")
+    assert (alone.rows[0].p, alone.rows[0].verdict, alone.rows[0].further) == (
         0.03125,
         "better",
         0,
     )
-    turned = compare([better.contender, found.reference], "accuracy")
+    turned = compare_settings([better.setting, found.reference], "accuracy")
     assert turned.rows[0].verdict == "worse"
     assert undecided.verdict == "undecided"
 
 
 def test_less_is_better_of_a_loss(found):
-    less = compare([found.reference, found.rows[0].contender], "hamming_loss")
+    less = compare_settings([found.reference, found.rows[0].setting], "hamming_loss")
     assert (less.metric, less.mode, less.rows[0].verdict) == ("test/hamming_loss", "min", "better")
     assert less.rows[0].paired.difference < 0
 
@@ -83,22 +83,22 @@ def test_a_better_side_is_said_only_where_there_is_one(store):
         ]
         for slow in (0, 1)
     ]
-    contenders = find_contenders(Runs(store.tracker), [",".join(each) for each in ids])
-    found = [compare(contenders, metric) for metric in metrics]
+    settings = find_settings(Runs(store.tracker), [",".join(each) for each in ids])
+    found = [compare_settings(settings, metric) for metric in metrics]
     assert [each.rows[0].verdict for each in found] == list(metrics.values())
     assert ["better" in title(each) for each in found] == [True, False, True, True]
 
 
 def test_a_full_name_is_taken_as_it_is(found):
-    contenders = [found.reference, found.rows[0].contender]
-    assert compare(contenders, "val/accuracy").metric == "val/accuracy"
+    settings = [found.reference, found.rows[0].setting]
+    assert compare_settings(settings, "val/accuracy").metric == "val/accuracy"
 
 
 def test_one_setting_of_a_sweep_and_a_run(store, sweep):
     runs = Runs(store.tracker)
-    (one,) = find_contenders(runs, [f"{sweep}:trial 3"])
+    (one,) = find_settings(runs, [f"{sweep}:trial 3"])
     assert {seed: run.metrics["test/accuracy"] for seed, run in one.runs.items()} == SUPCON
-    (same,) = find_contenders(runs, [one.runs[2].run_id])
+    (same,) = find_settings(runs, [one.runs[2].run_id])
     assert same.runs == one.runs
 
 
@@ -109,9 +109,9 @@ def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
     store.setting("plain", {0: 0.7}, params={"lr": 1}, data="other")
     store.setting("elsewhere", {0: 0.8}, params={"lr": 1})
     again = store.setting("plain", {1: 0.3}, params={"lr": 1})
-    (found,) = find_contenders(Runs(store.tracker), [first[0]])
+    (found,) = find_settings(Runs(store.tracker), [first[0]])
     assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again[0]}
-    (listed,) = find_contenders(Runs(store.tracker), [",".join(first)])
+    (listed,) = find_settings(Runs(store.tracker), [",".join(first)])
     assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
 
 
@@ -120,16 +120,16 @@ def test_a_list_is_of_complete_runs_one_a_seed_and_of_no_search_trial(store):
     (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")
     (trial,) = store.setting("listed", {3: 0.5}, kind="trial")
     runs = Runs(store.tracker)
-    (found,) = find_contenders(runs, [f"{first},{second}"])
+    (found,) = find_settings(runs, [f"{first},{second}"])
     assert list(found.runs) == [0, 1]
     for other, said in ((again, "a seed twice"), (failed, "not complete"), (trial, "is not pooled")):
         with pytest.raises(UserError, match=said):
-            find_contenders(runs, [f"{first},{other}"])
+            find_settings(runs, [f"{first},{other}"])
 
 
 def test_a_baseline_that_came_later_is_still_the_reference(store):
     store.sweep("grown", {"trial 3": SUPCON, "as written": CE, "cross_entropy": MLCL})
-    found = find_contenders(Runs(store.tracker), ["grown"])
+    found = find_settings(Runs(store.tracker), ["grown"])
     assert [each.label for each in found] == ["cross_entropy", "as written", "trial 3"]
 
 
@@ -145,7 +145,7 @@ def test_what_each_seed_answers_for_itself_is_no_difference(store):
         )
         for seed, k in ((1, 1), (2, 3))
     ]
-    (found,) = find_contenders(Runs(store.tracker), [free[0]])
+    (found,) = find_settings(Runs(store.tracker), [free[0]])
     assert [run.run_id for run in found.runs.values()] == free
 
 
@@ -161,10 +161,10 @@ def test_cells_of_a_table(store):
                 tags={"mlcl.cell": f"Hotel, {column}, seed {seed}"},
                 parent=table,
             )
-    (found,) = find_contenders(Runs(store.tracker), ["Hotel, CE"])
+    (found,) = find_settings(Runs(store.tracker), ["Hotel, CE"])
     assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [0.5, 0.5]
     with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE, Hotel, CE, wide"):
-        find_contenders(Runs(store.tracker), ["t4"])
+        find_settings(Runs(store.tracker), ["t4"])
 
 
 def test_a_cell_whose_runs_were_trained_elsewhere(store):
@@ -181,7 +181,7 @@ def test_a_cell_whose_runs_were_trained_elsewhere(store):
     others = dict.fromkeys(figures, 0.5)
     cells = {("k = 1", "Inn"): figures, ("k = 9", "Inn"): others}
     store.table_of("inns", "knn/test/accuracy", cells)
-    found, other = find_contenders(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
+    found, other = find_settings(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
     assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == list(others.values())
     measured = {seed: dict(run.metrics) for seed, run in found.runs.items()}
     assert measured == {
@@ -200,7 +200,7 @@ def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):
             params={"lr": lr},
             tags={"mlcl.cell": f"Motel, CE, seed {seed}"},
         )
-    (found,) = find_contenders(Runs(store.tracker), ["Motel, CE"])
+    (found,) = find_settings(Runs(store.tracker), ["Motel, CE"])
     assert {seed: run.metrics["test/accuracy"] for seed, run in found.runs.items()} == {1: 0.3}
 
 
@@ -208,18 +208,18 @@ def test_each_seed_of_a_cell_may_draw_rows_of_its_own(store):
     """As tables' seed_keys ask for; equal seeds of two cells have made the same draws."""
     for column, value in (("CE", 0.5), ("MLCL", 0.6)):
         for seed in (0, 1, 2):
-            drawn = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
+            data_seeds = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
             store.add(
                 "draws",
                 "cell",
                 seed=seed,
                 metrics={"test/accuracy": value + seed / 10},
-                params={"data.subset.n": 30, "loss": column, **dict.fromkeys(drawn, seed)},
+                params={"data.subset.n": 30, "loss": column, **dict.fromkeys(data_seeds, seed)},
                 tags={"mlcl.cell": f"Inn, {column}, seed {seed}"},
                 data=f"split{seed}",
             )
-    found = find_contenders(Runs(store.tracker), ["Inn, CE", "Inn, MLCL"])
-    (row,) = compare(found, "accuracy").rows
+    found = find_settings(Runs(store.tracker), ["Inn, CE", "Inn, MLCL"])
+    (row,) = compare_settings(found, "accuracy").rows
     assert (row.seeds, row.differs) == ((0, 1, 2), ("loss",))
     assert row.paired.difference == pytest.approx(0.1)
 
@@ -234,28 +234,28 @@ def test_other_draws_from_the_data_do_not_pair(store, key):
         f"key {key}: these settings drew from the data with different seeds.*found: seed 1: \\w+ 0, \\w+ 7"
     )
     with pytest.raises(UserError, match=problem):
-        compare(find_contenders(Runs(store.tracker), [one, other]), "accuracy")
+        compare_settings(find_settings(Runs(store.tracker), [one, other]), "accuracy")
 
 
 def test_settings_of_one_name_are_told_apart_and_none_comes_twice(store, sweep):
     store.sweep("a:b", {"as written": {0: 0.5, 1: 0.4}})
     words = ["a:b:as written", f"{sweep}:as written", f"{sweep}:trial 3"]
-    found = find_contenders(Runs(store.tracker), words)
+    found = find_settings(Runs(store.tracker), words)
     assert [each.label for each in found] == [*words[:2], "trial 3"]
     with pytest.raises(UserError, match="names runs that are named already; found: three:trial 3"):
-        find_contenders(Runs(store.tracker), [sweep, f"{sweep}:trial 3"])
+        find_settings(Runs(store.tracker), [sweep, f"{sweep}:trial 3"])
 
 
 def test_a_figure_that_is_no_number_is_named_and_json_stays_valid(store):
     store.sweep("odd", {"as written": {0: 0.5, 1: 0.4, 2: float("nan")}, "trial 1": {0: 0.5, 1: 0.6}})
-    contenders = find_contenders(Runs(store.tracker), ["odd"])
-    written = json.loads(json.dumps(as_dict(compare(contenders, "accuracy")), allow_nan=False))
+    settings = find_settings(Runs(store.tracker), ["odd"])
+    written = json.loads(json.dumps(as_dict(compare_settings(settings, "accuracy")), allow_nan=False))
     assert written["reference"]["runs"]["2"]["value"] is None
     store.sweep("odder", {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.5, 1: float("nan")}})
     with pytest.raises(
         UserError, match="test/accuracy is no number in some runs; found: trial 1, seed 1: nan"
     ):
-        compare(find_contenders(Runs(store.tracker), ["odder"]), "accuracy")
+        compare_settings(find_settings(Runs(store.tracker), ["odder"]), "accuracy")
 
 
 @pytest.mark.parametrize(
@@ -273,33 +273,33 @@ def test_a_figure_that_is_no_number_is_named_and_json_stays_valid(store):
 def test_a_word_that_names_nothing(store, sweep, words, problem):
     store.sweep("bare", {})
     with pytest.raises(UserError) as error:
-        find_contenders(Runs(store.tracker), words)
+        find_settings(Runs(store.tracker), words)
     assert problem in error.value.line()
 
 
 def test_a_name_with_both_quotes(store):
     store.sweep('it\'s "5%"', {"as written": {0: 0.5}})
     store.sweep("it's -5%-", {"other": {0: 0.5}})
-    (found,) = find_contenders(Runs(store.tracker), ['it\'s "5%"'])
+    (found,) = find_settings(Runs(store.tracker), ['it\'s "5%"'])
     assert found.label == "as written"
 
 
 def test_a_name_with_a_quote(store):
     store.sweep("it's", {"as written": {0: 0.5}})
-    (found,) = find_contenders(Runs(store.tracker), ["it's"])
+    (found,) = find_settings(Runs(store.tracker), ["it's"])
     assert found.label == "as written"
 
 
 def test_runs_that_are_not_one_setting_are_no_list(store):
     ids = [store.setting("list", {seed: 0.5}, params={"lr": seed, "wd": 1})[0] for seed in (0, 1)]
     with pytest.raises(UserError, match=r"differ in more than the seed.*allowed: lr$"):
-        find_contenders(Runs(store.tracker), [",".join(ids)])
+        find_settings(Runs(store.tracker), [",".join(ids)])
 
 
 def test_a_setting_without_a_complete_run(store):
     (id,) = store.setting("broken", {0: 0.5}, state="FAILED")
     with pytest.raises(UserError, match="no complete run"):
-        find_contenders(Runs(store.tracker), [id])
+        find_settings(Runs(store.tracker), [id])
 
 
 def test_what_cannot_be_paired(store, found):
@@ -307,19 +307,19 @@ def test_what_cannot_be_paired(store, found):
     seeds = store.setting("seeds", {8: 0.5, 9: 0.5})[0]
     runs = Runs(store.tracker)
     with pytest.raises(UserError, match=r"trained on different data.*seed 0: as written data1, run data2"):
-        compare([found.reference, *find_contenders(runs, [other])], "accuracy")
+        compare_settings([found.reference, *find_settings(runs, [other])], "accuracy")
     with pytest.raises(UserError, match=r"share no seed.*seeds 0 1 2 3 4 5; run: seeds 8 9"):
-        compare([found.reference, *find_contenders(runs, [seeds])], "accuracy")
+        compare_settings([found.reference, *find_settings(runs, [seeds])], "accuracy")
     with pytest.raises(UserError, match="needs two settings or more; found: as written"):
-        compare([found.reference], "accuracy")
+        compare_settings([found.reference], "accuracy")
 
 
 def test_a_metric_that_is_not_there(store, found):
     with pytest.raises(UserError, match=r"no such metric; did you mean test/accuracy?"):
-        compare([found.reference, found.rows[0].contender], "test/acuracy")
+        compare_settings([found.reference, found.rows[0].setting], "test/acuracy")
     nan = store.setting("nan", {0: float("nan"), 1: 0.5})[0]
     with pytest.raises(UserError, match="no number in some runs"):
-        compare([found.reference, *find_contenders(Runs(store.tracker), [nan])], "accuracy")
+        compare_settings([found.reference, *find_settings(Runs(store.tracker), [nan])], "accuracy")
 
 
 def test_on_paper(found):
@@ -341,29 +341,29 @@ def test_on_paper(found):
 def test_a_mean_is_over_all_seeds_of_its_setting_and_the_difference_over_pairs(store):
     values = {0: 0.5, 1: 0.5, 2: 0.9, 3: 0.9}
     ids = [store.setting(f"means {n}", its)[0] for n, its in enumerate((values, {0: 0.6, 1: 0.6, 9: 0.3}))]
-    rows = grid(compare(find_contenders(Runs(store.tracker), ids), "accuracy"))
+    rows = grid(compare_settings(find_settings(Runs(store.tracker), ids), "accuracy"))
     assert [row[1] for row in rows] == ["4", "2 of 3"]
     assert [row[2][:6] for row in rows] == ["0.7000", "0.5000"]
     assert rows[1][3] == "+0.1000"
     lost = store.setting("means lost", values | {7: float("nan")})[0]
-    rows = grid(compare(find_contenders(Runs(store.tracker), [lost, ids[1]]), "accuracy"))
+    rows = grid(compare_settings(find_settings(Runs(store.tracker), [lost, ids[1]]), "accuracy"))
     assert (rows[0][1], rows[0][2]) == ("5", "")
 
 
 def test_what_pairs_can_reach_is_told_by_holms_correction():
     never = "never 0.05: more seeds are needed to decide anything."
-    assert reachable([1]) == f"1 pair can reach p = 1, {never}"
-    assert reachable([5, 5]) == f"5 pairs can reach p = 0.125 over 2 tests, {never}"
-    assert reachable([7, 7]) == "7 pairs can reach p = 0.0312 over 2 tests."
+    assert smallest_p_note([1]) == f"1 pair can reach p = 1, {never}"
+    assert smallest_p_note([5, 5]) == f"5 pairs can reach p = 0.125 over 2 tests, {never}"
+    assert smallest_p_note([7, 7]) == "7 pairs can reach p = 0.0312 over 2 tests."
     mixed = "3 to 12 pairs can reach p = 0.000977 to 0.25 over 2 tests; some tests can never reach 0.05."
-    assert reachable([3, 12]) == mixed
+    assert smallest_p_note([3, 12]) == mixed
 
 
 def test_for_programs(found):
     tree = json.loads(json.dumps(as_dict(found)))
     first = tree["others"][0]
     assert first["paired"]["difference"] == found.rows[0].paired.difference
-    assert first["runs"]["0"] == {"run_id": found.rows[0].contender.runs[0].run_id, "value": 0.55}
+    assert first["runs"]["0"] == {"run_id": found.rows[0].setting.runs[0].run_id, "value": 0.55}
     assert (first["p_holm"], first["verdict"], first["differs"]) == (0.0625, "undecided", ["lr"])
 
 
@@ -397,12 +397,12 @@ def test_a_section_that_one_job_lacks_stands_for_its_keys(store):
     ids = [
         store.setting(f"sections {place}", {1: 0.5, 2: 0.6}, params=job)[0] for place, job in enumerate(jobs)
     ]
-    found = find_contenders(Runs(store.tracker), ids)
-    assert [row.differs for row in compare(found, "accuracy").rows] == [
+    found = find_settings(Runs(store.tracker), ids)
+    assert [row.differs for row in compare_settings(found, "accuracy").rows] == [
         ("objective.heads",),
         ("objective.heads", "objective.loss"),
     ]
-    (row,) = compare(found[1:], "accuracy").rows
+    (row,) = compare_settings(found[1:], "accuracy").rows
     assert row.differs == ("objective.heads.ab", "objective.loss")
 
 
@@ -411,11 +411,11 @@ def test_a_run_that_is_named_is_the_one_of_its_seed(store):
     (new,) = store.setting("renewed", {1: 0.9})
     runs = Runs(store.tracker)
     for named, first in ((old, 0.5), (new, 0.9)):
-        (found,) = find_contenders(runs, [named])
+        (found,) = find_settings(runs, [named])
         assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [first, 0.6]
     with pytest.raises(UserError, match=r"names runs that are named already; .*allowed: ID,ID,"):
-        find_contenders(runs, [old, new])
-    exact = find_contenders(runs, [f"{old},{shared}"])
+        find_settings(runs, [old, new])
+    exact = find_settings(runs, [f"{old},{shared}"])
     assert [sorted(each.runs) for each in exact] == [[1, 2]]
 
 
@@ -423,8 +423,8 @@ def test_a_fresh_seed_of_a_sweep_stands_for_its_setting(store):
     for name, value in (("early", 0.5), ("late", 0.9)):
         store.sweep(name, {"as written": {1: value, 2: value}})
     runs = Runs(store.tracker)
-    (whole,) = find_contenders(runs, ["early:as written"])
-    (found,) = find_contenders(runs, [whole.runs[1].run_id])
+    (whole,) = find_settings(runs, ["early:as written"])
+    (found,) = find_settings(runs, [whole.runs[1].run_id])
     assert (found.label, found.runs) == ("as written", whole.runs)
 
 
@@ -443,5 +443,5 @@ def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_splits_the_data(st
     ]
     runs = Runs(store.tracker)
     for word in (ids[0], 'It\'s, "so"'):
-        (found,) = find_contenders(runs, [word])
+        (found,) = find_settings(runs, [word])
         assert sorted(found.runs) == [0, 1, 2]

@@ -114,7 +114,7 @@ def test_cells_whose_runs_were_trained_elsewhere(store, searched):
 
 def test_a_sweep_as_it_was_asked(store, searched):
     runs = Runs(store.tracker)
-    data = read_sweep(runs, runs.the_group("searched <b>"))
+    data = read_sweep(runs, runs.require_group("searched <b>"))
     report = searched[1]
     heads = [f"objective.heads.{name}" for name in ("detail", "topic")]
     assert data.varied == tuple(f"{head}.{key}" for key in ("temperature", "weight") for head in heads)
@@ -134,7 +134,7 @@ def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path
     ledger = Ledger(report.folder)
     counted = ledger.counted()
     runs = Runs(store.tracker)
-    data = read_sweep(runs, runs.the_group("narrowed"))
+    data = read_sweep(runs, runs.require_group("narrowed"))
     assert list(data.search["setting"]) == [entry.label for entry in counted]
     assert 0 < len(data.dropped) == len(ledger.trials()) - len(counted)
     parts = {row[0].text: int(row[1].text) for row in budget_table(data).rows}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from mlcl.report.document import Document, Section, Table, Text, words
+from mlcl.report.document import Document, Section, Table, Text, text_row
 from mlcl.report.mlflow_note import END, MOST, write_note
 from mlcl.report.runs import Runs
 from mlcl.tracking.names import Tag
 
 
 def table(rows, width):
-    return Table(("key", "value"), tuple(words(f"key {row}", "v" * width) for row in range(rows)))
+    return Table(("key", "value"), tuple(text_row(f"key {row}", "v" * width) for row in range(rows)))
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.report.posthoc import posthoc
-from mlcl.report.run_lookup import find_contenders
+from mlcl.report.posthoc import score_posthoc
+from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.training.stored_neighbours import stored_metrics
 
@@ -38,7 +38,7 @@ def finished(store, tiny, tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(store, finished):
     runs = Runs(store.tracker)
-    return posthoc(runs, find_contenders(runs, [next(iter(finished[1]))]), finished[0])
+    return score_posthoc(runs, find_settings(runs, [next(iter(finished[1]))]), finished[0])
 
 
 def brute_force(finished):
@@ -75,10 +75,10 @@ def test_every_point_is_told(scored, finished):
 
 
 def test_the_model_alone_has_no_neighbours(scored, finished, store):
-    locked_folder = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
+    alone = scored.chosen[scored.chosen["which"] == "the model alone"].iloc[0]
     own = [store.client.get_run(id).data.metrics for id in finished[1]]
-    assert locked_folder["lambda"] == 0
-    assert locked_folder["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
+    assert alone["lambda"] == 0
+    assert alone["val"] == pytest.approx(sum(run["val/accuracy"] for run in own) / 2)
 
 
 def test_the_command(store, finished, monkeypatch, tmp_path):
@@ -96,14 +96,14 @@ def test_a_run_that_left_nothing(store, tmp_path):
     (id,) = store.setting("bare runs", {0: 0.5})
     runs = Runs(store.tracker)
     with pytest.raises(UserError, match=r"embeddings\.parquet: the run has no such artifact"):
-        posthoc(runs, find_contenders(runs, [id]), tmp_path)
+        score_posthoc(runs, find_settings(runs, [id]), tmp_path)
 
 
 def test_settings_of_different_metrics_have_no_common_table(store, finished):
     other = store.setting("f1", {0: 0.5}, params={"evaluation.metric": "val/macro_f1"})[0]
     runs = Runs(store.tracker)
     with pytest.raises(UserError, match="selected by different metrics; found: accuracy, macro_f1"):
-        posthoc(runs, find_contenders(runs, [next(iter(finished[1])), other]), finished[0])
+        score_posthoc(runs, find_settings(runs, [next(iter(finished[1])), other]), finished[0])
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.report.document import Cell, Code, Document, Fold, Section, Table
+from mlcl.report.document import Cell, Code, Details, Document, Section, Table
 from mlcl.report.html import as_html
 from mlcl.report.markdown import as_markdown
 from mlcl.report.report import make_report
@@ -99,12 +99,12 @@ def test_every_figure_is_what_the_store_says(page, database):
 
 
 def test_a_run_s_figure_leads_to_its_run(page, store):
-    locked_folder = [figure for figure in page.figures if len(figure["data-runs"].split()) == 1]
-    for figure in locked_folder:
+    alone = [figure for figure in page.figures if len(figure["data-runs"].split()) == 1]
+    for figure in alone:
         id = figure["data-runs"]
         experiment = store.client.get_run(id).info.experiment_id
         assert figure["link"] == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}"
-    assert len(locked_folder) > 20
+    assert len(alone) > 20
 
 
 def test_search_seeds_and_fresh_seeds_never_mix(page, database):
@@ -407,7 +407,7 @@ def test_tables_tell_what_they_are_and_what_their_rows_are():
     score = Cell("0.5", value=0.5)
     best = Table(("setting", "score"), ((Cell("<trial> 7"), score),))
     change = Table(("before", "change"), ((score, Cell("+0.1")),), left=())
-    document = Document("it", "", (Section("Result", (best, Fold('On "fresh" seeds', (change,)))),))
+    document = Document("it", "", (Section("Result", (best, Details('On "fresh" seeds', (change,)))),))
     source = as_html(document, {}, str, "today")
     stops = re.findall(r"<\w+ [^>]*tabindex=[^>]*>", source)
     names = [re.search(r'role="region" aria-label="([^"]*)"', stop)[1] for stop in stops]

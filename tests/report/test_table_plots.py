@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
 from mlcl.report.embedding_plots import embedding_plots
-from mlcl.report.posthoc import posthoc
+from mlcl.report.posthoc import score_posthoc
 from mlcl.report.report import make_report
-from mlcl.report.run_lookup import find_contenders
+from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
-from mlcl.report.table_groups import groups_of
+from mlcl.report.table_groups import comparable_cells
 from mlcl.report.table_plots import MOST_GROUPS, group_plots
 from mlcl.training.stored_neighbours import stored_metrics
 
@@ -70,8 +70,8 @@ def ids(store, trainings):
 @pytest.fixture(scope="module")
 def drawn(store, ids, trainings):
     runs, told = Runs(store.tracker), []
-    with embedding_plots(runs, trainings[0], told.append) as learnt:
-        plots, left = group_plots(runs, read_table(runs, runs.the_group("learnt")), learnt)
+    with embedding_plots(runs, trainings[0], told.append) as draw_embeddings:
+        plots, left = group_plots(runs, read_table(runs, runs.require_group("learnt")), draw_embeddings)
     assert len(told) == 1
     return {plot.name: plot for plot in plots}, dict(left)
 
@@ -122,8 +122,8 @@ def test_pictures_are_of_the_first_seed_of_all(drawn, trainings):
 
 def test_posthoc_of_a_cell_whose_seeds_have_subsets_of_their_own(store, ids, trainings):
     runs = Runs(store.tracker)
-    (contender,) = find_contenders(runs, ["30 rows, CE"])
-    chosen = posthoc(runs, [contender], trainings[0]).chosen.iloc[0]
+    (setting,) = find_settings(runs, ["30 rows, CE"])
+    chosen = score_posthoc(runs, [setting], trainings[0]).chosen.iloc[0]
     setting = Setting(int(chosen["k"]), chosen["lambda"], chosen["temperature"])
     each = [stored_metrics(*trainings[1]["CE", seed][:2], setting) for seed in range(SEEDS)]
     assert chosen["val"] == pytest.approx(statistics.mean(one["knn/val/accuracy"] for one in each))
@@ -173,8 +173,8 @@ def test_groups_are_what_cells_share(store):
     }
     ids = store.table("groups", cells)
     runs = Runs(store.tracker)
-    table = read_table(runs, runs.the_group("groups"))
-    found = groups_of(table)
+    table = read_table(runs, runs.require_group("groups"))
+    found = comparable_cells(table)
     assert [group.title for group in found] == ["BERT", "CNN, CE and others"]
     chosen = found[0].chosen(table.higher, 3)
     assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
@@ -190,8 +190,8 @@ def test_more_groups_than_are_drawn(store):
     }
     store.table("many", cells)
     runs = Runs(store.tracker)
-    with embedding_plots(runs, None, print, quick=True) as learnt:
-        plots, left = group_plots(runs, read_table(runs, runs.the_group("many")), learnt)
+    with embedding_plots(runs, None, print, quick=True) as draw_embeddings:
+        plots, left = group_plots(runs, read_table(runs, runs.require_group("many")), draw_embeddings)
     assert plots == []
     assert [name for name, _ in left if name.startswith("embeddings")] == [
         f"embeddings: {n} rows" for n in range(MOST_GROUPS)

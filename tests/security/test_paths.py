@@ -16,7 +16,7 @@ from mlcl.config import load_job
 from mlcl.config.table import find_table
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
-from mlcl.service.jobs.package import files_of
+from mlcl.service.jobs.package import upload_files
 
 OUT = ("../out", "../../etc/passwd", "/etc/passwd", "..", "a/../../b", "a\\..\\b", "~root", "a\nb")
 
@@ -104,7 +104,7 @@ def test_linked_folders_are_not_uploaded(tmp_path):
     (work / "absolute").symlink_to(secrets / "file")
     (work / "again").symlink_to("../ssh/file")
     (work / "loop").symlink_to("loop")
-    assert [str(name) for name in files_of(work)] == ["file"]
+    assert [str(name) for name in upload_files(work)] == ["file"]
 
 
 @pytest.mark.parametrize("link", ["notes.txt", "folder"])
@@ -113,4 +113,4 @@ def test_a_link_to_a_secret_inside_is_not_uploaded(tmp_path, link):
     for name in (".env", "keys/lab.pem", "job.yaml"):
         (tmp_path / name).write_text("x")
     (tmp_path / link).symlink_to(tmp_path / ".env")
-    assert [str(name) for name in files_of(tmp_path)] == ["job.yaml"]
+    assert [str(name) for name in upload_files(tmp_path)] == ["job.yaml"]

@@ -154,8 +154,8 @@ def test_a_row_is_predicted_alike_in_any_company(case, tiny, tmp_path):
         turned = model.predict([texts[i] for i in order], way=way, batch_size=5)
         assert turned.labels == [whole.labels[i] for i in order]
         np.testing.assert_allclose(turned.probabilities, whole.probabilities[order], atol=1e-6)
-        locked_folder = model.predict(texts[3:4], way=way)
-        assert locked_folder.labels == whole.labels[3:4]
+        alone = model.predict(texts[3:4], way=way)
+        assert alone.labels == whole.labels[3:4]
         assert len(model.predict([], way=way)) == 0
 
 

@@ -172,8 +172,8 @@ def _check(cell: Cell, file: Path) -> None:
     knn, train = job.evaluation.knn, job.train
     if knn is None:
         raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")
-    locked_folder = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
-    if train.patience is not None and locked_folder:
+    alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
+    if train.patience is not None and alone:
         raise UserError(
             f"the neighbours decide when this training ends (cell {cell.id})", file=file,
             key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole",

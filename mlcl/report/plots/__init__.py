@@ -1,4 +1,4 @@
-"""The report's pictures: each drawn by matplotlib for files and by plotly to explore, from one table."""
+"""The plots of a report, each drawn by matplotlib for files and by plotly for the page."""
 
 from mlcl.report.plots.plot import Plot
 

@@ -1,4 +1,4 @@
-"""A picture on two axes as data, so that both libraries draw the same and one table tells it."""
+"""A chart on two axes as data, from which both libraries draw it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["line", "points", "bars"]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. `names` are the ticks of a categorical one: position i is called names[i]."""
+    """An axis. On a categorical one position i has the label `names[i]`."""
 
     label: str
     log: bool = False
@@ -20,9 +20,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """One line, cloud of points or set of bars, with its entry in the legend.
+    """A line, points or bars, with one entry in the legend.
 
-    `low` and `high` are a band around a line, or the error bars of points and bars. `texts` tell each point.
+    `low` and `high` are the ends of a line's band, or of the error bars of points and bars. `texts` are the
+    labels of points.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A plot from a chart: both pictures, and the table that its series are."""
+"""A plot of a chart."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pandas as pd
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.matplotlib_backend import draw
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.plotly_backend import explore
+from mlcl.report.plots.plotly_backend import draw_interactive
 
 
 def chart_plot(name: str, title: str, caption: str, chart: Chart) -> Plot:
-    """The chart as a plot. Its table: rows of series, x, y, and low, high, text where there are any."""
-    return Plot(name, title, caption, _table(chart), partial(draw, chart), partial(explore, chart))
+    """The chart as a plot. The columns of its table are series, x, y, and low, high, text as needed."""
+    return Plot(name, title, caption, _table(chart), partial(draw, chart), partial(draw_interactive, chart))
 
 
 def _table(chart: Chart) -> pd.DataFrame:

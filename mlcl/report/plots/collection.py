@@ -1,4 +1,4 @@
-"""Plots that are made where the data has what they show, and otherwise left out with the reason."""
+"""Builds plots, and records why others were skipped."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 
 from mlcl.report.plots.plot import Plot
 
-Gathered = tuple[list[Plot], list[tuple[str, str]]]
-"""Plots, and (name, reason) of those left out."""
+PlotCollection = tuple[list[Plot], list[tuple[str, str]]]
+"""Plots, and the (name, reason) of each that was skipped."""
 
 
 class PlotSkipped(Exception):  # noqa: N818
-    """A plot has nothing to show; says why."""
+    """A plot has nothing to show, for the reason given."""
 
 
-def gather(makers: Mapping[str, Callable[[], Plot | list[Plot]]]) -> Gathered:
-    """What the makers make, in their order; a maker that raises LeftOut gives the reason under its name."""
+def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:
+    """Calls the builders in their order; one that raises PlotSkipped is recorded with the reason."""
     plots: list[Plot] = []
-    left_out = []
-    for name, make in makers.items():
+    skipped = []
+    for name, make in builders.items():
         try:
             made = make()
         except PlotSkipped as reason:
-            left_out.append((name, str(reason)))
+            skipped.append((name, str(reason)))
         else:
             plots += made if isinstance(made, list) else [made]
-    return plots, left_out
+    return plots, skipped

@@ -1,4 +1,4 @@
-"""The score over a temperature and a weight at once."""
+"""Contours of the score over a temperature and a weight."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mlcl.report.plots import style
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.importance import importances
 from mlcl.report.plots.names import head_key, short
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import differing, need_complete
+from mlcl.report.plots.requirements import differing_keys, require_complete
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
 _TRIALS = 4
-"""Fewer do not span a surface."""
+"""Fewest complete trials: fewer span no surface."""
 _PLOTS = 4
 
 
 def contour_plots(data: SweepData) -> list[Plot]:
-    """Every pair of a temperature and a weight, of many the most important. Raises LeftOut."""
-    need_complete(data, _TRIALS)
-    keys = differing(data)
+    """A plot for each pair of a temperature and a weight, of many the most important. Raises PlotSkipped."""
+    require_complete(data, _TRIALS)
+    keys = differing_keys(data)
     temperatures, weights = (
         [key for key in keys if head_key(key, option)] for option in ("temperature", "weight")
     )
@@ -44,14 +44,14 @@ def _plot(data: SweepData, name: str, temperature: str, weight: str) -> Plot:
         f"{data.score} over {short(temperature)} and {short(weight)}",
         "Between the complete trials (dots) the surface is interpolated; other keys differ between them too.",
         data.complete[["number", temperature, weight, "score"]].rename(columns={"number": "trial"}),
-        lambda: drawn(
+        lambda: optuna_figure(
             still.plot_contour,
             study_of(data, text=style.as_text),
             mode=data.mode,
             params=[style.as_text(short(key)) for key in (temperature, weight)],
             target_name=style.as_text(data.score),
         ),
-        lambda: explored(
+        lambda: optuna_interactive(
             plot_contour,
             study_of(data, text=style.as_html),
             mode=data.mode,

@@ -1,4 +1,4 @@
-"""Which rows of a split a picture shows, by class: a handful of them, so that they can be told apart.
+"""The rows of a split that a plot shows, grouped by class; few classes, so that they can be told apart.
 
 Shapes: N rows, C classes of the classifier.
 """
@@ -20,26 +20,26 @@ from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 
 HANDFUL = 5
-"""Classes of a picture."""
+"""Classes of a plot."""
 SEVERAL = "several of these"
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Rows of one class: its name, the position of its colour, and where the rows are in the split."""
+class RowGroup:
+    """Rows of a class: its name, the position of its colour, and the indices of the rows in the split."""
 
     name: str
     colour: int
     rows: Array
 
 
-def groups_of(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> tuple[Group, ...]:
-    """The rows of `classes`, or of a handful that is chosen where none is named.
+def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> tuple[RowGroup, ...]:
+    """The rows of `classes`, or of up to `HANDFUL` chosen classes where none is named.
 
-    Classes: the most frequent; with a hierarchy those of the largest superclass and one from another, and a
-    superclass has a colour. Labels: rows that carry exactly one of the most frequent, and rows that carry
-    several. Aspects: the ratings of `overall`, or else of the first. Rows of other classes are in no group.
-    Raises UserError for a class that there is not.
+    Single label: the most frequent classes; in a hierarchy those of the largest superclass and one of
+    another, with a colour for each superclass. Several labels: the rows with exactly one of the most frequent
+    labels, and the rows with several of them. Aspects: the ratings of `overall`, or else of the first aspect.
+    Other rows are in no group. Raises UserError for an unknown class.
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
@@ -62,7 +62,7 @@ def groups_of(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> t
 
 
 def picture_labels(job_data: JobData) -> str:
-    """The label space by which a picture tells rows apart: the classifier's, of aspects one."""
+    """The label space by which rows are grouped: the classifier's, or one aspect of it."""
     name = job_data.job.objective.classifier.labels
     aspects = job_data.dataset.info.space(name).aspects
     if not aspects:
@@ -71,8 +71,8 @@ def picture_labels(job_data: JobData) -> str:
     return f"{name}.{(overall or aspects)[0]}"
 
 
-def sample(job_data: JobData, split: Split, groups: Sequence[Group], cap: int, seed: int) -> Array:
-    """The groups' rows, ascending; where they are more than `cap`, so many of them, classes in proportion."""
+def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int, seed: int) -> Array:
+    """The groups' rows, ascending; of more than `cap` a stratified sample of that size."""
     rows = np.unique(np.concatenate([group.rows for group in groups] or [np.empty(0, np.int64)]))
     if len(rows) <= cap:
         return rows
@@ -94,42 +94,42 @@ def _index(name: str, classes: Sequence[str]) -> int:
 
 
 def _frequent(class_N: Array, n_classes: int) -> list[int]:
-    """Classes that occur, the most frequent first, of equals the first."""
+    """The classes that occur, from the most frequent on; of equals the first comes first."""
     count_C = np.bincount(class_N[class_N >= 0], minlength=n_classes)
     order = np.argsort(-count_C, kind="stable")
     return [int(c) for c in order if count_C[c]]
 
 
 def _relatives(class_N: Array, parent_C: Array) -> list[int]:
-    """The most frequent classes of the largest superclass, and the most frequent ones of others."""
+    """The most frequent classes of the largest superclass, then the most frequent ones of others."""
     occurring = _frequent(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
-    home = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
-    family = [c for c in occurring if parent_C[c] == home]
-    strangers = [c for c in occurring if parent_C[c] != home]
-    family = family[: HANDFUL - bool(strangers)]
-    return family + strangers[: HANDFUL - len(family)]
+    largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
+    family = [c for c in occurring if parent_C[c] == largest]
+    others = [c for c in occurring if parent_C[c] != largest]
+    family = family[: HANDFUL - bool(others)]
+    return family + others[: HANDFUL - len(family)]
 
 
 def _by_class(
     class_N: Array, chosen: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
-) -> tuple[Group, ...]:
-    """A group for each of `chosen`, by default each with a colour of its own."""
+) -> tuple[RowGroup, ...]:
+    """A group for each of `chosen`; default: each with a colour of its own."""
     return tuple(
-        Group(names[c], colour, np.flatnonzero(class_N == c))
+        RowGroup(names[c], colour, np.flatnonzero(class_N == c))
         for c, colour in zip(chosen, colours or range(len(chosen)), strict=True)
     )
 
 
 def _by_superclass(
     class_N: Array, chosen: Sequence[int], names: Sequence[str], parent_C: Array, above: Sequence[str]
-) -> tuple[Group, ...]:
+) -> tuple[RowGroup, ...]:
     colours = {
         parent: colour for colour, parent in enumerate(dict.fromkeys(int(parent_C[c]) for c in chosen))
     }
     groups = _by_class(class_N, chosen, names, [colours[int(parent_C[c])] for c in chosen])
     return tuple(
-        Group(
+        RowGroup(
             f"{group.name} ({above[parent_C[c]]})" if parent_C[c] >= 0 else group.name,
             group.colour,
             group.rows,
@@ -138,13 +138,13 @@ def _by_superclass(
     )
 
 
-def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) -> tuple[Group, ...]:
+def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) -> tuple[RowGroup, ...]:
     columns, row_V = array(labels.columns), array(labels.row_index())
     chosen = wanted or _frequent(columns, labels.width)[:HANDFUL]
     of_these_N = np.bincount(row_V[np.isin(columns, chosen)], minlength=len(labels))
     groups = [
-        Group(names[c], colour, row_V[(columns == c) & (of_these_N[row_V] == 1)])
+        RowGroup(names[c], colour, row_V[(columns == c) & (of_these_N[row_V] == 1)])
         for colour, c in enumerate(chosen)
     ]
     several = np.flatnonzero(of_these_N > 1)
-    return (*groups, Group(SEVERAL, len(chosen), several)) if len(several) else tuple(groups)
+    return (*groups, RowGroup(SEVERAL, len(chosen), several)) if len(several) else tuple(groups)

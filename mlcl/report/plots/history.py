@@ -11,9 +11,9 @@ from plotly.graph_objects import Figure as Interactive
 from plotly.graph_objects import Scatter
 
 from mlcl.report.plots import style
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import need_complete, stopped_early, told_early
+from mlcl.report.plots.requirements import pruned_note, pruned_trials, require_complete
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
@@ -22,16 +22,16 @@ _LABEL, _COLOUR = "stopped early", "#666666"
 
 
 def history_plot(data: SweepData) -> Plot:
-    """The score by trial. Raises LeftOut where no trial is complete."""
-    need_complete(data)
-    early = stopped_early(data)
+    """The score by trial. Raises PlotSkipped where no trial is complete."""
+    require_complete(data)
+    early = pruned_trials(data)
     return Plot(
         "history",
         "Score by trial",
-        f"Complete trials, and the best of them so far.{told_early(data)}",
+        f"Complete trials, and the best of them so far.{pruned_note(data)}",
         _table(data),
-        lambda: drawn(_still, study_of(data), early, style.as_text(data.score)),
-        lambda: explored(_live, study_of(data), early, style.as_html(data.score)),
+        lambda: optuna_figure(_still, study_of(data), early, style.as_text(data.score)),
+        lambda: optuna_interactive(_live, study_of(data), early, style.as_html(data.score)),
     )
 
 

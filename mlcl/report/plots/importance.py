@@ -1,4 +1,4 @@
-"""How much of a search's success each varied key decides."""
+"""The importance of each varied key for the score of a search."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from optuna.visualization import plot_param_importances
 from mlcl.report.plots import style
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import short
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import differing
+from mlcl.report.plots.requirements import differing_keys
 from mlcl.report.plots.study import quiet, study_of
 from mlcl.report.sweep_data import SweepData
 
 
 def importances(data: SweepData) -> dict[str, float]:
-    """The share of each varied key in how the score varies, the largest first. Raises LeftOut.
+    """The share of each varied key in the variance of the score, the largest first. Raises PlotSkipped.
 
-    PED-ANOVA: deterministic, and a key that is in some trials alone counts too.
+    Computed by PED-ANOVA, which is deterministic and takes keys that only some trials have.
     """
     if data.complete["score"].nunique() < 2:
         raise PlotSkipped("there are no two complete trials with different scores")
-    differing(data)
+    differing_keys(data)
     keys = {short(key): key for key in data.varied}
     with quiet():
         shares = get_param_importances(study_of(data))
@@ -32,7 +32,7 @@ def importances(data: SweepData) -> dict[str, float]:
 
 
 def importance_plot(data: SweepData) -> Plot:
-    """Which keys the score depends on. Raises LeftOut where that cannot be told."""
+    """The shares of the keys as bars. Raises PlotSkipped where they are unknown."""
     shares = importances(data)
     return Plot(
         "importance",
@@ -40,6 +40,6 @@ def importance_plot(data: SweepData) -> Plot:
         f"Shares by PED-ANOVA over {len(data.complete)} complete trials: how well a key by itself "
         "tells the better trials from the others. Few trials tell little.",
         pd.DataFrame({"key": list(shares), "share": list(shares.values())}),
-        lambda: drawn(still.plot_param_importances, study_of(data, text=style.as_text)),
-        lambda: explored(plot_param_importances, study_of(data, text=style.as_html)),
+        lambda: optuna_figure(still.plot_param_importances, study_of(data, text=style.as_text)),
+        lambda: optuna_interactive(plot_param_importances, study_of(data, text=style.as_html)),
     )

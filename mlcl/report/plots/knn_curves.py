@@ -1,4 +1,4 @@
-"""The metric along k, lambda and tau of the neighbours. Source: kNN-MLTC Figure 2."""
+"""Curves of the metric over k, lambda and tau of the neighbours. Source: kNN-MLTC Figure 2."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SHOWN = {
     "lambda": ("lambda", Axis("lambda (share of the neighbours in the prediction)")),
     "temperature": ("tau", Axis("tau (temperature of the neighbours' weights)", log=True)),
 }
-"""Each axis' short name, and how it is drawn."""
+"""The short name of each axis, and the axis."""
 
 
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
-    """One axis varied, the others at each setting's best. Raises LeftOut where the grid has one value."""
+    """The metric over one axis, the others at their best. Raises PlotSkipped where the grid has one value."""
     if all(len(each.along(axis)) < 2 for each in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     series = [
@@ -51,7 +51,7 @@ def _line(name: str, scores: KnnScores, axis: str, split: str) -> Series:
 
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:
-    """Settings as points, on validation and on test."""
+    """Points on validation and on test."""
     points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
     points = points.dropna(subset="value")
     return Series(name, "points", points[axis].tolist(), points["value"].tolist(), texts=_texts(points))

@@ -1,4 +1,4 @@
-"""A setting's metric at every (k, lambda, tau) of the neighbours, over its seeds.
+"""The metric of a setting at every (k, lambda, tau) of the neighbours, over its seeds.
 
 Shapes: S seeds, P points of the grid.
 """
@@ -25,10 +25,10 @@ SPLITS = {"val": "validation", "test": "test"}
 
 @dataclass(frozen=True)
 class KnnScores:
-    """`points` has `AXES`, `val` and `test` (means), `val_sd` and `test_sd` (NaN for one seed) and `in_grid`.
+    """The scored points of a setting.
 
-    `best` is the point of the grid with the best mean on validation, `own` the job's own, which need not be
-    of the grid.
+    `points` has the columns `AXES`, `val` and `test` (means), `val_sd` and `test_sd` (NaN for one seed) and
+    `in_grid`. `best` is the row of the grid with the best mean on validation, `own` that of the job.
     """
 
     points: pd.DataFrame
@@ -36,7 +36,7 @@ class KnnScores:
     own: int | None
 
     def along(self, axis: str) -> pd.DataFrame:
-        """The grid's points on one axis, with the others at the best."""
+        """The points of the grid along one axis, with the other axes at their best."""
         here = self.points["in_grid"]
         for other in AXES:
             if other != axis:
@@ -45,15 +45,15 @@ class KnnScores:
 
 
 def knn_grid(job: JobConfig) -> KnnGrid:
-    """The job's grid, or the default one where it has none."""
+    """The job's grid, or the default grid."""
     knn = job.evaluation.knn
     return knn.grid if knn is not None and knn.grid is not None else KnnGrid()
 
 
 def knn_table(run: StoredRun) -> Array:
-    """A run's metric at every point of its job's grid and at its own setting.
+    """A run's metric at every point of its job's grid and at the job's setting.
 
-    Raises LeftOut where the metric has no value.
+    Raises PlotSkipped where the metric has no value.
     """
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
@@ -69,7 +69,7 @@ def knn_table(run: StoredRun) -> Array:
 
 
 def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
-    """The mean of a setting's tables, one a seed, and the point that is best by it."""
+    """The mean of a setting's tables, one for each seed, and the best point."""
     points = pd.DataFrame({axis: tables[0][axis] for axis in AXES})
     for split in SPLITS:
         value_SP = np.stack([table[split] for table in tables])
@@ -83,7 +83,7 @@ def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
 
 
 def _own(job: JobConfig) -> KnnGrid | None:
-    """The job's own setting as a grid of one point."""
+    """The job's setting as a grid of one point."""
     knn = job.evaluation.knn
     if knn is None:
         return None
@@ -92,7 +92,7 @@ def _own(job: JobConfig) -> KnnGrid | None:
 
 
 def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
-    """Which points (P,) are the grid's; a k beyond the training rows has become their number."""
+    """Which points (P,) are in the grid. A k above the number of training rows became that number."""
     most = points["k"].max()
     k = points["k"].isin([min(k, most) for k in grid.k])
     inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)

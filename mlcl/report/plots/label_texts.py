@@ -1,4 +1,4 @@
-"""Rows told by their labels."""
+"""Texts with the labels of rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NONE = "no label"
 
 
 def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
-    """For each of `rows` its id and its labels: `id7: class`, `id7: a, b`, `id7: rooms 3, value 4`."""
+    """The id and the labels of each row: `id7: class`, `id7: a, b`, `id7: rooms 3, value 4`."""
     ids = split.ids
     return [f"{ids[row]}: {text}" for row, text in zip(rows, label_texts(job_data, split, rows), strict=True)]
 
 
 def label_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
-    """For each of `rows` the labels that are to be predicted."""
+    """The labels of each row that are to be predicted."""
     space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
     targets = job_data.targets(split)
     index = torch.from_numpy(rows)

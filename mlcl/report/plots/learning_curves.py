@@ -1,4 +1,4 @@
-"""What is followed during a training, over its steps: the mean over the seeds of each setting with a band."""
+"""Curves over the steps of trainings: the mean over the seeds of each setting, with a band."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import Gathered, PlotSkipped, gather
+from mlcl.report.plots.collection import PlotCollection, PlotSkipped, build_plots
 from mlcl.report.plots.plot import Plot
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 History = Sequence[tuple[int, float]]
 Histories = Callable[[str, str], History]
-"""The points of a run's metric by its id and name, as (step, value)."""
+"""Gives the points (step, value) of a metric by the run's id and the metric's name."""
 _BAND = (
     "Mean over the seeds of each setting, as far as all of them came; the band is their standard deviation."
 )
 
 
-def confirmation_plots(data: SweepData) -> Gathered:
-    """The curves of the confirmed settings, or of the best trial where none was confirmed."""
-    return gather(
+def confirmation_plots(data: SweepData) -> PlotCollection:
+    """The curves of the confirmed settings, or of the best trial where there are none."""
+    return build_plots(
         {
-            "learning": lambda: learning_plot(data.pruned_by, followed(data), data.history),
+            "learning": lambda: learning_plot(data.pruned_by, curve_runs(data), data.history),
             "temperatures": partial(temperature_plot, data),
             "positives": partial(positives_plot, data),
         }
@@ -34,32 +34,32 @@ def confirmation_plots(data: SweepData) -> Gathered:
 
 
 def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: Histories) -> Plot:
-    """The metric that selects, at each validation. Raises LeftOut where there are no two."""
-    # What kNN scores is known at the end alone; the model's own figure stands for it.
+    """The metric at each validation. Raises PlotSkipped where there are fewer than two."""
+    # A metric with kNN is known only at the end; the same metric of the model is drawn instead.
     metric = metric.removeprefix("knn/")
     series = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
     return _plot("learning", f"{metric} during training", Axis(metric), series)
 
 
 def temperature_plot(data: SweepData) -> Plot:
-    """Each head's temperature. Raises LeftOut where all are constant."""
-    series = _by_head(data, followed(data), "temperature")
+    """The temperature of each head. Raises PlotSkipped where all are constant."""
+    series = _by_head(data, curve_runs(data), "temperature")
     if all(len(set(one.y)) == 1 for one in series):
         raise PlotSkipped("every temperature is constant during training")
     return _plot("temperatures", "Temperatures during training", Axis("temperature", log=True), series)
 
 
 def positives_plot(data: SweepData) -> Plot:
-    """How many positives each head's anchors have in a batch. Raises LeftOut where it was not logged."""
-    # Batches decide it, not the heads' settings: those confirmed hardly differ.
-    *_, (setting, run_ids) = followed(data).items()
+    """The positives per anchor of each head. Raises PlotSkipped where they were not logged."""
+    # One setting is enough: the number depends on the batches, hardly on the settings.
+    *_, (setting, run_ids) = curve_runs(data).items()
     series = _by_head(data, {setting: run_ids}, "positives_per_anchor")
     title = f"Positives per anchor during training: {setting}"
     return _plot("positives", title, Axis("positives per anchor"), series)
 
 
-def followed(data: SweepData) -> dict[str, list[str]]:
-    """The complete runs of each confirmed setting; without any, the best trial's."""
+def curve_runs(data: SweepData) -> dict[str, list[str]]:
+    """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if len(done):
         return {str(name): runs["run_id"].tolist() for name, runs in done.groupby("setting", sort=False)}
@@ -69,7 +69,7 @@ def followed(data: SweepData) -> dict[str, list[str]]:
 
 
 def mean_curve(name: str, histories: Sequence[History]) -> Series:
-    """Mean and standard deviation over runs, at the steps that all of them have."""
+    """Mean and standard deviation over runs at the steps that all have."""
     runs = [dict(history) for history in histories]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
     values = np.array([[run[step] for step in steps] for run in runs], float).reshape(len(runs), len(steps))

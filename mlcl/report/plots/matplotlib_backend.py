@@ -1,4 +1,4 @@
-"""A chart drawn by matplotlib, without a display."""
+"""Draws charts with matplotlib, without a display."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from mlcl.report.plots import style
 from mlcl.report.plots.chart import Axis, Chart, Series
 
 _MARKS = 12
-"""Markers on a line at most: more would hide its dash."""
+"""Most markers on a line: more would hide its dashes."""
 _CLOUD = 150
-"""Points from which on they are drawn smaller."""
+"""The number of points from which on they are drawn smaller."""
 _WIDE = 50
-"""Ratio of a logarithmic axis' ends from which on the powers of ten are numbers enough."""
+"""The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
 _NAMED = 28
-"""Letters of all a horizontal axis' names together from which on they are slanted."""
+"""The number of letters in all names of a horizontal axis from which on they are slanted."""
 
 
 def draw(chart: Chart) -> Figure:
-    """The chart as a figure. Texts of points are not drawn: they are in the table and in `explore`."""
-    with style.styled():
+    """The chart as a figure, without the texts of points."""
+    with style.matplotlib_style():
         figure = Figure()
         axes = figure.add_subplot()
         bars = [position for position, series in enumerate(chart.series) if series.kind == "bars"]
         for position, series in enumerate(chart.series):
-            look = style.look(position)
+            look = style.series_style(position)
             if series.kind == "bars":
                 _draw_bars(axes, series, look, bars.index(position), len(bars))
             else:
@@ -44,7 +44,7 @@ def draw(chart: Chart) -> Figure:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """The legend under the axes, in as many columns as fit; a long one makes the figure taller."""
+    """Adds a legend under the axes, in as many columns as fit; a long one makes the figure taller."""
     handles, names = axes.get_legend_handles_labels()
     longest = max(map(len, names), default=1)
     columns = max(1, min(len(names), 56 // (longest + 8)))
@@ -56,15 +56,15 @@ def legend(figure: Figure, axes: Axes) -> None:
 def to_svg(figure: Figure, *, outlines: bool = False) -> str:
     """The figure as SVG; the same figure gives the same file.
 
-    Texts stay texts, or with `outlines` are drawn letter by letter: a reader's fonts may have other widths.
+    With `outlines` texts become shapes, since the fonts of a reader may have other widths.
     """
     file = StringIO()
-    with style.styled(), matplotlib.rc_context({"svg.fonttype": "path" if outlines else "none"}):
+    with style.matplotlib_style(), matplotlib.rc_context({"svg.fonttype": "path" if outlines else "none"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 
 
-def _draw_marks(axes: Axes, series: Series, look: style.Look) -> None:
+def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
     line = series.kind == "line"
     axes.plot(
         series.x,
@@ -85,7 +85,7 @@ def _draw_marks(axes: Axes, series: Series, look: style.Look) -> None:
         axes.errorbar(series.x, series.y, _errors(series), fmt="none", ecolor=look.colour, capsize=3)
 
 
-def _draw_bars(axes: Axes, series: Series, look: style.Look, position: int, count: int) -> None:
+def _draw_bars(axes: Axes, series: Series, look: style.SeriesStyle, position: int, count: int) -> None:
     width = 0.8 / count
     axes.bar(
         np.asarray(series.x, float) + (position - (count - 1) / 2) * width,
@@ -101,7 +101,7 @@ def _draw_bars(axes: Axes, series: Series, look: style.Look, position: int, coun
 
 
 def _errors(series: Series) -> np.ndarray[Any, Any] | None:
-    """How far the error bars reach down and up."""
+    """The lengths of the error bars, below and above."""
     if series.low is None or series.high is None:
         return None
     y, low, high = (np.asarray(values, float) for values in (series.y, series.low, series.high))
@@ -127,7 +127,7 @@ def _ticks(ruler: Ruler, axis: Axis) -> None:
 
 
 def log_ruler(ruler: Ruler) -> None:
-    """Make an axis logarithmic, its numbers written out (0.05, not a power of ten)."""
+    """Makes an axis logarithmic, with its numbers written out (0.05, not a power of ten)."""
     axes = ruler.axes
     if ruler is axes.xaxis:
         axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""One row among its nearest training rows, marked by how many labels they share with it.
+"""A row and its nearest training rows on a plane, marked by the labels that they share with it.
 
 Shapes: N training rows, K neighbours.
 """
@@ -29,9 +29,9 @@ from mlcl.training.stored_run import StoredRun
 
 NAME = "tsne_neighbours"
 NEIGHBOURS = 80
-"""As in the paper."""
+"""Nearest training rows that are drawn, as in the paper."""
 MOST = 5
-"""Shared labels from which on neighbours are marked alike."""
+"""The number of shared labels from which on neighbours have the same mark."""
 _STAR = [marker for marker, _ in style.MARKERS].index("*")
 _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
@@ -39,7 +39,7 @@ _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A row of a split, told by `text`. Each training row shares `names[rank_N]` with it, nothing to most."""
+    """A row of a split with its `text`. `names[rank_N]` says what each training row shares with it."""
 
     split: str
     row: int
@@ -51,15 +51,15 @@ class Instance:
 def neighbourhood_plot(
     runs: Mapping[str, StoredRun], split: str, instance: str | None = None, *, seed: int = 0
 ) -> Plot:
-    """t-SNE of a split's row and its neighbours, one panel a setting. Source: kNN-MLTC Figure 3.
+    """t-SNE of a split's row and its neighbours, a panel for each setting. Source: kNN-MLTC Figure 3.
 
-    `instance` is the row's id; otherwise `seed` draws one with several labels. Raises LeftOut where there are
-    too few training rows or no label, and UserError for an id that there is not.
+    `instance` is the id of the row; by default `seed` draws one with several labels. Raises PlotSkipped where
+    there are too few training rows or no label, and UserError for an unknown id.
     """
     run = next(iter(runs.values()))
     row = choose_row(run, split, instance, seed)
     [text] = row_texts(run.job_data, run.split(split), np.array([row]))
-    names, rank_N = likeness(run, split, row)
+    names, rank_N = label_overlap(run, split, row)
     if len(rank_N) < FEWEST:
         raise PlotSkipped(f"{len(rank_N)} training rows are too few")
     star = Instance(split, row, text, names, rank_N)
@@ -75,7 +75,7 @@ def neighbourhood_plot(
 
 
 def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> int:
-    """Where the row of id `instance` is, or one with several labels (with one, where none has more)."""
+    """The index of the row of id `instance`, or of a random one with several labels, or else with one."""
     ids = run.split(split).ids
     if instance is not None:
         if instance not in ids:
@@ -90,10 +90,10 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
     return int(np.random.default_rng(seed).choice(candidates))
 
 
-def likeness(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
-    """What training rows share with a split's row: names from nothing to most, and the rank of each (N,).
+def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
+    """What training rows share with a row of a split: the names of the ranks, and the rank of each row (N,).
 
-    Labels and ratings are counted; a class is the same, or the same at a coarser level of its hierarchy.
+    A rank is the number of shared labels or ratings; of single labels, the finest level with the same class.
     """
     job_data = run.job_data
     name = job_data.job.objective.classifier.labels
@@ -117,7 +117,7 @@ def _counted(count: int, what: str, or_more: bool) -> str:
 
 
 def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
-    """The number of the finest level at which training rows are of the row's class; 0 for none."""
+    """The number (N,) of the finest level at which a training row has the class of the row; 0 for none."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
         class_N, own = _classes(train.labels(level)), _classes(split.labels(level))[row]

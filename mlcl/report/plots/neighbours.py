@@ -1,4 +1,4 @@
-"""Pictures of what the neighbours are worth, from the embeddings that runs left."""
+"""Plots of kNN figures, computed from the embeddings that runs logged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.collection import Gathered, PlotSkipped, gather
+from mlcl.report.plots.collection import PlotCollection, PlotSkipped, build_plots
 from mlcl.report.plots.knn_curves import SHOWN, curve_plot
 from mlcl.report.plots.knn_scores import knn_grid, knn_scores, knn_table
 from mlcl.report.plots.plot import Plot
@@ -19,17 +19,17 @@ from mlcl.training.stored_neighbours import stored_overlap
 from mlcl.training.stored_run import StoredRun
 
 CURVES = 2
-"""Settings at most whose curves are drawn beside each other: each has two lines."""
+"""Most settings whose curves are drawn in one plot: each has two lines."""
 
 
 def neighbour_plots(
-    folders: Mapping[str, Sequence[Path]], material_of: Callable[[Path], JobData]
-) -> Gathered:
-    """The metric by k, lambda and tau, and the labels shared with neighbours; what was left out, and why.
+    folders: Mapping[str, Sequence[Path]], job_data_of: Callable[[Path], JobData]
+) -> PlotCollection:
+    """The metric by k, lambda and tau, and the labels that rows share with their neighbours.
 
-    `folders` gives each setting the folders of its runs, one a seed, or of their artifacts; `material_of` a
-    folder what its run was trained on: as many rows of the same data set for all. Where the first run has
-    never read the test split, validation alone is drawn. Nothing is trained.
+    `folders`: the folders of each setting's runs, or of their artifacts, one for each seed. `job_data_of`
+    gives the data of the run in a folder; all runs must have as many rows of the same data set. Test figures
+    are drawn where the first run has read the test split. Nothing is trained.
     """
     ks: list[int] = []
     tables: dict[str, list[Array]] = {}
@@ -39,7 +39,7 @@ def neighbour_plots(
     split = "validation"
     for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
         try:
-            job_data = material_of(folder)
+            job_data = job_data_of(folder)
             run = StoredRun.read(folder, job_data, test=split == "test")
             split = "test" if run.tested and not shares else split
             ks = ks or sorted({min(k, len(job_data.train)) for k in knn_grid(job_data.job).k})
@@ -53,7 +53,7 @@ def neighbour_plots(
             left[f"neighbours of {setting}", error.problem] = None
         except PlotSkipped as reason:
             left[f"curves of {setting}", str(reason)] = None
-    plots, reasons = gather({**_curves(tables, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
+    plots, reasons = build_plots({**_curves(tables, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
     return plots, [*left, *reasons]
 
 

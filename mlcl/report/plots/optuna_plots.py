@@ -1,4 +1,4 @@
-"""Optuna's pictures in our style."""
+"""Draws Optuna's plots in the style of the report."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend, log_ruler
-from mlcl.report.plots.plotly_backend import LOG, dress
+from mlcl.report.plots.plotly_backend import LOG, apply_style
 from mlcl.report.plots.study import quiet
 
 
-def drawn(draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any) -> Figure:
-    """The figure that a function of `optuna.visualization.matplotlib` draws, without its title.
+def optuna_figure(draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any) -> Figure:
+    """The figure of a function of `optuna.visualization.matplotlib`, without its title.
 
-    Where it colours by the score, `mode` says which end is the better.
+    `mode` (max or min) orders the colours of scores.
     """
-    with quiet(), style.styled(), _off_screen():
+    with quiet(), style.matplotlib_style(), _off_screen():
         figure: Figure = np.ravel(draw(*asked, **options))[0].figure
         pyplot.close(figure)
-        # The legend and the colour bar get their room from this layout alone.
+        # Without this layout there is no room for the legend and the colour bar.
         figure.set_layout_engine("constrained")
         if figure.get_suptitle():
             figure.suptitle("")
@@ -37,21 +37,25 @@ def drawn(draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: A
     return figure
 
 
-def explored(explore: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any) -> Interactive:
-    """The figure that a function of `optuna.visualization` draws, without its title."""
+def optuna_interactive(
+    draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any
+) -> Interactive:
+    """The figure of a function of `optuna.visualization`, without its title."""
     with quiet():
-        figure = explore(*asked, **options)
+        figure = draw(*asked, **options)
     figure.update_layout(title=None)
-    figure.update_traces(colorscale=style.scale(mode), reversescale=False, selector={"type": "contour"})
+    figure.update_traces(
+        colorscale=style.score_colormap(mode), reversescale=False, selector={"type": "contour"}
+    )
     figure.update_traces(colorbar_title_side="right", selector={"type": "contour"})
     figure.update_xaxes(LOG, selector={"type": "log"})
     figure.update_yaxes(LOG, selector={"type": "log"})
-    return dress(figure, legend=sum(bool(trace.name) for trace in figure.data) > 1)
+    return apply_style(figure, legend=sum(bool(trace.name) for trace in figure.data) > 1)
 
 
 @contextmanager
 def _off_screen() -> Iterator[None]:
-    """Optuna draws with pyplot: no window opens, and a notebook keeps its own backend."""
+    """Keeps pyplot, with which Optuna draws, from opening a window; restores the backend on exit."""
     before = matplotlib.get_backend(auto_select=False)
     pyplot.switch_backend("agg")
     try:
@@ -62,7 +66,7 @@ def _off_screen() -> Iterator[None]:
 
 
 def _move_legend(figure: Figure) -> None:
-    """From beside the points, or over them, to below; one entry alone says no more than the axis."""
+    """Moves the legend below the axes; removes one with a single entry."""
     first = figure.axes[0]
     own = first.get_legend()
     if own is None:
@@ -86,4 +90,4 @@ def _restyle(axes: Axes, mode: str) -> None:
             log_ruler(ruler)
     for drawing in axes.collections:
         if drawing.colorbar is not None:
-            drawing.set_cmap(style.scale(mode))
+            drawing.set_cmap(style.score_colormap(mode))

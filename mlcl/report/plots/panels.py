@@ -1,4 +1,4 @@
-"""Clouds of points without axes, one panel beside the other, as data and drawn."""
+"""Panels with clouds of points, as data and drawn."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from plotly.subplots import make_subplots
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.plotly_backend import dress
+from mlcl.report.plots.plotly_backend import apply_style
 
 COLUMNS = 2
-"""Panels beside each other: more would be too small for a phone."""
+"""Most panels in a row: more would be too small on a phone."""
 _TITLE, _NAME = 30, 62
-"""Letters of a panel's line of title, and of a legend's entry."""
+"""Most letters in a line of a panel's title, and in an entry of the legend."""
 _CROWD = 400
-"""Points of a panel from which on they are drawn smaller."""
+"""The number of points of a panel from which on they are drawn smaller."""
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of one kind, with their entry in the legend; `texts` tell each point.
+    """Points with one entry in the legend; `texts` are their labels.
 
-    `colour` and `marker` are positions in the style's lists. A cloud that `stands_out` is drawn larger.
+    `colour` and `marker` are positions in the lists of `style`. A cloud that `stands_out` is drawn larger.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Cloud:
 
     @property
     def hollow(self) -> bool:
-        """Every other mark: small circles, squares and diamonds look alike when all are filled."""
+        """True for every second mark: small filled circles, squares and diamonds look alike."""
         return self.marker % 2 == 1 and not self.stands_out
 
 
@@ -61,13 +61,13 @@ class Panel:
 
 
 def panel_plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot:
-    """The panels as a plot. Its table has a row a point: panel, kind, point, x, y."""
+    """The panels as a plot. Its table has a row for each point: panel, kind, point, x, y."""
     panels = _without_empty(panels)
     return Plot(name, title, caption, _table(panels), partial(_draw, panels), partial(_explore, panels))
 
 
 def _without_empty(panels: Sequence[Panel]) -> list[Panel]:
-    """The panels without clouds that are empty in all of them."""
+    """The panels without the clouds that are empty in all of them."""
     kept = [
         any(len(cloud.x) for cloud in same) for same in zip(*(panel.clouds for panel in panels), strict=True)
     ]
@@ -88,7 +88,7 @@ def _draw(panels: Sequence[Panel]) -> Figure:
     columns = min(COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
     entries = len(panels[0].clouds)
-    with style.styled():
+    with style.matplotlib_style():
         side = style.WIDTH / columns if columns > 1 else style.HEIGHT
         figure = Figure(figsize=(style.WIDTH, lines * (side + 0.3) + 0.2 * entries), layout="constrained")
         for position, panel in enumerate(panels):
@@ -115,7 +115,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             label=style.as_text(_short(cloud.name)),
         )
     axes.set_title("\n".join(textwrap.wrap(style.as_text(panel.title), _TITLE)))
-    # The directions of such a picture mean nothing, its distances next to nothing: no ticks.
+    # No ticks: the directions of such a plot mean nothing, and its distances little.
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_visible(True)
@@ -133,13 +133,13 @@ def _explore(panels: Sequence[Panel]) -> Interactive:
     for position, panel in enumerate(panels):
         place = {"row": position // columns + 1, "col": position % columns + 1}
         for rank, cloud in sorted(enumerate(panel.clouds), key=_largest_first):
-            # A cloud's first points bring its entry in the legend: an empty one would bring none.
+            # The first trace with points makes the entry in the legend; an empty trace makes none.
             first = bool(len(cloud.x)) and cloud.name not in told
             told |= {cloud.name} if first else set()
             figure.add_trace(_trace(cloud, first, rank), **place)
     figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
     figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
-    dress(figure, legend=True)
+    apply_style(figure, legend=True)
     figure.update_layout(legend={"y": -0.05}, margin={"l": 20}, height=200 + 380 * lines)
     return figure
 

@@ -1,4 +1,4 @@
-"""Parallel coordinates: every trial across all keys that a search varied."""
+"""Parallel coordinates of the trials over the keys that a search varied."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
 from mlcl.report.plots.names import short
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import differing
+from mlcl.report.plots.requirements import differing_keys
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
 
 def parallel_plot(data: SweepData) -> Plot:
-    """One line a complete trial across all varied keys. Raises LeftOut where they differ in none."""
-    keys = differing(data)
+    """A line for each complete trial over all varied keys. Raises PlotSkipped where they differ in none."""
+    keys = differing_keys(data)
     return Plot(
         "parallel",
         "Complete trials across all varied keys",
@@ -33,9 +33,9 @@ def _still(data: SweepData, keys: list[str]) -> Figure:
     names = sorted(style.as_text(short(key)) for key in keys)
     score = style.as_text(data.score)
     study = study_of(data, text=style.as_text)
-    figure = drawn(still.plot_parallel_coordinate, study, names, mode=data.mode, target_name=score)
+    figure = optuna_figure(still.plot_parallel_coordinate, study, names, mode=data.mode, target_name=score)
     figure.set_size_inches(max(style.WIDTH, 1.1 * len(names) + 2), style.HEIGHT + 0.6)
-    # Optuna cuts long names.
+    # Optuna shortens long names.
     figure.axes[0].set_xticks(range(len(names) + 1), [score, *names], rotation=25, ha="right")
     return figure
 
@@ -44,8 +44,8 @@ def _live(data: SweepData, keys: list[str]) -> Interactive:
     names = sorted(style.as_html(short(key)) for key in keys)
     score = style.as_html(data.score)
     study = study_of(data, text=style.as_html)
-    figure = explored(plot_parallel_coordinate, study, names, mode=data.mode, target_name=score)
+    figure = optuna_interactive(plot_parallel_coordinate, study, names, mode=data.mode, target_name=score)
     figure.update_xaxes(ticktext=[score, *names], automargin=True)
-    # The palest lines would be lost on white.
+    # The palest lines would not be visible on white.
     figure.update_layout(plot_bgcolor="#e4e4e4")
     return figure

@@ -1,4 +1,4 @@
-"""The trials of a search with several goals, and which of them no other beats in all."""
+"""The Pareto front of a search with several goals."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
 from mlcl.report.plots.collection import PlotSkipped
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import need_complete
+from mlcl.report.plots.requirements import require_complete
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
 
 def pareto_plot(data: SweepData) -> Plot:
-    """The trials by two or three goals. Raises LeftOut where there are fewer or more."""
+    """The trials by two or three goals. Raises PlotSkipped for fewer or more goals."""
     if len(data.goals) not in (2, 3):
         raise PlotSkipped("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
-    need_complete(data)
+    require_complete(data)
     goals, front = _goals(data), front_of(data)
     table = data.complete[["number", *goals]].rename(columns={"number": "trial"})
     table["on the front"] = [int(number) in front for number in table["trial"]]
@@ -32,13 +32,13 @@ def pareto_plot(data: SweepData) -> Plot:
         + ", ".join(f"{metric}: {mode}" for metric, mode in goals.items())
         + ".",
         table,
-        lambda: drawn(_still, study_of(data, goals), [style.as_text(metric) for metric in goals]),
-        lambda: explored(_live, study_of(data, goals), [style.as_html(metric) for metric in goals]),
+        lambda: optuna_figure(_still, study_of(data, goals), [style.as_text(metric) for metric in goals]),
+        lambda: optuna_interactive(_live, study_of(data, goals), [style.as_html(metric) for metric in goals]),
     )
 
 
 def front_of(data: SweepData) -> set[int]:
-    """The numbers of the complete trials that no other one beats in a goal without losing in another."""
+    """The numbers of the complete trials on the Pareto front."""
     return {trial.number for trial in study_of(data, _goals(data)).best_trials}
 
 
@@ -48,7 +48,7 @@ def _goals(data: SweepData) -> dict[str, str]:
 
 def _still(study: optuna.Study, names: list[str]) -> Axes:
     axes = still.plot_pareto_front(study, target_names=names)
-    # Told apart by size too: red and blue print alike.
+    # Larger points, since red and blue look alike in print.
     axes.collections[-1].set(sizes=[90])
     return axes
 

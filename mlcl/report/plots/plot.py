@@ -1,4 +1,4 @@
-"""A picture with the figures behind it."""
+"""A plot of a report, with its data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from plotly.graph_objects import Figure as Interactive
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture of a report.
+    """A plot of a report.
 
-    `name` is a file's stem, `title` and `caption` are plain text, `table` holds what is drawn, for readers
-    and programs. `figure` draws it with matplotlib, `interactive` with plotly; both at every call anew.
+    `name` is the stem of its files, `title` and `caption` are plain text, `table` has the data. Each call of
+    `figure` draws it with matplotlib, and of `interactive` with plotly.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A chart drawn by plotly, to zoom into and to point at."""
+"""Draws charts with plotly, for zooming and hovering."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from mlcl.report.plots.chart import Axis, Chart, Series
 
 _NUMBERS = [float(f"{digit}e{power}") for power in range(-9, 10) for digit in (1, 2, 5)]
 LOG = {"type": "log", "tickvals": _NUMBERS, "ticktext": [f"{number:g}" for number in _NUMBERS]}
-"""A logarithmic axis with its numbers written out, as in `draw`."""
+"""The options of a logarithmic axis with its numbers written out."""
 _CLOUD = 150
-"""Points from which on they are drawn smaller."""
+"""The number of points from which on they are drawn smaller."""
 
 
-def explore(chart: Chart) -> Figure:
-    """The chart as a figure that tells each point's text where one points at it."""
+def draw_interactive(chart: Chart) -> Figure:
+    """The chart as a figure that shows the text of a point on hovering."""
     figure = Figure()
     for position, series in enumerate(chart.series):
-        look = style.look(position)
+        look = style.series_style(position)
         if series.kind == "line" and series.low is not None and series.high is not None:
             figure.add_trace(_band(series, look))
         figure.add_trace(_bars(series, look) if series.kind == "bars" else _marks(series, look))
     figure.update_xaxes(**_scale(chart.x))
     figure.update_yaxes(**_scale(chart.y))
-    return dress(figure, legend=len(chart.series) > 1)
+    return apply_style(figure, legend=len(chart.series) > 1)
 
 
-def dress(figure: Figure, legend: bool = False) -> Figure:
-    """The figure in the style of all: white, its legend below the axes."""
+def apply_style(figure: Figure, legend: bool = False) -> Figure:
+    """Sets the common style: a white background and the legend below the axes."""
     figure.update_layout(
         template="plotly_white",
         font={"size": style.FONT_SIZE + 2},
@@ -40,7 +40,7 @@ def dress(figure: Figure, legend: bool = False) -> Figure:
     return figure
 
 
-def _marks(series: Series, look: style.Look) -> Scatter:
+def _marks(series: Series, look: style.SeriesStyle) -> Scatter:
     size = 9 if series.kind == "line" or len(series.x) < _CLOUD else 5
     return Scatter(
         x=list(series.x),
@@ -55,7 +55,7 @@ def _marks(series: Series, look: style.Look) -> Scatter:
     )
 
 
-def _bars(series: Series, look: style.Look) -> Bar:
+def _bars(series: Series, look: style.SeriesStyle) -> Bar:
     return Bar(
         x=list(series.x),
         y=list(series.y),
@@ -70,8 +70,8 @@ def _bars(series: Series, look: style.Look) -> Bar:
     )
 
 
-def _band(series: Series, look: style.Look) -> Scatter:
-    """There along the upper edge and back along the lower one; hidden with its line."""
+def _band(series: Series, look: style.SeriesStyle) -> Scatter:
+    """The band of a line as a polygon, which is hidden with the line."""
     assert series.low is not None
     assert series.high is not None
     return Scatter(

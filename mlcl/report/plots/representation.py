@@ -1,4 +1,4 @@
-"""Pictures of what runs have learnt, from the embeddings that they left."""
+"""t-SNE plots of the embeddings that runs logged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.report.plots import neighbourhood, tsne
-from mlcl.report.plots.collection import Gathered, gather
+from mlcl.report.plots.collection import PlotCollection, build_plots
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -19,21 +19,20 @@ def representation_plots(
     seed: int = 0,
     classes: Sequence[str] = (),
     instance: str | None = None,
-) -> Gathered:
-    """t-SNE of test rows, and of one of them with its neighbours; with what was left out and why.
+) -> PlotCollection:
+    """t-SNE of test rows, and of one test row with its neighbours.
 
-    `folders` gives each setting the folder of one run, or of its artifacts. Where not all have read the test
-    split, validation rows are shown. `classes` are drawn instead of a handful that is chosen, `instance` is
-    the id of a row instead of a drawn one. `material` is that of any of the runs: all must have seen the same
-    rows. Raises UserError for a class or an id that there is not.
+    `folders`: the folder of a run of each setting, or of its artifacts. Validation rows are drawn where not
+    all have read the test split. `classes` and the row of id `instance` are drawn; by default frequent
+    classes and a random row. All runs must have the data `job_data`. Raises UserError for an unknown one.
     """
     runs, left = read_runs(folders, job_data)
     if not runs:
         return [], left
     split = "test" if all(run.tested for run in runs.values()) else "validation"
-    plots, reasons = gather(
+    plots, reasons = build_plots(
         {
-            tsne.NAME: lambda: tsne.embedded_plot(runs, split, classes, seed=seed),
+            tsne.NAME: lambda: tsne.tsne_plot(runs, split, classes, seed=seed),
             neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, split, instance, seed=seed),
         }
     )
@@ -43,7 +42,7 @@ def representation_plots(
 def read_runs(
     folders: Mapping[str, Path], job_data: JobData
 ) -> tuple[dict[str, StoredRun], list[tuple[str, str]]]:
-    """The runs that can be read, and why others cannot."""
+    """The runs that can be read, and the (name, reason) of others."""
     runs, left = {}, []
     for setting, folder in folders.items():
         try:

@@ -1,4 +1,4 @@
-"""The trials that a plot of a search shows, and the least that it needs."""
+"""Selects the trials that a plot of a search needs; raises PlotSkipped where there are too few."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 
-def need_complete(data: SweepData, count: int = 1) -> None:
-    """Raise LeftOut where fewer trials are complete."""
+def require_complete(data: SweepData, count: int = 1) -> None:
+    """Raises PlotSkipped where fewer trials are complete."""
     found = len(data.complete)
     if not found and count:
         raise PlotSkipped("no trial is complete")
@@ -18,27 +18,27 @@ def need_complete(data: SweepData, count: int = 1) -> None:
         raise PlotSkipped(f"needs {count} complete trials, and there {'is' if found == 1 else 'are'} {found}")
 
 
-def differing(data: SweepData) -> list[str]:
-    """The varied keys with several values among complete trials. Raises LeftOut where there are none."""
+def differing_keys(data: SweepData) -> list[str]:
+    """The varied keys with several values among complete trials. Raises PlotSkipped for none."""
     keys = [key for key in data.varied if data.complete[key].nunique() > 1]
     if not keys:
         raise PlotSkipped("no key differs between complete trials")
     return keys
 
 
-def stopped_early(data: SweepData) -> pd.DataFrame:
-    """The trials that the scheduler stopped, where they had a score by then."""
+def pruned_trials(data: SweepData) -> pd.DataFrame:
+    """The trials that were pruned after they had a score."""
     return data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
 
 
 def best_number(data: SweepData) -> int:
-    """The best trial's number; -1 where no trial is complete."""
+    """The number of the best trial; -1 where no trial is complete."""
     return -1 if data.best is None else int(data.best["number"])
 
 
-def told_early(data: SweepData) -> str:
-    """The sentence on such trials for a caption; empty where there are none."""
-    if stopped_early(data).empty:
+def pruned_note(data: SweepData) -> str:
+    """A sentence of a caption on the pruned trials; empty where there are none."""
+    if pruned_trials(data).empty:
         return ""
     how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
     return (

@@ -1,4 +1,4 @@
-"""How the score answers to one setting: a head's temperature (tau), the heads' share of the loss (gamma)."""
+"""The score over one key: the temperature of a head (tau), or the weight of all heads (gamma)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mlcl.report.plots.chart_plot import chart_plot
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import head_key
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
+from mlcl.report.plots.requirements import best_number, pruned_note, pruned_trials, require_complete
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 
 def tau_plots(data: SweepData) -> list[Plot]:
-    """A curve for each head whose temperature varied. Raises LeftOut where none did."""
-    need_complete(data)
+    """A plot for each head whose temperature varies. Raises PlotSkipped for none."""
+    require_complete(data)
     heads = {head: key for key in data.varied if (head := head_key(key, "temperature"))}
     if not heads:
         raise PlotSkipped("no temperature differs between the trials")
@@ -27,8 +27,8 @@ def tau_plots(data: SweepData) -> list[Plot]:
 
 
 def gamma_plot(data: SweepData) -> Plot:
-    """The curve of the heads' weight beside the classifier's. Raises LeftOut where it did not vary."""
-    need_complete(data)
+    """The score over the weight of all heads. Raises PlotSkipped where it does not vary."""
+    require_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
         raise PlotSkipped("the weight of all heads together is the same in all trials")
@@ -36,18 +36,18 @@ def gamma_plot(data: SweepData) -> Plot:
 
 
 def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
-    """What the classifier leaves of 1; where its weight is fixed, the sum of theirs."""
+    """1 minus the classifier's weight; where that is fixed, the sum of the heads' weights."""
     if CLASSIFIER_WEIGHT in frame and frame[CLASSIFIER_WEIGHT].nunique() > 1:
         return 1 - frame[CLASSIFIER_WEIGHT].astype(float)
     return frame[[key for key in frame.columns if head_key(key, "weight")]].astype(float).sum(axis=1)
 
 
 def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
-    """Mean and standard deviation where every value was trained twice or more; the trials otherwise."""
+    """A curve of mean and deviation where every value has several trials; otherwise the trials."""
     columns = ["number", "setting", "score"]
     complete, early = (
         frame[columns].assign(x=x.reindex(frame.index)).dropna(subset="x")
-        for frame in (data.complete, stopped_early(data))
+        for frame in (data.complete, pruned_trials(data))
     )
     if _repeats(complete["x"]):
         series: tuple[Series, ...] = (_mean(complete),)
@@ -56,14 +56,14 @@ def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
         best = complete["number"] == best_number(data)
         clouds = {"complete": complete[~best], "best": complete[best], "stopped early": early}
         series = tuple(_cloud(name, cloud) for name, cloud in clouds.items() if len(cloud))
-        caption = f"Other keys differ between the trials too.{told_early(data)}"
+        caption = f"Other keys differ between the trials too.{pruned_note(data)}"
     return chart_plot(
         name, f"{data.score} by the {axis.label}", caption, Chart(axis, Axis(data.score), series)
     )
 
 
 def _repeats(x: pd.Series[float]) -> bool:
-    """Whether there are several values, each more than once."""
+    """Whether there are several values and each occurs more than once."""
     return x.nunique() > 1 and bool(x.value_counts().min() > 1)
 
 

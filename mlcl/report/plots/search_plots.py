@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from mlcl.report.plots.collection import Gathered, gather
+from mlcl.report.plots.collection import PlotCollection, build_plots
 from mlcl.report.plots.contours import contour_plots
 from mlcl.report.plots.history import history_plot
 from mlcl.report.plots.importance import importance_plot
@@ -18,9 +18,9 @@ from mlcl.report.plots.ternary import ternary_plot
 from mlcl.report.sweep_data import SweepData
 
 
-def search_plots(data: SweepData) -> Gathered:
-    """The plots that the search's trials allow, and (name, reason) of the others."""
-    makers: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
+def search_plots(data: SweepData) -> PlotCollection:
+    """The plots of the search."""
+    builders: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
         "history": history_plot,
         "pareto": pareto_plot,
         "importance": importance_plot,
@@ -31,4 +31,4 @@ def search_plots(data: SweepData) -> Gathered:
         "tau": tau_plots,
         "gamma": gamma_plot,
     }
-    return gather({name: partial(make, data) for name, make in makers.items()})
+    return build_plots({name: partial(make, data) for name, make in builders.items()})

@@ -1,4 +1,4 @@
-"""How many of the labels that neighbours bring are the row's own. Source: kNN-MLTC Table 6.
+"""The share of the neighbours' labels that a row has too. Source: kNN-MLTC Table 6.
 
 Shapes: S seeds, K values of k.
 """
@@ -20,7 +20,7 @@ NAME = "neighbour_overlap"
 
 
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
-    """`shares` (S, K) of each setting in a split, by k. Raises LeftOut where there is no label to share."""
+    """Plots `shares` (S, K) of each setting in a split by k. Raises PlotSkipped where no row has a label."""
     if not any(np.isfinite(share).any() for share in shares.values()):
         raise PlotSkipped("no neighbour has a label")
     series = tuple(_series(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())

@@ -1,4 +1,4 @@
-"""The score against each varied key by itself."""
+"""The score over each varied key."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
 from mlcl.report.plots.names import short
-from mlcl.report.plots.optuna_plots import drawn, explored
+from mlcl.report.plots.optuna_plots import optuna_figure, optuna_interactive
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import differing
+from mlcl.report.plots.requirements import differing_keys
 from mlcl.report.plots.study import study_of
 from mlcl.report.sweep_data import SweepData
 
 _COLUMNS = 3
-"""Keys beside each other: more would not be read on a phone."""
+"""Most panels in a row: more could not be read on a phone."""
 _ROW = 2.6
-"""Inches of a row of them."""
+"""Height of a row of panels in inches."""
 
 
 def slice_plot(data: SweepData) -> Plot:
-    """A panel a key. Raises LeftOut where complete trials differ in none."""
-    keys = differing(data)
+    """A panel for each key. Raises PlotSkipped where complete trials differ in none."""
+    keys = differing_keys(data)
     return Plot(
         "slice",
         f"{data.score} against each varied key",
         "Complete trials; other keys differ between them too. The darker, the later the trial.",
         _table(data, keys),
-        lambda: drawn(
+        lambda: optuna_figure(
             _still,
             study_of(data, text=style.as_text),
             [style.as_text(short(key)) for key in keys],
             style.as_text(data.score),
         ),
-        lambda: explored(
+        lambda: optuna_interactive(
             _live,
             study_of(data, text=style.as_html),
             [style.as_html(short(key)) for key in keys],
@@ -60,7 +60,7 @@ def _table(data: SweepData, keys: list[str]) -> pd.DataFrame:
 
 
 def _still(study: optuna.Study, keys: list[str], score: str) -> Any:
-    """Optuna's one long row, folded."""
+    """Optuna's single row of panels, rearranged into several rows."""
     panels = np.ravel(np.asarray(still.plot_slice(study, keys, target_name=score)))
     figure: Figure = panels[0].figure
     points = panels[-1].collections[0]
@@ -73,7 +73,7 @@ def _still(study: optuna.Study, keys: list[str], score: str) -> Any:
         axes.tick_params(labelleft=position % columns == 0)
         axes.set_ylabel(score if position % columns == 0 else "")
         for cloud in axes.collections:
-            cloud.set_cmap(style.scale("max"))
+            cloud.set_cmap(style.score_colormap("max"))
     figure.set_size_inches(max(style.WIDTH, 2.4 * columns), max(style.HEIGHT, _ROW * rows))
     figure.colorbar(points, ax=panels.tolist(), label="trial")
     return panels

@@ -1,4 +1,4 @@
-"""A search as an Optuna study in memory, for the pictures that Optuna draws."""
+"""A search as an Optuna study in memory, for Optuna's own plots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GAP = create_trial(state=TrialState.FAIL)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Optuna's news and its warnings of young functions are not printed."""
+    """Silences Optuna's log and its warnings about experimental functions."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -46,11 +46,10 @@ def quiet() -> Iterator[None]:
 def study_of(
     data: SweepData, goals: Mapping[str, str] | None = None, text: Callable[[str], str] = str
 ) -> optuna.Study:
-    """The search's trials under their numbers, with the varied keys under their short names.
+    """The trials of the search under their numbers, with the short names of the varied keys.
 
-    `goals` are columns of the frame, each max or min; otherwise the score. `text` writes names and words as
-    the drawing library takes them. A trial whose figures are missing counts as failed, and so do numbers
-    without a trial.
+    `goals` are columns of the frame with max or min; default: the score. `text` escapes names and categories
+    for the drawing library. Trials with missing values, and numbers without a trial, are failed trials.
     """
     goals = goals or {"score": data.mode}
     domains = {key: distribution(data.search[key], key, data.space, text) for key in data.varied}
@@ -66,7 +65,7 @@ def study_of(
 def distribution(
     values: pd.Series[Any], key: str, space: Space, text: Callable[[str], str] = str
 ) -> BaseDistribution:
-    """What the key may be: the space's range, widened to values from an earlier one; words as they come."""
+    """The domain of a key: the range of the space, widened to all values; of categories, those that occur."""
     drawn = next((p.domain.dimensions(key).get(key) for p in space.parameters if p.name == key), None)
     number = drawn is not None and drawn.kind == "number"
     present = values.dropna().tolist()
@@ -85,7 +84,7 @@ def _trial(
     domains: Mapping[str, BaseDistribution],
     text: Callable[[str], str],
 ) -> FrozenTrial:
-    """A trial with the keys that it has: one under a condition is in some alone."""
+    """A trial with the keys that it has: conditional keys may be missing."""
     kept = {key: domain for key, domain in domains.items() if not pd.isna(row[key])}
     params = {text(short(key)): _value(row[key], domain, text) for key, domain in kept.items()}
     state = _STATES.get(row["state"], TrialState.FAIL)

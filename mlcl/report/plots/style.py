@@ -1,4 +1,4 @@
-"""How pictures look: series differ in colour, marker and dash, so that print and colour blindness lose none.
+"""The style of plots: series differ in colour, marker and dash, for print and for colour-blind readers.
 
 The colours are those of Okabe and Ito without their yellow, which is too pale for lines on white.
 """
@@ -23,13 +23,13 @@ MARKERS = (
     ("X", "x"),
     ("*", "star"),
 )
-"""As matplotlib and as plotly call them."""
+"""Names in matplotlib and in plotly."""
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1, 2), (6, 2, 1, 2), (9, 3), (3, 1, 3, 3))
-"""Lengths of strokes and gaps in widths of the line."""
+"""Lengths of strokes and gaps, in line widths."""
 HATCHES = (("", ""), ("//", "/"), ("..", "."), ("xx", "x"), ("--", "-"), ("||", "|"), ("++", "+"))
-"""As matplotlib and as plotly call them."""
+"""Names in matplotlib and in plotly."""
 BEST = "#D55E00"
-"""Of the best setting's mark."""
+"""Colour of the best setting."""
 FONT_SIZE = 11
 LINE_WIDTH = 1.8
 BAND = 0.2
@@ -37,7 +37,7 @@ BAND = 0.2
 FILL = 0.35
 """Opacity of a bar under its hatch."""
 WIDTH, HEIGHT = 5.6, 3.9
-"""Of a picture in inches: a narrow one, whose letters a phone can still show."""
+"""Size of a plot in inches: narrow, so that its letters can be read on a phone."""
 _RC: Any = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
@@ -57,8 +57,8 @@ _RC: Any = {
 
 
 @dataclass(frozen=True)
-class Look:
-    """How one series is drawn; `marker` and `hatch` as (matplotlib, plotly)."""
+class SeriesStyle:
+    """The style of a series; `marker` and `hatch` have names for (matplotlib, plotly)."""
 
     colour: str
     marker: tuple[str, str]
@@ -67,23 +67,23 @@ class Look:
 
     @property
     def dashes(self) -> str | tuple[int, tuple[int, ...]]:
-        """The dash as matplotlib writes it."""
+        """The dash for matplotlib."""
         return (0, self.dash) if self.dash else "solid"
 
     @property
     def strokes(self) -> str:
-        """The dash as plotly writes it."""
+        """The dash for plotly."""
         return ",".join(f"{2 * length}px" for length in self.dash) or "solid"
 
     def shade(self, opacity: float) -> str:
-        """The colour as CSS, so opaque."""
+        """The colour with this opacity, as CSS."""
         red, green, blue = (int(self.colour[start : start + 2], 16) for start in (1, 3, 5))
         return f"rgba({red},{green},{blue},{opacity})"
 
 
-def look(position: int) -> Look:
-    """How the series at a position is drawn: the lists' lengths differ, so that looks repeat late."""
-    return Look(
+def series_style(position: int) -> SeriesStyle:
+    """The style of the series at a position. The lengths of the lists differ, so that styles repeat late."""
+    return SeriesStyle(
         COLOURS[position % len(COLOURS)],
         MARKERS[position % len(MARKERS)],
         DASHES[position % len(DASHES)],
@@ -91,21 +91,21 @@ def look(position: int) -> Look:
     )
 
 
-def scale(mode: str) -> str:
-    """The colours of scores, the better the darker; both libraries know them by this name."""
+def score_colormap(mode: str) -> str:
+    """The colour map of scores, darker for better ones, by its name in both libraries."""
     return "cividis_r" if mode == "max" else "cividis"
 
 
-def styled() -> AbstractContextManager[None]:
-    """Where matplotlib's figures are made and saved."""
+def matplotlib_style() -> AbstractContextManager[None]:
+    """A context that sets the style for making and saving figures with matplotlib."""
     return matplotlib.rc_context(_RC)
 
 
 def as_text(text: str) -> str:
-    """A text that matplotlib draws letter by letter, with no formula in it."""
+    """The text escaped for matplotlib, so that nothing is read as a formula."""
     return text.replace("$", r"\$")
 
 
 def as_html(text: str) -> str:
-    """A text that plotly draws letter by letter, with no markup or formula in it."""
+    """The text escaped for plotly, so that nothing is read as markup or a formula."""
     return html.escape(text, quote=False).replace("$", "&#36;")

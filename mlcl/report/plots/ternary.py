@@ -1,4 +1,4 @@
-"""The weights of heads and classifier that add up to 1, each trial a point in a triangle."""
+"""The score over the weights of heads and classifier, as points in a triangle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.names import head_key
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import best_number, need_complete, stopped_early, told_early
+from mlcl.report.plots.requirements import best_number, pruned_note, pruned_trials, require_complete
 from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
@@ -19,9 +19,9 @@ _OTHERS = "others"
 
 
 def ternary_plot(data: SweepData) -> Plot:
-    """Score by the shares of the loss. Raises LeftOut where they are not three or more that vary."""
-    need_complete(data)
-    complete, early = (shares_of(frame) for frame in (data.complete, stopped_early(data)))
+    """The score over the weights. Raises PlotSkipped where there are not three or more that vary."""
+    require_complete(data)
+    complete, early = (shares_of(frame) for frame in (data.complete, pruned_trials(data)))
     parts = three_parts(pd.concat([complete, early]))
     triangle = Triangle(
         parts=(parts[0], parts[1], parts[2]),
@@ -38,7 +38,7 @@ def ternary_plot(data: SweepData) -> Plot:
     return Plot(
         "ternary",
         f"{data.score} by the shares of the loss",
-        f"Each corner is a loss of that part alone.{lumped}{told_early(data)}",
+        f"Each corner is a loss of that part alone.{lumped}{pruned_note(data)}",
         _table(data, complete, early),
         partial(draw_triangle, triangle),
         partial(explore_triangle, triangle),
@@ -46,7 +46,7 @@ def ternary_plot(data: SweepData) -> Plot:
 
 
 def shares_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The weight of each head and of the classifier by name. Raises LeftOut where they do not add up to 1."""
+    """The weight of each head and of the classifier. Raises PlotSkipped where they do not add up to 1."""
     heads = {head: frame[key] for key in frame.columns if (head := head_key(key, "weight"))}
     if CLASSIFIER_WEIGHT not in frame or not heads:
         raise PlotSkipped("there are no weights of heads and classifier")
@@ -57,7 +57,7 @@ def shares_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def three_parts(shares: pd.DataFrame) -> tuple[str, ...]:
-    """All three parts; of more the two that vary most, and the others together. Raises LeftOut."""
+    """The names of the parts: of more than three, the two that vary most and the rest. Raises PlotSkipped."""
     if (shares.nunique() < 2).all():
         raise PlotSkipped("the weights are the same in all trials")
     if shares.shape[1] < 3:
@@ -69,7 +69,7 @@ def three_parts(shares: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _folded(shares: pd.DataFrame, parts: tuple[str, ...]) -> pd.DataFrame:
-    """The shares of three parts."""
+    """The shares of the three parts."""
     if _OTHERS not in parts:
         return shares
     kept = shares[list(parts[:2])]

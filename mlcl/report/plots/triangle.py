@@ -1,4 +1,4 @@
-"""Three shares of 1 as points in a triangle, drawn by either library: the first part's corner is on top."""
+"""Draws points with three shares of 1 in a triangle, the first part's corner on top."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from plotly.graph_objects import Scatterternary
 
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend
-from mlcl.report.plots.plotly_backend import dress
+from mlcl.report.plots.plotly_backend import apply_style
 
 Shares = NDArray[Any]
 _CORNERS = np.array([[0.5, np.sqrt(3) / 2], [0.0, 0.0], [1.0, 0.0]])
 _LEVELS = (0.2, 0.4, 0.6, 0.8)
 _OUTSIDE = ((1, 0.3), (-1, 0.3), (0, -1.4))
-"""Where a part's numbers stand, seen from the ends of its lines, in letters."""
+"""Offset of a part's numbers from the ends of its lines, in font sizes."""
 
 
 @dataclass(frozen=True)
 class Triangle:
-    """Points by their shares, a row each, coloured by `score`. `best` is a row's place, `early` are pale."""
+    """Points by their `shares` (a row each), coloured by `score`; `best` is a row; `early`: pruned trials."""
 
     parts: tuple[str, str, str]
     shares: Shares
@@ -39,13 +39,13 @@ class Triangle:
 
 
 def project(shares: Shares) -> Shares:
-    """Barycentric coordinates to x and y."""
+    """The x and y of barycentric coordinates."""
     return np.asarray(shares @ _CORNERS)
 
 
 def draw_triangle(triangle: Triangle) -> Figure:
-    """The triangle by matplotlib."""
-    with style.styled():
+    """The triangle drawn by matplotlib."""
+    with style.matplotlib_style():
         figure = Figure(figsize=(style.WIDTH, style.HEIGHT + 0.6))
         axes = figure.add_subplot(aspect="equal")
         axes.axis("off")
@@ -55,7 +55,13 @@ def draw_triangle(triangle: Triangle) -> Figure:
             axes.scatter(x, y, facecolors="none", edgecolors="#666666", label="stopped early")
         x, y = project(triangle.shares).T
         points = axes.scatter(
-            x, y, c=list(triangle.score), cmap=style.scale(triangle.mode), s=45, zorder=3, label="complete"
+            x,
+            y,
+            c=list(triangle.score),
+            cmap=style.score_colormap(triangle.mode),
+            s=45,
+            zorder=3,
+            label="complete",
         )
         x, y = project(triangle.shares[[triangle.best]]).T
         axes.scatter(
@@ -74,10 +80,10 @@ def draw_triangle(triangle: Triangle) -> Figure:
 
 
 def explore_triangle(triangle: Triangle) -> Interactive:
-    """The triangle by plotly."""
+    """The triangle drawn by plotly."""
     marks = {
         "color": list(triangle.score),
-        "colorscale": style.scale(triangle.mode),
+        "colorscale": style.score_colormap(triangle.mode),
         "size": 10,
         "colorbar": {"title": {"text": style.as_html(triangle.score_name), "side": "right"}},
     }
@@ -91,7 +97,7 @@ def explore_triangle(triangle: Triangle) -> Interactive:
     )
     titles = [{"title": style.as_html(part)} for part in triangle.parts]
     figure.update_layout(ternary=dict(zip(("aaxis", "baxis", "caxis"), titles, strict=True)))
-    return dress(figure, legend=True)
+    return apply_style(figure, legend=True)
 
 
 def _cloud(
@@ -102,7 +108,7 @@ def _cloud(
 
 
 def _draw_lines(axes: Axes, parts: Sequence[str]) -> None:
-    """Sides, corners, and the lines of equal share, each with its number where the next part is 0."""
+    """Draws sides, corners, and lines of equal share, each with its number where the next part is 0."""
     axes.plot(*project(np.eye(3)[[0, 1, 2, 0]]).T, color="black", linewidth=1)
     for part, outside in enumerate(_OUTSIDE):
         following, last = (part + 1) % 3, (part + 2) % 3

@@ -1,4 +1,4 @@
-"""Embeddings of rows on a plane, by class and superclass.
+"""t-SNE of embeddings, by class and superclass.
 
 Shapes: N rows of the sample, D embedding.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from mlcl.evaluation.tasks import Array, Task, array
 from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.report.plots.collection import PlotSkipped
-from mlcl.report.plots.groups import Group, groups_of, picture_labels, sample
+from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, sample
 from mlcl.report.plots.label_texts import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot
@@ -22,16 +22,16 @@ from mlcl.training.stored_run import StoredRun
 
 NAME = "tsne"
 ROWS = 1000
-"""Of a picture at most."""
+"""Most rows of a plot."""
 WORDS: dict[Task, tuple[str, str]] = {
     "single": ("class", "classes"),
     "multi_label": ("label", "labels"),
     "aspects": ("rating", "ratings"),
 }
-"""What tells rows apart: one, and several."""
+"""What a mark stands for: singular and plural."""
 
 
-def embedded_plot(
+def tsne_plot(
     runs: Mapping[str, StoredRun],
     split: str,
     classes: Sequence[str] = (),
@@ -39,14 +39,14 @@ def embedded_plot(
     cap: int = ROWS,
     seed: int = 0,
 ) -> Plot:
-    """t-SNE of the same rows of a split for each run, one panel a setting. Source: MLCL Figure 3.
+    """t-SNE of the same rows of a split for each run, a panel for each setting. Source: MLCL Figure 3.
 
-    `classes` are drawn, or a handful that is chosen; of more than `cap` rows a sample. Raises LeftOut where
-    there are too few rows, and UserError for a class that there is not.
+    `classes`: see `row_groups`; of more than `cap` rows a sample is drawn. Raises PlotSkipped where there are
+    too few rows, and UserError for an unknown class.
     """
     job_data = next(iter(runs.values())).job_data
     whole = job_data.dataset.split(split)
-    groups = groups_of(job_data, whole, classes)
+    groups = row_groups(job_data, whole, classes)
     rows_N = sample(job_data, whole, groups, cap, seed)
     if len(rows_N) < FEWEST:
         raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
@@ -60,7 +60,7 @@ def embedded_plot(
 
 
 def _clouds(
-    x_ND: Array, groups: Sequence[Group], rows_N: Array, texts: Sequence[str], seed: int
+    x_ND: Array, groups: Sequence[RowGroup], rows_N: Array, texts: Sequence[str], seed: int
 ) -> tuple[Cloud, ...]:
     points_N2 = project(x_ND, seed)
     clouds = []

@@ -1,4 +1,4 @@
-"""Runs and sweeps whose process was killed."""
+"""Checks for runs, sweeps and tables whose process was killed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mlcl.service.engine.recovery import recover
 from mlcl.tracking import State
 
 
-def find_killed(scope: Scope) -> Iterator[Finding]:
-    """Those whose record says RUNNING while nobody holds the folder."""
+def find_dead_runs(scope: Scope) -> Iterator[Finding]:
+    """Folders whose record says RUNNING and that no process has locked; one repair closes all."""
 
     def mend() -> None:
         recover(scope.home)

@@ -1,11 +1,11 @@
-"""Logs that MLflow does not have yet."""
+"""Checks for logs that MLflow does not have yet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import held, log_locks
+from mlcl.service.doctor.locks import is_locked, log_locks
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import deliver_all
 from mlcl.tracking.jsonl import decode, read_lines
@@ -15,7 +15,7 @@ from mlcl.tracking.uri import shown
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Of commands that were killed or ended while MLflow was away, and those that MLflow refused."""
+    """Logs with undelivered entries; those that another process delivers are notes."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -27,7 +27,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
             continue
         log, count = str(path.parent), f"{entries} entries are not delivered"
         store = next((str(decode(line).get("uri")) for line, _ in read_lines(path)), None)
-        if held(*log_locks(scope.home, path.parent.name)):
+        if is_locked(*log_locks(scope.home, path.parent.name)):
             yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
         elif store != shown(scope.uri):
             yield Finding(

@@ -1,4 +1,4 @@
-"""Room and rights to write."""
+"""Checks of free disk space and of the right to write."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import sqlite_file
+from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
-"""Free room below either of which a disk counts as nearly full."""
+"""A disk with less free space, in bytes or as a share, counts as nearly full."""
 
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
-    """Checkpoints and logs need room."""
+    """The disk of the home, where it is nearly full."""
     place = _existing(scope.home.resolve())
     usage = shutil.disk_usage(place)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
@@ -25,7 +25,7 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
-    """The home, and MLflow's file where the store is one."""
+    """The home, and the file of an SQLite store, where they cannot be written."""
     place = _existing(scope.home.resolve())
     if not os.access(place, os.W_OK):
         yield Finding(str(place), "cannot be written", "give this user the right to write, or another --home")
@@ -37,14 +37,14 @@ def find_unusable_store(scope: Scope) -> Iterator[Finding]:
 
 
 def _unusable(path: Path) -> str:
-    """Why the SQLite file takes no write; empty where it does, is busy, or is not there yet."""
+    """Why the SQLite file cannot be written; empty where it can, is locked, or does not exist."""
     if not path.exists():
         return ""
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=0)
         try:
             connection.execute("PRAGMA schema_version")
-            connection.execute("BEGIN IMMEDIATE")  # asks for the right to write, and writes nothing
+            connection.execute("BEGIN IMMEDIATE")  # checks the right to write without writing
             connection.rollback()
         finally:
             connection.close()
@@ -55,5 +55,5 @@ def _unusable(path: Path) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or the nearest one above that is there."""
+    """The folder itself, or its nearest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -1,4 +1,4 @@
-"""What a check looks at, and what it says."""
+"""The input and the output of a check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Mend = Callable[[], None]
 
 @dataclass(frozen=True)
 class Scope:
-    """What is examined: a home, its tracking store, and the Optuna storage that `--study` names."""
+    """What is checked: a home, its tracking store, and the Optuna storage that `--study` names."""
 
     home: Path
     uri: str
@@ -21,10 +21,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be: which path, run or address (`what`), why, and the cure.
+    """A problem: the path, run or address that has it (`what`), the reason, and the cure.
 
-    `mend` applies the cure; findings that are cured together share it. None: only a person can.
-    A `note` is worth knowing, and nothing is wrong.
+    `mend` applies the cure, or is None where only a person can; findings with one cure share it. A `note` is
+    information and no problem.
     """
 
     what: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is looked at. `find` changes nothing on the disk."""
+    """A check by name. `find` changes nothing on the disk."""
 
     name: str
     find: Callable[[Scope], Iterable[Finding]]

@@ -1,4 +1,4 @@
-"""Runs in MLflow whose state is not what the files here say."""
+"""Checks for runs in MLflow whose state differs from that in their logs or records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from mlflow.entities import Run
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import folder_locks, held, holding, log_locks
+from mlcl.service.doctor.locks import folder_locks, is_locked, locks_is_locked, log_locks
 from mlcl.service.doctor.mlflow_store import MlflowStore, open_store
 from mlcl.service.engine.recovery import KILLED
 from mlcl.service.runs.run_store import RunFolder
@@ -22,8 +22,8 @@ from mlcl.tracking.undelivered import pending_entries
 SHOWN_IDS = 3
 
 
-def find_untrue_states(scope: Scope) -> Iterator[Finding]:
-    """Zombies, and what was changed by hand. Runs of another home are counted, and left alone."""
+def find_wrong_states(scope: Scope) -> Iterator[Finding]:
+    """Runs with another state in MLflow than here. RUNNING runs of other homes are counted in a note."""
     store = open_store(scope)
     foreign = []
     for run in store.runs(Tag.OWNER) if store is not None else ():
@@ -39,7 +39,7 @@ def find_untrue_states(scope: Scope) -> Iterator[Finding]:
             continue
         else:
             truth = _of_record(scope.home, run)
-        if truth is None or held(*locks):
+        if truth is None or is_locked(*locks):
             continue
         if (status, tags.get(Tag.STATE)) == (MLFLOW_STATUS[truth[0]], truth[0]):
             continue
@@ -57,13 +57,13 @@ def find_untrue_states(scope: Scope) -> Iterator[Finding]:
 
 
 def _delivers(home: Path, run: Run) -> bool:
-    """Whether a log here goes to this run."""
+    """Whether a log of this home is delivered to this run."""
     id = run.data.tags.get(Tag.LOG, "")
     return bool(id) and Cursor.read(log_folder(home, id)).run_id == run.info.run_id
 
 
 def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
-    """What the log says, where all of it has been delivered."""
+    """State and reason in the run's log; None where entries are undelivered."""
     id = run.data.tags[Tag.LOG]
     folder = log_folder(home, id)
     if not (folder / LOG).exists() or pending_entries(folder, Cursor.read(folder)):
@@ -73,10 +73,10 @@ def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
 
 
 def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
-    """Its log is gone, or goes to another run: what is left is the record of its owner."""
+    """State and reason in the owner's record, for a run without a log; None where they are unknown."""
     id, owner = run.data.tags.get(Tag.LOG, ""), run.data.tags[Tag.OWNER]
     if id and Cursor.read(log_folder(home, id)).creating:
-        return None  # the next delivery may take it for its own
+        return None  # the next delivery may continue this run
     for lock in folder_locks(home, [owner]):
         record = RunFolder(lock.parent).record
         if record is not None and record.log == id and record.state is not State.RUNNING:
@@ -85,6 +85,6 @@ def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
 
 
 def _set(store: MlflowStore, run_id: str, truth: tuple[State, str], locks: list[Path]) -> None:
-    with holding(*locks) as mine:
+    with locks_is_locked(*locks) as mine:
         if mine:
             store.set_state(run_id, *truth)

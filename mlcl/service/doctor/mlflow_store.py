@@ -1,4 +1,4 @@
-"""MLflow's store, looked at without making one."""
+"""Opens an existing MLflow store, and creates none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, RunTag
 
 from mlcl.service.doctor.finding import Scope
-from mlcl.service.doctor.network import silent, sqlite_file
+from mlcl.service.doctor.network import unreachable_reason
 from mlcl.tracking import MLFLOW_STATUS, State
 from mlcl.tracking.names import Tag
+from mlcl.tracking.uri import sqlite_file
 
 PAGE = 1000
-"""Runs in one answer."""
+"""Runs per request."""
 
 
 class MlflowStore:
@@ -23,7 +24,7 @@ class MlflowStore:
         self._client = client
 
     def runs(self, tag: str) -> Iterator[Run]:
-        """All that have a tag and were not deleted."""
+        """The runs that have a tag and were not deleted."""
         experiments = [each.experiment_id for each in self._client.search_experiments()]
         token: str | None = ""
         while experiments and token is not None:
@@ -34,7 +35,7 @@ class MlflowStore:
             token = found.token or None
 
     def set_state(self, run_id: str, state: State, reason: str) -> None:
-        """The tags and the status, as a delivery sets them."""
+        """Sets the tags and the status as a delivery does."""
         tags = [RunTag(Tag.STATE, state.value), RunTag(Tag.REASON, reason)]
         self._client.log_batch(run_id, tags=tags)
         if state is State.RUNNING:
@@ -44,8 +45,8 @@ class MlflowStore:
 
 
 def open_store(scope: Scope) -> MlflowStore | None:
-    """The store; None where there is none yet, or it does not answer."""
+    """The store; None where it does not exist or does not answer."""
     path = sqlite_file(scope.uri)
-    if silent(scope.uri) or (path is not None and not (path.exists() and path.stat().st_size)):
+    if unreachable_reason(scope.uri) or (path is not None and not (path.exists() and path.stat().st_size)):
         return None
     return MlflowStore(MlflowClient(tracking_uri=scope.uri))

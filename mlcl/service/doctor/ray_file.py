@@ -1,4 +1,4 @@
-"""Ray's note of which cluster runs on this machine, where that cluster is gone."""
+"""Checks Ray's file with the address of this machine's cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import refused
+from mlcl.service.doctor.network import connection_error
 
 
-def find_stale_ray(_scope: Scope) -> Iterator[Finding]:
-    """Programs that look for a cluster would wait for one that no longer answers."""
-    from ray._common.utils import get_ray_address_file  # Ray's own word for where it lies
+def find_stale_address(_scope: Scope) -> Iterator[Finding]:
+    """The file, where no cluster answers at its address: programs would wait for that cluster."""
+    from ray._common.utils import get_ray_address_file  # the path as Ray computes it
 
     path = Path(get_ray_address_file(None))
     reason = _stale(path)
@@ -21,7 +21,7 @@ def find_stale_ray(_scope: Scope) -> Iterator[Finding]:
 
 
 def _stale(path: Path) -> str:
-    """Why the file is of no use; empty where it is, or is not there."""
+    """Why the file is stale; empty where it is not, or does not exist."""
     try:
         address = path.read_text(errors="replace").strip()
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def _stale(path: Path) -> str:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return f"names no address: {address[:100]!r}"
-    reason = refused(host, int(port))
+    reason = connection_error(host, int(port))
     return f"names the Ray cluster {address}, which does not answer ({reason})" if reason else ""
 
 

@@ -6,7 +6,7 @@ import sys
 
 
 def main(address: str) -> None:
-    """Asks for what `ray.init` compares with its own version."""
+    """Prints the version that `ray.init` compares with its own."""
     from ray._common.usage.usage_lib import get_cluster_metadata
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Records and ledgers that cannot be read. They are named only: what they said is not known."""
+"""Checks for records and ledgers that cannot be read. They cannot be repaired."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mlcl.service.engine.ledger import FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.runs.run_store import RECORD
 
 
-def find_unreadable(scope: Scope) -> Iterator[Finding]:
-    """A run without its record is never gone on with; nor is a sweep or a table without its ledger."""
+def find_unreadable_records(scope: Scope) -> Iterator[Finding]:
+    """Unreadable records and ledgers: such runs, sweeps and tables cannot be continued."""
     for folder in free_folders(scope.home):
         if (folder.path / RECORD).exists() and folder.record is None:
             yield Finding(

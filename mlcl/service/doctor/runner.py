@@ -1,4 +1,4 @@
-"""Every check, one after the other; with `fix`, what it found is mended and looked at again."""
+"""Runs the checks in order; with `fix` each check repairs its findings and is then run again."""
 
 from __future__ import annotations
 
@@ -6,40 +6,38 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlcl.service.doctor.dead_runs import find_killed
+from mlcl.service.doctor.dead_runs import find_dead_runs
 from mlcl.service.doctor.delivery import find_undelivered
 from mlcl.service.doctor.disk import find_full_disk, find_unusable_store
 from mlcl.service.doctor.finding import Check, Finding, Scope
-from mlcl.service.doctor.mlflow_states import find_untrue_states
-from mlcl.service.doctor.ray_file import find_stale_ray
-from mlcl.service.doctor.records import find_unreadable
-from mlcl.service.doctor.services import find_silent
-from mlcl.service.doctor.stale_files import find_leftovers, find_partial
-from mlcl.service.doctor.studies import find_untold
-from mlcl.service.doctor.truncated_lines import find_torn
+from mlcl.service.doctor.mlflow_states import find_wrong_states
+from mlcl.service.doctor.ray_file import find_stale_address
+from mlcl.service.doctor.records import find_unreadable_records
+from mlcl.service.doctor.services import find_unreachable_servers
+from mlcl.service.doctor.stale_files import find_partial_files, find_stale_files
+from mlcl.service.doctor.studies import find_study_differences
 from mlcl.service.doctor.versions import find_other_versions, find_server_versions
 
 CHECKS = (
     Check("disk", find_full_disk),
     Check("store", find_unusable_store),
-    Check("services", find_silent),
+    Check("services", find_unreachable_servers),
     Check("versions", find_other_versions),
     Check("server-versions", find_server_versions),
-    Check("records", find_unreadable),
-    Check("torn-lines", find_torn),
-    Check("killed", find_killed),
-    Check("partial-files", find_partial),
-    Check("leftovers", find_leftovers),
+    Check("records", find_unreadable_records),
+    Check("killed", find_dead_runs),
+    Check("partial-files", find_partial_files),
+    Check("leftovers", find_stale_files),
     Check("delivery", find_undelivered),
-    Check("mlflow-states", find_untrue_states),
-    Check("studies", find_untold),
-    Check("ray-file", find_stale_ray),
+    Check("mlflow-states", find_wrong_states),
+    Check("studies", find_study_differences),
+    Check("ray-file", find_stale_address),
 )
-"""In the order in which mending one makes the next one's findings true."""
+"""In order: the repairs of one check are the basis of the next one's findings."""
 
 
 class Status(StrEnum):
-    """What became of a finding. A NOTE is nothing wrong."""
+    """The state of a finding: FOUND without --fix; MENDED or LEFT with it. A NOTE needs no repair."""
 
     FOUND = "FOUND"
     MENDED = "MENDED"
@@ -49,7 +47,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A finding of a check, and what became of it; `mendable`: `--fix` would try."""
+    """A finding of a check with its status; `mendable`: `--fix` tries to repair it."""
 
     check: str
     status: Status
@@ -59,19 +57,19 @@ class Result:
     mendable: bool
 
 
-def examine(scope: Scope, *, fix: bool = False, checks: Sequence[Check] = CHECKS) -> list[Result]:
-    """Runs every check, also where another one crashed: a crash is a finding of its check."""
+def run_checks(scope: Scope, *, fix: bool = False, checks: Sequence[Check] = CHECKS) -> list[Result]:
+    """Runs every check. A check that raises an exception gives a finding instead."""
     return [result for check in checks for result in _run(check, scope, fix)]
 
 
 def healthy(results: Iterable[Result]) -> bool:
-    """Whether nothing is wrong, or nothing any more."""
+    """Whether every finding is repaired or a note."""
     return all(result.status in (Status.MENDED, Status.NOTE) for result in results)
 
 
 def _run(check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
     found = _look(check, scope)
-    # Not a set: in the order of the findings, and each once.
+    # Each repair once, in the order of the findings.
     mends = list(dict.fromkeys(finding.mend for finding in found if finding.mend is not None))
     if not fix or not mends:
         yield from (_result(check, finding, Status.LEFT if fix else Status.FOUND) for finding in found)
@@ -82,7 +80,7 @@ def _run(check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
             mend()
         except Exception as error:
             failed.append(_crash(check, "mending", error))
-    # What is still there was not mended, whatever was done about it.
+    # A finding that is still there was not repaired.
     after = _look(check, scope)
     left = {finding.what for finding in after}
     gone = [finding for finding in found if finding.what not in left]

@@ -1,4 +1,4 @@
-"""Servers that the environment names and that do not answer."""
+"""Checks the servers that the environment names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import denies, refused, silent
+from mlcl.service.doctor.network import connection_error, denies_access, unreachable_reason
 from mlcl.service.search.study_storage import hidden
 from mlcl.tracking.uri import shown
 
@@ -15,22 +15,22 @@ RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
-def find_silent(scope: Scope) -> Iterator[Finding]:
-    """MLflow's, Ray's, and the study's database."""
+def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
+    """The tracking store, the study's database and the Ray cluster, where they do not answer."""
     servers = [(scope.uri, shown(scope.uri), "MLFLOW_TRACKING_URI")]
     if scope.study is not None:
         servers.append((scope.study, hidden(scope.study), "MLCL_STUDY or --study"))
     for uri, printed, key in servers:
-        reason = silent(uri)
+        reason = unreachable_reason(uri)
         if reason:
             yield Finding(printed, f"does not answer ({reason})", f"start it, or correct {key}")
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
-    if is_server and denies(scope.uri, "version", mlflow_login()):
+    if is_server and denies_access(scope.uri, "version", mlflow_login()):
         names = " and ".join(LOGIN)
         why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
-    host, port = ray_place()
-    reason = refused(host, port) if host else ""
+    host, port = ray_address()
+    reason = connection_error(host, port) if host else ""
     if reason:
         yield Finding(
             f"{RAY}={os.environ[RAY]}",
@@ -40,14 +40,14 @@ def find_silent(scope: Scope) -> Iterator[Finding]:
 
 
 def mlflow_login() -> dict[str, str]:
-    """What MLflow's client sends to say who asks; nothing where the environment does not say."""
+    """The header of MLflow's client with user and password; empty where the environment has none."""
     user, password = (os.environ.get(name, "") for name in LOGIN)
     if not user:
         return {}
     return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-def ray_place() -> tuple[str, int]:
-    """Host and port of RAY_ADDRESS; an empty host for "auto" and the like, where Ray knows where to look."""
+def ray_address() -> tuple[str, int]:
+    """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
     host, _, port = os.environ.get(RAY, "").removeprefix("ray://").rpartition(":")
     return (host, int(port)) if port.isdigit() else ("", 0)

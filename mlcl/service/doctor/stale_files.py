@@ -1,4 +1,4 @@
-"""Files and folders that nobody needs any more: their writer was killed."""
+"""Checks for files and folders that a killed process left."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, held, holding, log_locks
+from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, is_locked, locks_is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
 
 MADE = ("data", "models", "reports")
-"""Folders of the home with data sets, exported models and reports, each with its lock beside it."""
+"""Folders of the home with data sets, exported models and reports; their locks are beside them."""
 
 
-def find_partial(scope: Scope) -> Iterator[Finding]:
-    """Half-written files: they never got their final name, so nobody reads them."""
-    for path, locks in _partial(scope.home):
-        if not held(*locks):
+def find_partial_files(scope: Scope) -> Iterator[Finding]:
+    """Partial files without a living writer. They have no final name, so that no command reads them."""
+    for path, locks in _partial_files(scope.home):
+        if not is_locked(*locks):
             yield _removable(path, "half-written: its writer was killed", locks)
 
 
-def find_leftovers(scope: Scope) -> Iterator[Finding]:
-    """Ray's folders of earlier commands, and requests to stop that nobody took away."""
+def find_stale_files(scope: Scope) -> Iterator[Finding]:
+    """Ray's folders and requests to stop, of commands that were killed."""
     for folder in free_folders(scope.home):
         locks = [folder.path / FOLDER_LOCK]
         for path in sorted(folder.path.glob("ray-*")):
@@ -32,8 +32,8 @@ def find_leftovers(scope: Scope) -> Iterator[Finding]:
             yield _removable(path, "a request to stop, of a command that was killed", locks)
 
 
-def _partial(home: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """All of them, each with the locks of those who may still be writing it."""
+def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """All partial files, each with the locks of its possible writers."""
     for kind in KINDS:
         for path in sorted((home / kind).glob("*/**/.*.partial")):
             yield path, _folder_locks(home / kind, path)
@@ -45,7 +45,7 @@ def _partial(home: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 def _folder_locks(root: Path, path: Path) -> list[Path]:
-    """Those of all folders that it lies in: a sweep's, and a training's in it."""
+    """The locks of the run, sweep and training that a file belongs to."""
     inside = [parent for parent in path.parents if root in parent.parents]
     return [folder / FOLDER_LOCK for folder in inside if folder.parent.name in (*KINDS, "trials")]
 
@@ -55,7 +55,7 @@ def _removable(path: Path, why: str, locks: list[Path]) -> Finding:
 
 
 def _remove(path: Path, locks: list[Path]) -> None:
-    with holding(*locks) as mine:
+    with locks_is_locked(*locks) as mine:
         if not mine:
             return
         if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Optuna studies that say something else than their sweep's ledger."""
+"""Checks for Optuna studies that differ from the ledger of their sweep."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from optuna.trial import FrozenTrial
 
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, holding
-from mlcl.service.doctor.network import sqlite_file
-from mlcl.service.doctor.truncated_lines import JOURNAL
+from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, locks_is_locked
 from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study_storage import hidden, open_storage
 from mlcl.service.search.study_sync import sync_study
+from mlcl.tracking.uri import sqlite_file
 
+JOURNAL = "study.journal"
 SQLITE = b"SQLite format 3"
+"""Begins a file of SQLite."""
 
 
-def find_untold(scope: Scope) -> Iterator[Finding]:
-    """What telling again would change is tried on a copy of the study."""
+def find_study_differences(scope: Scope) -> Iterator[Finding]:
+    """Trials that a synchronisation would change; it is tried on a copy of each study."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for folder in free_folders(scope.home):
         ledger = _readable(folder.path)
@@ -43,13 +44,13 @@ def find_untold(scope: Scope) -> Iterator[Finding]:
             why = "the study of its sweep is gone"
             yield Finding(str(where), why, "restore it, or give the sweep's command --fresh")
             continue
-        with _looking(where) as storage:
+        with _open_copy(where) as storage:
             for version in ledger.versions():
                 yield from _compare(folder.path, ledger, version, storage, where)
 
 
 def _readable(folder: Path) -> Ledger | None:
-    """The ledger of a sweep; None where there is none, or it is damaged, which another check says."""
+    """The ledger of a sweep; None where there is none, and where it is damaged, which `records` finds."""
     try:
         ledger = Ledger(folder)
     except UserError:
@@ -58,7 +59,7 @@ def _readable(folder: Path) -> Ledger | None:
 
 
 def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
-    """Where the study is: a file's path or a server's URL; None where nobody has said it."""
+    """The path of the study's file or the URL of its server; None where it is not known."""
     kept = ledger.head["study"]
     if not kept:
         return folder / JOURNAL
@@ -69,8 +70,8 @@ def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
 
 
 @contextmanager
-def _looking(where: Path | str) -> Iterator[BaseStorage]:
-    """The storage for reading. To open a file may write to it, so a copy is opened."""
+def _open_copy(where: Path | str) -> Iterator[BaseStorage]:
+    """Opens the storage for reading; of a file it opens a copy, because opening may write."""
     if isinstance(where, str):
         yield open_storage(where)
         return
@@ -80,7 +81,7 @@ def _looking(where: Path | str) -> Iterator[BaseStorage]:
 
 
 def _address(where: Path | str) -> Path | str:
-    """What opens it: a file is a journal, or SQLite's."""
+    """The path of a journal, or the URL of an SQLite file or a server."""
     if isinstance(where, str):
         return where
     with where.open("rb") as file:
@@ -124,7 +125,7 @@ def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:
 
 
 def _tell(folder: Path, name: str, where: Path | str, key: str) -> None:
-    with holding(folder / FOLDER_LOCK) as mine:
+    with locks_is_locked(folder / FOLDER_LOCK) as mine:
         if mine:
             study = optuna.load_study(study_name=name, storage=open_storage(_address(where)))
             sync_study(study, Ledger(folder).entries[key])

@@ -1,4 +1,4 @@
-"""Versions that do not go together."""
+"""Checks the versions of packages and servers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import get_text, refused
-from mlcl.service.doctor.services import mlflow_login, ray_place
+from mlcl.service.doctor.network import connection_error, get_text
+from mlcl.service.doctor.services import mlflow_login, ray_address
 
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0
-"""Seconds that a cluster may take to tell its version."""
+"""Seconds that a cluster may take to answer."""
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Installed packages, and the Python, that this package does not allow."""
+    """The Python and the installed packages with versions that this package does not allow."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -38,12 +38,12 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
-    """Servers of another version than the client that is installed here."""
+    """Servers with another version than the installed client."""
     if scope.uri.startswith(("http://", "https://")):
         version = get_text(scope.uri, "version", mlflow_login())
         yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
-    host, port = ray_place()
-    if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not refused(host, port):
+    host, port = ray_address()
+    if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not connection_error(host, port):
         version = _ray_version(f"{host}:{port}")
         yield from _compare("Ray", version, _installed("ray"), parts=3)
         if not version:
@@ -52,7 +52,7 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
 
 
 def _ray_version(address: str) -> str:
-    """Asked by a process of its own: Ray's client ends its process where it cannot connect."""
+    """The version, read in a child process: Ray's client ends its process where it cannot connect."""
     command = [sys.executable, "-m", "mlcl.service.doctor.ray_version", address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS, check=False)
@@ -62,7 +62,7 @@ def _ray_version(address: str) -> str:
 
 
 def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:
-    """MLflow's client and server agree within a minor version; Ray's must be the same."""
+    """A finding where the first `parts` numbers of two versions differ."""
     numbers = [(version or "").split(".")[:parts] for version in (there, here)]
     if there[:1].isdigit() and numbers[0] != numbers[1]:
         yield Finding(

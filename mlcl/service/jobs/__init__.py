@@ -1,4 +1,4 @@
-"""Commands as jobs on a Ray cluster: hand in, watch, stop, go on."""
+"""Runs commands as jobs on a Ray cluster: submit, show, stop, resume."""
 
 from mlcl.service.jobs.client import JobsClient, JobView
 from mlcl.service.jobs.submit import Submission, known_submissions, resume, submit

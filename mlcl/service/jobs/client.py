@@ -1,4 +1,4 @@
-"""Ray's Jobs API as mlcl uses it: one id for all attempts of a command, and its state in mlcl's words."""
+"""A client of Ray's Jobs API: all attempts of a command have one id, and the states of mlcl."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mlcl.errors import UserError
 
 ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}")
 ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
-"""Variables that Ray's client puts above the address that it is given."""
-CHATTY = (
+"""Variables that Ray's client prefers to the address that it is given."""
+VERBOSE_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
-"""Ray's own lines of an upload and of a connection that ends, among the lines of a job."""
+"""Ray's loggers of uploads and connections, whose lines would be among those of a job."""
 STATES = {0: "COMPLETE", 2: "REFUSED", 4: "BUDGET", 130: "STOPPED"}
-"""What an exit status of `mlcl` means; any other is FAILED."""
-GOING = ("PENDING", "RUNNING")
+"""The state by the exit status of `mlcl`; any other status is FAILED."""
+ACTIVE = ("PENDING", "RUNNING")
 STOP_SECONDS = 90
-"""What Ray gives a job between SIGTERM and SIGKILL: a checkpoint is written in that time."""
+"""Seconds between Ray's SIGTERM and SIGKILL to a job, in which it writes a checkpoint."""
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """One submitted command, as the cluster knows it: the latest of its attempts.
+    """A submitted command on the cluster, with the latest of its attempts.
 
-    `attempt` is its submission id at Ray, `user` who submitted it. Times are seconds since 1970, UTC.
+    `attempt` is the submission id at Ray, `user` who submitted it. Times are seconds since 1970, UTC.
     """
 
     id: str
@@ -63,22 +63,22 @@ class JobView:
     metadata: Mapping[str, str]
 
     @property
-    def going(self) -> bool:
-        """Whether it waits or runs."""
-        return self.state in GOING
+    def is_active(self) -> bool:
+        """Whether the job waits or runs."""
+        return self.state in ACTIVE
 
 
 class JobsClient:
-    """The jobs of one cluster. Every method raises UserError where it cannot be reached, or refuses."""
+    """The jobs of a cluster. Every method raises UserError where it does not answer, or refuses."""
 
     def __init__(self, cluster: ClusterConfig, file: Path) -> None:
         self._cluster, self._file = cluster, file
-        self._client = self._asked(self._connect)
+        self._client = self._call(self._connect)
 
     def _connect(self) -> Any:
         from ray.job_submission import JobSubmissionClient
 
-        for name in CHATTY:
+        for name in VERBOSE_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         ray = self._cluster.ray
         headers = {}
@@ -88,9 +88,9 @@ class JobsClient:
             return JobSubmissionClient(ray.address, headers=headers)
 
     def jobs(self) -> list[JobView]:
-        """All jobs that mlcl submitted, the latest first."""
+        """The jobs that mlcl submitted, the latest first."""
         mine: dict[str, list[Any]] = {}
-        for job in self._asked(self._client.list_jobs):
+        for job in self._call(self._client.list_jobs):
             known = (job.metadata or {}).get(Metadata.ID)
             if known is not None and job.submission_id is not None:
                 mine.setdefault(known, []).append(job)
@@ -98,11 +98,11 @@ class JobsClient:
         return sorted(views, key=lambda view: (view.started or 0, view.id), reverse=True)
 
     def find(self, id: str) -> JobView | None:
-        """The job of an id; None where this cluster does not know it."""
+        """The job of an id; None where the cluster does not know it."""
         return next((view for view in self.jobs() if view.id == id), None)
 
     def get(self, id: str) -> JobView:
-        """The job of an id. Raises UserError for one that this cluster does not know."""
+        """The job of an id. Raises UserError where the cluster does not know it."""
         view = self.find(id)
         if view is None:
             known = [view.id for view in self.jobs()[:NEAREST]]
@@ -112,8 +112,8 @@ class JobsClient:
     def submit(
         self, attempt: str, entrypoint: str, runtime_env: dict[str, Any], metadata: dict[str, str]
     ) -> None:
-        """Hands a job in under an id that is new to the cluster."""
-        self._asked(
+        """Submits a job under an id that is new to the cluster."""
+        self._call(
             lambda: self._client.submit_job(
                 entrypoint=entrypoint,
                 submission_id=attempt,
@@ -123,29 +123,29 @@ class JobsClient:
         )
 
     def logs(self, view: JobView) -> str:
-        """All that the latest attempt has printed."""
-        return str(self._asked(lambda: self._client.get_job_logs(view.attempt)))
+        """The output of the latest attempt."""
+        return str(self._call(lambda: self._client.get_job_logs(view.attempt)))
 
     def follow(self, view: JobView) -> AsyncIterator[str]:
-        """What the latest attempt prints, until it ends."""
+        """The output of the latest attempt, until it ends."""
         lines: AsyncIterator[str] = self._client.tail_job_logs(view.attempt)
         return lines
 
     def stop(self, view: JobView) -> None:
-        """Asks a job to end: it writes a checkpoint and its state first."""
-        self._asked(lambda: self._client.stop_job(view.attempt))
+        """Asks a job to end, after it has written a checkpoint."""
+        self._call(lambda: self._client.stop_job(view.attempt))
 
     def ended(self, id: str, seconds: float) -> JobView:
-        """The job as soon as it has ended, or as it is after so many seconds."""
+        """Waits until the job has ended, or for so many seconds, and returns it."""
         deadline = time.monotonic() + seconds
         view = self.get(id)
-        while view.going and time.monotonic() < deadline:
+        while view.is_active and time.monotonic() < deadline:
             time.sleep(0.5)
             view = self.get(id)
         return view
 
-    def _asked(self, call: Callable[[], T]) -> T:
-        """The answer, or one line about why there is none."""
+    def _call(self, call: Callable[[], T]) -> T:
+        """Calls Ray's client and turns its exceptions into UserError."""
         from ray.exceptions import AuthenticationError
 
         address = self._cluster.ray.address
@@ -169,18 +169,18 @@ class JobsClient:
 
 
 NEAREST = 5
-"""How many known jobs an error names."""
+"""Most known jobs that an error names."""
 
 
 def check_id(id: str) -> str:
-    """The id, if it may be one: it becomes the name of folders."""
+    """Returns the id. Raises UserError for one that cannot be the name of a folder."""
     if not ID.fullmatch(id):
         raise UserError("not an id", key="--id", found=id, allowed="letters, digits and _ -")
     return id
 
 
 def attempt_name(id: str, number: int) -> str:
-    """An attempt's submission id: the first one's is the id itself."""
+    """The submission id of an attempt; the first attempt has the id of the job."""
     return id if number == 1 else f"{id}-{number}"
 
 
@@ -212,7 +212,7 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """While inside, these variables are not set."""
+    """Unsets these variables while the context is open."""
     held = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

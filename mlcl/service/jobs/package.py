@@ -1,4 +1,4 @@
-"""The working directory that travels with a job: which files, how large, and a clean copy of them."""
+"""The working directory that is uploaded with a job: its files, its size, and a copy of it."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from mlcl.errors import UserError
 from mlcl.tracking.provenance import CARRIED, provenance
 
 NAMED = 5
-"""How many of the largest files an error names."""
+"""Most files that an error names."""
 NEVER = (
     ".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache",
-    ".gitignore", ".rayignore",  # Ray would read them again, and leave out what was chosen here
+    ".gitignore", ".rayignore",  # Ray would apply them to the files that were chosen here
 )  # fmt: skip
 SECRETS = (
     "*.pem", "*.key", "*.p12", "id_rsa*", "id_ed25519*", ".env", ".env.*", ".netrc", ".pgpass", "credentials",
     "*.token", "*.password", "mlflow.user", "*.sqlite", "*.db",
 )  # fmt: skip
-"""Files of these names stay here whatever git says: keys, passwords, and databases with users in them."""
+"""Files that are never uploaded: keys, passwords, and databases with users."""
 
 
-def files_of(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
-    """What would be uploaded, by path below `root`: what git does not ignore, else all; neither links out
-    of the folder nor files that look like secrets.
+def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
+    """The files to upload, by their paths below `root`.
 
-    Raises UserError where `root` is no folder.
+    In a git checkout those that git does not ignore, elsewhere all; without links out of the folder, secrets
+    and `exclude`. Raises UserError where `root` is no folder.
     """
     if not root.is_dir():
         raise UserError("no such folder", key="working_dir.path", found=root)
     patterns = (*SECRETS, *exclude)
     known = _git_files(root)
     names = known if known is not None else _all_files(root)
-    return [name for name in sorted(names) if _travels(root, name, patterns)]
+    return [name for name in sorted(names) if _is_uploaded(root, name, patterns)]
 
 
 def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
-    """Raises UserError, with the largest files by name, where the files are more than `most_mib`."""
+    """Raises UserError with the largest files where the files have more than `most_mib`."""
     sizes = {name: (root / name).stat().st_size for name in files}
     mib = sum(sizes.values()) / 2**20
     if mib <= most_mib:
@@ -60,16 +60,16 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 
 
 def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
-    """Copies what travels into `folder`, with the commit and the diff that it was made from.
+    """Copies the files to upload into `folder`, with their commit and their uncommitted changes.
 
-    `needed` are files that the command names. Raises UserError for one that does not travel, and for what
-    is too large.
+    `needed` are files that the command names. Raises UserError for one that is not uploaded, and where the
+    files are too large.
     """
     root = where.root
-    files = files_of(root, where.exclude)
+    files = upload_files(root, where.exclude)
     check_size(root, files, where.most_mib)
     for file in needed:
-        _check_travels(file, root, files)
+        _check_uploaded(file, root, files)
     for name in files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
     return folder
 
 
-def _check_travels(file: Path, root: Path, files: Sequence[Path]) -> None:
+def _check_uploaded(file: Path, root: Path, files: Sequence[Path]) -> None:
     if file.is_absolute():
         raise UserError("name files from the working directory", found=file, allowed="a relative path")
     if not (root / file).is_file():
@@ -110,8 +110,8 @@ def _all_files(root: Path) -> list[Path]:
     return [name for name in found if (root / name).is_file()]
 
 
-def _left_out(name: Path, patterns: Sequence[str]) -> bool:
-    """A pattern without a slash is for names at any depth; one with it, for the path from the top."""
+def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
+    """Whether a pattern matches: without a slash a name at any depth, with one the path from the top."""
     for pattern in patterns:
         plain = pattern.strip("/")
         if "/" in plain:
@@ -123,9 +123,9 @@ def _left_out(name: Path, patterns: Sequence[str]) -> bool:
     return any(part in NEVER for part in name.parts)
 
 
-def _travels(root: Path, name: Path, patterns: Sequence[str]) -> bool:
-    """A link as little as the file behind it: it is the content that travels."""
-    if re.search(r"[\r\n]", str(name)) or _left_out(name, patterns):
+def _is_uploaded(root: Path, name: Path, patterns: Sequence[str]) -> bool:
+    """Whether a file may be uploaded; of a link, also the file that it points to."""
+    if re.search(r"[\r\n]", str(name)) or _is_excluded(name, patterns):
         return False
     behind, inside = (root / name).resolve(), root.resolve()
-    return behind.is_relative_to(inside) and not _left_out(behind.relative_to(inside), patterns)
+    return behind.is_relative_to(inside) and not _is_excluded(behind.relative_to(inside), patterns)

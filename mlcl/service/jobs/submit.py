@@ -1,4 +1,4 @@
-"""From a command to a Ray job: what travels, under which id, with which variables."""
+"""Submits a command as a Ray job: its files, its id and its variables."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
 DRIVER = "mlcl.cli.job_entrypoint"
-"""The module that the cluster runs: it reads references, then is `mlcl`."""
+"""The module that the cluster runs: it resolves references to secrets, then runs `mlcl`."""
 REFERENCES = "MLCL_REFERENCES"
-"""Names of variables to where the driver finds them on the cluster; no secret is in it."""
+"""Variable with a JSON map from variables to references, which the driver resolves; it has no secret."""
 
 
 Check = Callable[[Sequence[str], Path], Sequence[Path]]
-"""The files that a command names in a folder. Raises UserError for a command or a file that is wrong."""
+"""Returns the files that a command names in a folder. Raises UserError for a wrong command or file."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What was asked for, kept on this machine for `resume`: Ray forgets its jobs with its head.
+    """A submitted command. It is kept in the home for `resume`, because a new Ray head knows no jobs.
 
     `cluster` is the cluster file, `folder` the working directory.
     """
@@ -52,9 +52,9 @@ def submit(
     needed: Sequence[Path] = (),
     id: str | None = None,
 ) -> str:
-    """Hands the command `mlcl WORDS` in and returns its id.
+    """Submits the command `mlcl WORDS` and returns its id.
 
-    Raises UserError where the id is taken, and before the upload for whatever cannot travel.
+    Raises UserError where the id is taken, and before the upload for files that cannot be uploaded.
     """
     name = check_id(id or new_id())
     there = client.find(name)
@@ -77,15 +77,14 @@ def resume(
     home: Path,
     check: Check,
 ) -> str:
-    """Hands a command in again that ended before its end, with `more` words if there are any.
+    """Submits a command again that did not complete, with `more` words, and returns the submission id.
 
-    Returns the attempt's submission id. Raises UserError where it still runs, or nobody knows it, and what
-    `check` raises for the words.
+    Raises UserError where the job runs or is unknown, and what `check` raises for the words.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
         raise UserError("no such job, neither on the cluster nor here", file=home, key="ID", found=id)
-    if there is not None and there.going:
+    if there is not None and there.is_active:
         raise UserError("this job still runs", key="ID", found=f"{id}: {there.state}")
     if there is not None and there.state == "COMPLETE" and not more:
         raise UserError(
@@ -100,7 +99,7 @@ def resume(
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
-    """What was submitted from here under an id."""
+    """The submission of an id; None where it was not submitted from this home."""
     try:
         tree = json.loads(_record(home, check_id(id)).read_text(encoding="utf-8"))
         return Submission(**{**tree, "words": tuple(tree["words"])})
@@ -109,7 +108,7 @@ def read_submission(home: Path, id: str) -> Submission | None:
 
 
 def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]:
-    """What Ray is told about a job's surroundings. Secrets are named in it and not contained."""
+    """The runtime environment of a job. It has references to secrets, not the secrets."""
     plain = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
     references = {name: value for name, value in cluster.env.items() if isinstance(value, Reference)}
     own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
@@ -128,7 +127,7 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
 
 
 def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
-    """The shell command that the cluster's head runs."""
+    """The shell command of a job."""
     return shlex.join([cluster.python, "-m", DRIVER, *words])
 
 
@@ -143,7 +142,7 @@ def _send(
     where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         folder = stage(where, Path(scratch), needed)
-        # The record first: what the cluster got can then always be gone on with from here.
+        # The record first, so that every job on the cluster can be resumed from here.
         _write(home, submission)
         client.submit(
             attempt_name(submission.id, number),
@@ -163,15 +162,15 @@ def _metadata(submission: Submission, number: int) -> dict[str, str]:
 
 
 def _user() -> str:
-    """Who submits, for the others to see."""
+    """The name of this user, which other users of the cluster see."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a number without a name, as in some containers
+    except (OSError, KeyError):  # a user without a name, as in some containers
         return ""
 
 
 def _from_cluster(there: JobView | None, cluster: ClusterConfig, file: Path) -> Submission:
-    """A job that was submitted from another machine, with this machine's copy of the working directory."""
+    """A submission from another machine, with this machine's copy of the working directory."""
     assert there is not None
     return Submission(
         id=there.id,
@@ -192,7 +191,7 @@ def _write(home: Path, submission: Submission) -> None:
 
 
 def known_submissions(home: Path) -> Mapping[str, Submission]:
-    """All that was submitted from here, by id."""
+    """The submissions from this home, by id."""
     names = [file.stem for file in sorted((home / "jobs").glob("*.json")) if ID.fullmatch(file.stem)]
     found = {name: read_submission(home, name) for name in names}
     return {id: its for id, its in found.items() if its is not None}

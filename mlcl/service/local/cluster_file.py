@@ -1,4 +1,4 @@
-"""The cluster file of the local service, so that `mlcl submit` finds it. Secrets stand in it as files."""
+"""The cluster file of the local service, which `mlcl submit` reads. It names the files of secrets."""
 
 from __future__ import annotations
 

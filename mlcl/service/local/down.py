@@ -1,4 +1,4 @@
-"""Ends what `mlcl up` started, and nothing else."""
+"""Ends the servers that `mlcl up` started."""
 
 from __future__ import annotations
 
@@ -8,47 +8,44 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.local.processes import end
+from mlcl.service.local.processes import end_processes
 from mlcl.service.local.ray_head import RayHead
-from mlcl.service.local.state import Running, ServiceState, read_state
+from mlcl.service.local.state import RunningServer, ServiceState, read_state
 
 NAMED = 5
-"""Jobs that are named before the rest is counted."""
+"""Most jobs that an error names."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What was ended: the servers' names, and how many processes they had."""
+class DownResult:
+    """The names of the servers that were ended, and the number of their processes."""
 
     servers: tuple[str, ...]
     processes: int
 
 
-def down(home: Path, *, force: bool = False) -> Ended:
+def down(home: Path, *, force: bool = False) -> DownResult:
     """Ends the service. Secrets, databases and logs stay.
 
-    Raises UserError where jobs run, or where Ray cannot be asked, unless it is forced.
+    Without `force` it raises UserError where jobs run, or where Ray does not answer.
     """
     folder = ServiceFolder(home)
     if not folder.state.exists():
-        return Ended((), 0)
+        return DownResult((), 0)
     with folder.owned():
         state = read_state(folder)
         if state is None:
-            return Ended((), 0)
+            return DownResult((), 0)
         if not force:
             _check_idle(state, folder)
         ended = {name: discard(folder, running) for name, running in state.servers.items()}
         folder.forget()
-    return Ended(tuple(name for name, count in ended.items() if count), sum(ended.values()))
+    return DownResult(tuple(name for name, count in ended.items() if count), sum(ended.values()))
 
 
-def discard(folder: ServiceFolder, running: Running) -> int:
-    """Ends a server and takes away the folder that ends with it. Ray's logs are kept.
-
-    How many processes there were.
-    """
-    count = end(running.processes)
+def discard(folder: ServiceFolder, running: RunningServer) -> int:
+    """Ends a server and removes its scratch folder, but keeps Ray's logs. Returns the number of processes."""
+    count = end_processes(running.processes)
     if running.scratch:
         for logs in Path(running.scratch).glob("session_2*/logs"):
             folder.ray_logs.mkdir(exist_ok=True)

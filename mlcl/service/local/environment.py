@@ -1,10 +1,10 @@
-"""The environment of the service's processes: what they need of the caller's, and no secret of it."""
+"""The environment of the service's processes, without the secrets of the caller."""
 
 from __future__ import annotations
 
 import os
 
-PASSED = {
+INHERITED = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
     "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NO_PROXY", "no_proxy",
@@ -13,7 +13,7 @@ PASSED = {
 PREFIXES = ("LC_", "OMP_", "MKL_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
 
 
-def inherited(*prefixes: str) -> dict[str, str]:
-    """The variables that say where things are on this machine, and those with one of the prefixes."""
+def inherited_environment(*prefixes: str) -> dict[str, str]:
+    """The variables of this process in `INHERITED`, and those with one of the prefixes."""
     wanted = (*PREFIXES, *prefixes)
-    return {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(wanted)}
+    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}

@@ -1,4 +1,4 @@
-"""The service's folder: its secrets, its databases, its logs, and what says which processes are its own."""
+"""The folder of the service: secrets, databases, logs, and the state of its processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import locked
 
 ADMIN = "admin"
-"""The first user of MLflow."""
+"""The first MLflow user."""
 BYTES = 32
-"""Randomness of a secret."""
+"""Random bytes of a secret."""
 
 
 class ServiceFolder:
-    """`HOME/service`, for this user's eyes alone."""
+    """`HOME/service`, which only this user can read."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.resolve()
@@ -35,7 +35,7 @@ class ServiceFolder:
         self.ray_logs = self.path / "ray-logs"
 
     def make(self) -> None:
-        """Makes the folder and the secrets that are missing. Raises UserError where it cannot be written."""
+        """Creates the folder and missing secrets. Raises UserError where it cannot be written."""
         if any(sign in str(self.home) for sign in "?#%"):
             raise UserError(
                 "not a path for an SQLite store", key="--home", found=self.home, allowed="no ? # %"
@@ -50,13 +50,13 @@ class ServiceFolder:
             raise UserError("cannot be written", key="--home", found=f"{self.path} ({error})") from None
 
     def forget(self) -> None:
-        """Removes what is true only while the service runs."""
+        """Removes the files that describe a running service."""
         self.cluster.unlink(missing_ok=True)
         self.state.unlink(missing_ok=True)
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Holds the folder while inside. Raises UserError where another command holds it."""
+        """Locks the folder while the context is open. Raises UserError where another command has it."""
         with locked(self.path / ".lock") as mine:
             if not mine:
                 raise UserError("another `mlcl up` or `mlcl down` is at work", file=self.path)
@@ -72,7 +72,7 @@ def read_secret(path: Path) -> str:
 
 
 def _secret(path: Path, value: str) -> None:
-    """Written once, mode 0600 from its first byte on; one that is there is kept, and its mode tightened."""
+    """Writes a secret with mode 0600 from the first byte on; an existing one is kept and gets that mode."""
     if read_secret(path):
         path.chmod(0o600)
         return

@@ -1,4 +1,4 @@
-"""One request to a server on this machine."""
+"""HTTP requests to servers on this machine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from http.client import HTTPException
 
 TIMEOUT = 10.0
 """Seconds that an answer may take."""
-# A proxy of the user's would be asked for its own loopback address.
+# Without proxies: a proxy would connect to its own loopback address.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """HTTP status and text; status 0 and the reason where nothing answers."""
+    """Status and text of an answer; without an answer, status 0 and the reason."""
 
     status: int
     text: str
 
 
 def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
-    """Asks once."""
+    """Sends a GET request, once."""
     try:
         request = urllib.request.Request(url, headers=dict(headers or {}))
         with _OPENER.open(request, timeout=TIMEOUT) as answer:

@@ -1,4 +1,4 @@
-"""The MLflow server, with users and passwords."""
+"""The MLflow server of the local service."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.service.local.environment import inherited
+from mlcl.service.local.environment import inherited_environment
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.http import Answer, get
 from mlcl.service.local.ports import HOST
-from mlcl.service.local.server import Server, Trouble, pruner
+from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
 
-# Checking a password takes a tenth of a second of computing, and every request brings one: it is remembered
-# for a minute. The server is one process, so that a changed password counts at once.
+# To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
+# The server is one process, so that a changed password counts at once.
 CONFIG = """[mlflow]
 default_permission = READ
 database_uri = sqlite:///{users}
@@ -41,11 +41,11 @@ class MlflowServer(Server):
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """Its only one."""
+        """The port of the server."""
         return {"--mlflow-port": self._settings.mlflow_port}
 
     def prepare(self) -> None:
-        """Its configuration. Its authentication is an extra of MLflow."""
+        """Writes the configuration. Raises UserError where MLflow's extra for authentication is missing."""
         if importlib.util.find_spec("flask_wtf") is None:
             raise UserError("MLflow's authentication is not installed: pip install 'mlflow[auth]'")
         folder = self._folder
@@ -55,13 +55,13 @@ class MlflowServer(Server):
         folder.mlflow_config.chmod(0o600)
 
     def command(self, _scratch: str) -> list[str]:
-        """Of this interpreter's MLflow. Requests are not logged: there are many a second."""
+        """The command that runs this interpreter's MLflow. It logs no requests: there are many a second."""
         server = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth"]
         place = ["--host", HOST, "--port", str(self._settings.mlflow_port)]
         return [*server, *place, "--workers", "1", "--uvicorn-opts", "--no-access-log"]
 
     def environment(self) -> dict[str, str]:
-        """The store's URI and the first password stand here, where other users cannot read them."""
+        """The whole environment, with the store's URI and the first password: no other user can read it."""
         store, artifacts = self._settings.store, self._settings.artifacts
         postgresql = ("PG",) if store.startswith("postgresql") else ()
         s3 = ("AWS_", "MLFLOW_S3_") if artifacts.startswith("s3://") else ()
@@ -69,14 +69,14 @@ class MlflowServer(Server):
         shared = store.startswith("sqlite:") and not s3
         root = {"MLFLOW_DEFAULT_ARTIFACT_ROOT": Path(artifacts).as_uri()} if shared else {}
         return {
-            **inherited(*postgresql, *s3),
+            **inherited_environment(*postgresql, *s3),
             **root,
             "MLFLOW_BACKEND_STORE_URI": store,
             "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
             "MLFLOW_AUTH_CONFIG_PATH": str(self._folder.mlflow_config),
             "MLFLOW_AUTH_ADMIN_PASSWORD": read_secret(self._folder.mlflow_password),
             "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
-            # Eight processes and most of the memory, for what is not used here.
+            # Not used here; would take eight processes and most of the memory.
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             # A request to log holds one connection to the database and waits for a second. The server has 40
             # threads for requests: with no more than 40 connections they can wait for one another for ever.
@@ -85,13 +85,13 @@ class MlflowServer(Server):
             "MLFLOW_DISABLE_TELEMETRY": "true",
         }
 
-    def trouble(self) -> Trouble | None:
-        """See Server."""
+    def problem(self) -> Problem | None:
+        """See `Server.problem`."""
         stranger = get(f"{self.address}/version")
-        return pruner(self._version(), stranger, self._folder.mlflow_password)
+        return check_auth(self._version(), stranger, self._folder.mlflow_password)
 
     def version(self) -> str:
-        """MLflow's; empty where it cannot be asked."""
+        """The version of MLflow; empty without an answer."""
         answer = self._version()
         return answer.text.strip() if answer.status == 200 else ""
 

@@ -1,4 +1,4 @@
-"""Ports: who has one, which are free, and who listens where others than this machine can reach."""
+"""Finds free ports, the owner of a port, and processes that listen on public addresses."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import psutil
 from mlcl.errors import UserError
 
 HOST = "127.0.0.1"
-"""The one address at which the service listens."""
+"""The address at which the service listens."""
 
 
 def check_free(key: str, port: int) -> None:
-    """Raises UserError that names who has the port, where it is taken."""
+    """Raises UserError with the owner of the port where it is taken."""
     if _takes(port):
         raise UserError(f"port {port} is taken", key=key, found=_owner(port), allowed="a port that is free")
 
 
 def free_port() -> int:
-    """One that nobody has at this moment, for what cannot choose by itself."""
+    """A port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
-def outside(processes: Iterable[psutil.Process]) -> list[str]:
-    """Who of them listens where other machines may reach it: `name address:port`."""
+def public_listeners(processes: Iterable[psutil.Process]) -> list[str]:
+    """The processes that other machines may reach, as `name address:port`."""
     found = []
     for process in processes:
         try:
@@ -43,7 +43,7 @@ def outside(processes: Iterable[psutil.Process]) -> list[str]:
 
 def _takes(port: int) -> bool:
     with socket.socket() as probe:
-        # Connections that have ended keep a port for a minute; they are in nobody's way.
+        # Closed connections keep a port for a minute, which does not matter here.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -53,7 +53,7 @@ def _takes(port: int) -> bool:
 
 
 def _owner(port: int) -> str:
-    """Name and number of the process that listens there; the system may hide another user's."""
+    """Name and id of the process that listens at the port; the system may hide another user's."""
     try:
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:

@@ -1,4 +1,4 @@
-"""Processes of the service: told from strangers by when they began, started and ended with their children."""
+"""Starts, finds and ends the processes of the service, with their children."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pathlib import Path
 import psutil
 
 GRACE = 10.0
-"""Seconds that a process has to end by itself."""
+"""Seconds between the request to end and the kill of a process."""
 SAME_START = 60.0
-"""Seconds by which two readings of one process's start may differ: the clock may have been set.
+"""Largest difference, in seconds, of two readings of a process's start: the clock may have been set.
 
-The system does not give a number again as soon as that.
+The system does not reuse a process id so soon.
 """
 LOOK_EVERY = 0.1
-"""Seconds between looks at who is still there."""
+"""Seconds between two checks whether processes have ended."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of ours. The system gives a number again, but not with the same start."""
+    """A process by its id and its start (seconds since 1970), as ids are reused."""
 
     pid: int
     created: float
 
     def find(self) -> psutil.Process | None:
-        """The process; None where it has ended, whoever has its number now."""
+        """The process; None where it has ended."""
         try:
             found = psutil.Process(self.pid)
             ours = abs(found.create_time() - self.created) < SAME_START
@@ -40,8 +40,8 @@ class Process:
             return None
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
-    """Starts a process that outlives this one and its terminal; what it prints is added to `log`."""
+def start_process(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
+    """Starts a process that outlives this one and its terminal; appends its output to `log`."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         child = subprocess.Popen(
@@ -58,8 +58,8 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> 
     return Process(child.pid, _created(psutil.Process(child.pid)))
 
 
-def family(processes: Iterable[Process]) -> list[psutil.Process]:
-    """Those that live, and all that they started."""
+def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
+    """The processes that live, and all their descendants."""
     members: dict[int, psutil.Process] = {}
     for process in processes:
         found = process.find()
@@ -70,10 +70,10 @@ def family(processes: Iterable[Process]) -> list[psutil.Process]:
     return list(members.values())
 
 
-def record(processes: Sequence[Process]) -> tuple[Process, ...]:
-    """The family as it may be written down, the first one first: it lets the others be found without it."""
+def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
+    """The first process, then its living descendants, to be stored: they are found even if it has ended."""
     known = dict.fromkeys(processes[:1])
-    for member in family(processes):
+    for member in process_tree(processes):
         try:
             known[Process(member.pid, _created(member))] = None
         except psutil.Error:
@@ -81,18 +81,19 @@ def record(processes: Sequence[Process]) -> tuple[Process, ...]:
     return tuple(known)
 
 
-def end(processes: Sequence[Process], grace: float = GRACE) -> int:
-    """Ends the family: asks the first one, which ends its children in its own order, then who is left.
+def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
+    """Ends a process tree and returns the number of processes.
 
-    Who does not go is killed. How many there were.
+    SIGTERM goes to the first process, which ends its children, after `grace` seconds to the others; the rest
+    is killed.
     """
-    members = family(processes)
+    members = process_tree(processes)
     first = [member for member in members if member.pid == processes[0].pid]
     for asked, seconds in ((first, grace), (members, grace / 2)):
         for member in asked:
             _signal(member, kill=False)
         _wait(asked, seconds)
-    late = {*members, *family(processes)}
+    late = {*members, *process_tree(processes)}
     for member in late:
         _signal(member, kill=True)
     _wait(late, grace)
@@ -107,7 +108,7 @@ def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
 
 def _lives(member: psutil.Process) -> bool:
     try:
-        # A zombie holds neither port nor memory, and only its parent can take it away.
+        # A zombie holds neither port nor memory, and only its parent can remove it.
         return bool(member.is_running() and member.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False

@@ -1,4 +1,4 @@
-"""The Ray head. Every port of it, and of the workers that it starts, is on the loopback address."""
+"""The Ray head of the local service; all of its ports are on the loopback address."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcl.errors import UserError
-from mlcl.service.local.environment import inherited
+from mlcl.service.local.environment import inherited_environment
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.http import Answer, get
 from mlcl.service.local.ports import HOST, free_port
-from mlcl.service.local.server import AGAIN, Server, Trouble, pruner
+from mlcl.service.local.server import RESTART, Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-"""States of a job that runs no more."""
+"""The states of a job that has ended."""
 
 
 class RayHead(Server):
-    """`ray start --head --block`: ends all of its processes when it is told to, or when one of them fails."""
+    """`ray start --head --block`, which ends all of its processes at SIGTERM, or when one of them fails."""
 
     name, title = "ray", "Ray"
 
@@ -33,12 +33,12 @@ class RayHead(Server):
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """Of the head and of its dashboard; all others are chosen by the system."""
+        """The ports of the head and of its dashboard; the system chooses all others."""
         return {"--ray-port": self._settings.ray_port, "--dashboard-port": self._settings.dashboard_port}
 
     def make_scratch(self) -> str:
-        """Ray's folder of its own: another Ray on the machine neither finds it nor is found."""
-        # Sockets lie in it, and their paths must be short: not under the home.
+        """A folder for Ray's files, apart from those of another Ray on the machine."""
+        # Not under the home: the folder has sockets, whose paths must be short.
         place = os.environ.get("RAY_TMPDIR", "/tmp")
         try:
             return tempfile.mkdtemp(prefix="mlcl-ray-", dir=place)
@@ -46,7 +46,7 @@ class RayHead(Server):
             raise UserError("cannot be written", key="RAY_TMPDIR", found=f"{place} ({error})") from None
 
     def command(self, scratch: str) -> list[str]:
-        """Of this interpreter's Ray."""
+        """The command that runs this interpreter's Ray."""
         options = {
             "node-ip-address": HOST,
             "port": self._settings.ray_port,
@@ -55,16 +55,16 @@ class RayHead(Server):
             "dashboard-agent-listen-port": 0,
             "min-worker-port": 0,
             "max-worker-port": 0,
-            "ray-client-server-port": free_port(),  # cannot be left to the system, nor be turned off
+            "ray-client-server-port": free_port(),  # the system cannot choose it
             "temp-dir": scratch,
         }
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
         return [*start, "--disable-usage-stats", *(f"--{name}={value}" for name, value in options.items())]
 
     def environment(self) -> dict[str, str]:
-        """Jobs and workers get it too."""
+        """The whole environment, which jobs and workers inherit."""
         return {
-            **inherited("RAY_memory_"),
+            **inherited_environment("RAY_memory_"),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self._token),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -72,15 +72,15 @@ class RayHead(Server):
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
 
-    def trouble(self) -> Trouble | None:
-        """Also where its node has not come up."""
-        found = pruner(self._get("api/jobs/"), get(f"{self.address}/api/jobs/"), self._token)
+    def problem(self) -> Problem | None:
+        """See `Server.problem`; also where the node has not started."""
+        found = check_auth(self._get("api/jobs/"), get(f"{self.address}/api/jobs/"), self._token)
         if found is None and not self.nodes():
-            return Trouble("has no living node", AGAIN)
+            return Problem("has no living node", RESTART)
         return found
 
     def jobs(self) -> list[str] | None:
-        """Ids of the jobs that have not ended; None where it cannot be asked."""
+        """The ids of the jobs that have not ended; None without an answer."""
         answer = self._get("api/jobs/")
         if answer.status != 200:
             return None
@@ -88,7 +88,7 @@ class RayHead(Server):
         return [job["submission_id"] or job["job_id"] for job in unended]
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The living nodes, each with what it has in all."""
+        """The living nodes with their resources."""
         answer = self._get("api/v0/nodes?detail=1")
         if answer.status != 200:
             return []
@@ -96,7 +96,7 @@ class RayHead(Server):
         return [node for node in nodes if node["state"] == "ALIVE"]
 
     def version(self) -> str:
-        """Ray's; empty where it cannot be asked."""
+        """The version of Ray; empty without an answer."""
         answer = self._get("api/version")
         return str(json.loads(answer.text)["ray_version"]) if answer.status == 200 else ""
 

@@ -1,4 +1,4 @@
-"""One of the two servers: how it is started, and what is wrong with it while it runs."""
+"""A server of the local service: how it is started and checked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from mlcl.service.local.http import Answer
 
-AGAIN = "`mlcl down --force`, then `mlcl up`"
+RESTART = "`mlcl down --force`, then `mlcl up`"
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What is wrong, and what mends it; `passing` where it may pass while the server starts."""
+class Problem:
+    """What is wrong and how to mend it; `passing`: it may pass while the server starts."""
 
     what: str
     mend: str
@@ -22,7 +22,7 @@ class Trouble:
 
 
 class Server(ABC):
-    """Ray's head or MLflow's server."""
+    """The Ray head or the MLflow server."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class Server(ABC):
         """The ports that must be free, by the option that sets them."""
 
     def prepare(self) -> None:  # noqa: B027 (Ray needs nothing)
-        """Writes what it reads at its start. Raises UserError where something that it needs is not there."""
+        """Writes the server's configuration. Raises UserError where a requirement is missing."""
 
     def make_scratch(self) -> str:
         """A folder that is removed when the server ends; empty where it needs none."""
@@ -43,26 +43,26 @@ class Server(ABC):
 
     @abstractmethod
     def command(self, scratch: str) -> list[str]:
-        """What is run. No secret is in it: a command line is public."""
+        """The command line. It has no secret, because it is public."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
         """The whole environment."""
 
     @abstractmethod
-    def trouble(self) -> Trouble | None:
-        """Asks it with its secret and without: None where the one is answered and the other refused."""
+    def problem(self) -> Problem | None:
+        """Sends a request with the secret and one without; None where only the first is answered."""
 
 
-def pruner(trusted: Answer, stranger: Answer, secret: Path) -> Trouble | None:
-    """What the two answers tell about a server."""
+def check_auth(trusted: Answer, stranger: Answer, secret: Path) -> Problem | None:
+    """The problem of a server by its answers to a request with the secret and to one without; or None."""
     if trusted.status == 0:
-        return Trouble(f"does not answer ({trusted.text})", AGAIN)
+        return Problem(f"does not answer ({trusted.text})", RESTART)
     if trusted.status in (401, 403):
         mend = f"write the present one into {secret}"
-        return Trouble(f"refuses the secret in {secret}", mend, passing=False)
+        return Problem(f"refuses the secret in {secret}", mend, passing=False)
     if trusted.status != 200:
-        return Trouble(f"answers with status {trusted.status}", "see its log")
+        return Problem(f"answers with status {trusted.status}", "see its log")
     if stranger.status == 200:
-        return Trouble("answers without a secret", AGAIN, passing=False)
+        return Problem("answers without a secret", RESTART, passing=False)
     return None

@@ -1,4 +1,4 @@
-"""What the service is asked to be: its ports, its store, where its artifacts lie."""
+"""The settings of the local service: ports, store and artifacts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mlcl.service.local.store import check_artifacts, check_store, store_uri
 from mlcl.service.search.study_storage import hidden
 
 LOWEST, HIGHEST = 1024, 65535
-"""Ports that a user may take."""
+"""The range of ports that a user may take."""
 
 
 @dataclass(frozen=True)
 class UpOptions:
-    """The options of `mlcl up`, as far as they were given."""
+    """The options of `mlcl up`; None for those not given."""
 
     ray_port: int | None = None
     dashboard_port: int | None = None
@@ -27,7 +27,7 @@ class UpOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """All of it settled. `store` has its password, if it has one: only `shown` may be written down."""
+    """The resolved settings. `store` may have a password: only `shown` may be stored."""
 
     store: str
     artifacts: str
@@ -37,21 +37,21 @@ class Settings:
 
     @property
     def shown(self) -> Settings:
-        """The same without the password."""
+        """The settings without the password."""
         return replace(self, store=hidden(self.store))
 
 
-def settle(wish: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:
-    """The wish over what runs, or over the defaults.
+def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:
+    """The given options, completed by those of the running service or by the defaults.
 
-    Raises UserError for a wish that cannot be, and where a service runs that is another than the wish.
+    Raises UserError for an invalid option, and for one that differs from the running service.
     """
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
-    given = {key: value for key, value in asdict(wish).items() if value is not None}
-    if wish.store is not None:
-        given["store"] = store_uri(wish.store, folder)
-    if wish.artifacts is not None and "://" not in wish.artifacts:
-        given["artifacts"] = str(Path(wish.artifacts).expanduser().resolve())
+    given = {key: value for key, value in asdict(options).items() if value is not None}
+    if options.store is not None:
+        given["store"] = store_uri(options.store, folder)
+    if options.artifacts is not None and "://" not in options.artifacts:
+        given["artifacts"] = str(Path(options.artifacts).expanduser().resolve())
     settings = replace(base, **given)
     if running is not None:
         _check_same(settings.shown, running)
@@ -60,7 +60,7 @@ def settle(wish: UpOptions, folder: ServiceFolder, running: Settings | None) -> 
 
 
 def check(settings: Settings) -> None:
-    """Raises UserError where the store or the artifacts' place cannot be used."""
+    """Raises UserError where the store or the place of the artifacts cannot be used."""
     check_store(settings.store)
     check_artifacts(settings.artifacts)
 

@@ -1,4 +1,4 @@
-"""What runs, as `state.json` has it: which processes, since when, with which settings. No secret is in it."""
+"""`state.json`: the running processes, their start and their settings. It has no secret."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.local.processes import Process, family
+from mlcl.service.local.processes import Process, process_tree
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
 
 
 @dataclass(frozen=True)
-class Running:
-    """A server that was started: its processes, the root first; `scratch`: a folder that ends with it."""
+class RunningServer:
+    """A started server: its processes, the parent first; `scratch`: a folder to be removed with it."""
 
     processes: tuple[Process, ...]
     scratch: str = ""
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def lives(self) -> bool:
-        """Whether the first process does: it ends when one of the others fails."""
+        """Whether the first process lives; it ends when another one fails."""
         return self.processes[0].find() is not None
 
     def left(self) -> bool:
         """Whether any process does."""
-        return bool(family(self.processes))
+        return bool(process_tree(self.processes))
 
 
 @dataclass(frozen=True)
 class ServiceState:
-    """The servers that were started and not ended, by name."""
+    """The settings, and the started servers by name."""
 
     settings: Settings
-    servers: dict[str, Running]
+    servers: dict[str, RunningServer]
 
 
 def read_state(folder: ServiceFolder) -> ServiceState | None:
-    """What is written down; None where nothing is. Raises UserError for a file that cannot be read."""
+    """Reads the state; None where there is no file. Raises UserError for an unreadable file."""
     try:
         text = folder.state.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,13 +56,13 @@ def read_state(folder: ServiceFolder) -> ServiceState | None:
 
 
 def write_state(folder: ServiceFolder, state: ServiceState) -> None:
-    """Replaces the file at once and whole."""
+    """Replaces the file, whole or not at all."""
     tree = asdict(ServiceState(state.settings.shown, state.servers))
     replace_text(folder.state, json.dumps(tree, indent=2) + "\n")
 
 
-def _running(entry: dict[str, Any]) -> Running:
+def _running(entry: dict[str, Any]) -> RunningServer:
     processes = tuple(Process(**process) for process in entry["processes"])
     if not processes:
         raise ValueError("a server without a process")
-    return Running(processes, entry["scratch"], entry["started"])
+    return RunningServer(processes, entry["scratch"], entry["started"])

@@ -1,4 +1,4 @@
-"""Whether the service is well, and what mends it where it is not."""
+"""The status of the local service."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import outside
-from mlcl.service.local.processes import family
+from mlcl.service.local.ports import public_listeners
+from mlcl.service.local.processes import process_tree
 from mlcl.service.local.ray_head import RayHead
-from mlcl.service.local.server import Trouble
-from mlcl.service.local.state import Running, ServiceState, read_state
+from mlcl.service.local.server import Problem
+from mlcl.service.local.state import RunningServer, ServiceState, read_state
 
-DEAD = Trouble("is not running", "`mlcl up`")
+DEAD = Problem("is not running", "`mlcl up`")
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """One server: empty `wrong` where it is well. `outside` is where other machines may reach it."""
+    """The status of a server; `wrong` is empty where it is well. `outside`: addresses that are public."""
 
     name: str
     address: str
@@ -32,7 +32,7 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """The whole service; no servers where it is not up."""
+    """The status of the service; no servers where it is not up."""
 
     folder: str
     servers: tuple[ServerStatus, ...] = ()
@@ -49,8 +49,8 @@ class ServiceStatus:
         return bool(self.servers) and not any(server.wrong for server in self.servers)
 
 
-def look(home: Path) -> ServiceStatus:
-    """Asks both servers; changes nothing. Raises UserError where `state.json` cannot be read."""
+def service_status(home: Path) -> ServiceStatus:
+    """Asks both servers. Raises UserError where `state.json` cannot be read."""
     folder = ServiceFolder(home)
     state = read_state(folder)
     if state is None:
@@ -70,8 +70,8 @@ def look(home: Path) -> ServiceStatus:
     )
 
 
-def pages(home: Path) -> str | None:
-    """Where this home's MLflow server shows its pages; None where none runs."""
+def mlflow_address(home: Path) -> str | None:
+    """The address of this home's MLflow server; None where none runs."""
     folder = ServiceFolder(home)
     state = read_state(folder)
     running = None if state is None else state.servers.get(MlflowServer.name)
@@ -81,17 +81,17 @@ def pages(home: Path) -> str | None:
 
 
 def _server(server: RayHead | MlflowServer, state: ServiceState) -> ServerStatus:
-    running: Running | None = state.servers.get(server.name)
+    running: RunningServer | None = state.servers.get(server.name)
     if running is None or not running.lives():
         return ServerStatus(server.name, server.address, str(server.log), DEAD.what, DEAD.mend)
-    trouble = server.trouble()
+    problem = server.problem()
     return ServerStatus(
         name=server.name,
         address=server.address,
         log=str(server.log),
-        wrong=trouble.what if trouble else "",
-        mend=trouble.mend if trouble else "",
-        version="" if trouble else server.version(),
+        wrong=problem.what if problem else "",
+        mend=problem.mend if problem else "",
+        version="" if problem else server.version(),
         started=running.started,
-        outside=outside(family(running.processes)),
+        outside=public_listeners(process_tree(running.processes)),
     )

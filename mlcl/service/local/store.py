@@ -1,4 +1,4 @@
-"""MLflow's database and the place of its artifacts, checked before anything starts."""
+"""Checks of MLflow's database and of the place of its artifacts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mlcl.service.search.study_storage import hidden
 KEY = "--store"
 FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
 CONNECT_SECONDS = 10
-"""How long a server may take to accept a connection."""
+"""Seconds that a server may take to accept a connection."""
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
-    """The database's URI. Raises UserError for what is none; `sqlite` is the home's own file."""
+    """The URI of the database; `sqlite` is a file of the home. Raises UserError for another kind of store."""
     if text == "sqlite":
         return f"sqlite:///{folder.home / 'mlflow.db'}"
     scheme, mark, rest = text.partition("://")
@@ -28,13 +28,13 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
     if not mark or scheme not in ("sqlite", "postgresql+psycopg"):
         raise UserError("unknown kind of store", key=KEY, found=f"{scheme}...", allowed=FORMS)
     if scheme == "sqlite":
-        # A server has another working folder than the command.
+        # The server has another working folder than the command.
         return f"sqlite:///{Path(rest.removeprefix('/')).expanduser().resolve()}"
     return f"{scheme}://{rest}"
 
 
 def check_public(text: str) -> None:
-    """Raises UserError for a password on the command line, which every user of the machine can read."""
+    """Raises UserError for a password on the command line, which is public."""
     if hidden(text) != text:
         raise UserError(
             "a command line is public: no password in it",
@@ -57,7 +57,7 @@ def check_store(uri: str) -> None:
         finally:
             engine.dispose()
     except (ArgumentError, ValueError):
-        # What cannot be parsed cannot be shown without its password either.
+        # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
         found = f"{hidden(uri)} ({_reason(error, url.password)})"
@@ -65,7 +65,7 @@ def check_store(uri: str) -> None:
 
 
 def check_artifacts(place: str) -> None:
-    """Raises UserError for what is neither a folder that can be made nor S3."""
+    """Raises UserError for a place that is neither S3 nor a folder that can be created."""
     if place.startswith("s3://"):
         if importlib.util.find_spec("boto3") is None:
             raise UserError("S3 needs boto3: pip install boto3", key="--artifacts", found=place)
@@ -79,7 +79,7 @@ def check_artifacts(place: str) -> None:
 
 
 def _reason(error: Exception, password: str | None) -> str:
-    """The driver's first line: SQLAlchemy's own text goes on with SQL and links."""
+    """The first line of the driver's error, without SQLAlchemy's SQL and links."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     line = str(cause).strip().partition("\n")[0] or type(cause).__name__
     return line.replace(str(password), "***") if password else line

@@ -1,4 +1,4 @@
-"""Starts what is missing, and waits until both servers answer those who have the secret, and no others."""
+"""Starts the missing servers of the local service, and waits until both answer."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from mlcl.service.local.cluster_file import write_cluster
 from mlcl.service.local.down import discard
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import check_free, outside
-from mlcl.service.local.processes import family, record, start
+from mlcl.service.local.ports import check_free, public_listeners
+from mlcl.service.local.processes import process_tree, record_tree, start_process
 from mlcl.service.local.ray_head import RayHead
 from mlcl.service.local.server import Server
-from mlcl.service.local.settings import Settings, UpOptions, check, settle
-from mlcl.service.local.state import Running, ServiceState, read_state, write_state
+from mlcl.service.local.settings import Settings, UpOptions, check, resolve_settings
+from mlcl.service.local.state import RunningServer, ServiceState, read_state, write_state
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
 """Seconds that a server may take until it answers."""
 LOOK_EVERY = 0.5
-"""Seconds between questions to it."""
+"""Seconds between two requests to it."""
 LAST_LINES = 5
-"""Lines of its log that are shown of a server that did not come up."""
+"""Lines of the log of a server that did not start that an error shows."""
 
 
 class ServiceError(Exception):
-    """A server that was started, and did not come up as it should."""
+    """A server did not start as it should."""
 
 
 @dataclass(frozen=True)
-class Started:
-    """What `mlcl up` has to tell: `fresh` are the servers that this call started."""
+class UpResult:
+    """The running service; `fresh`: the names of the servers that this call started."""
 
     settings: Settings
     folder: ServiceFolder
@@ -45,15 +45,15 @@ class Started:
 
 
 def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, ...]:
-    """Both, in the order in which they are told of."""
+    """Both servers, Ray first."""
     return RayHead(settings, folder), MlflowServer(settings, folder)
 
 
-def up(wish: UpOptions, home: Path, announce: Callable[[str], None] = lambda _: None) -> Started:
-    """The running service: what lives is kept, what does not is started.
+def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda _: None) -> UpResult:
+    """Starts the servers that do not run, and returns the running service.
 
-    Raises UserError before anything is started, ServiceError where a server does not come up, and
-    KeyboardInterrupt. What this call started is then ended again.
+    Raises UserError before anything is started, ServiceError where a server does not start, and
+    KeyboardInterrupt. The servers that this call started are then ended.
     """
     folder = ServiceFolder(home)
     folder.make()
@@ -61,12 +61,12 @@ def up(wish: UpOptions, home: Path, announce: Callable[[str], None] = lambda _: 
         state = read_state(folder)
         known = state.servers if state else {}
         living = {name: running for name, running in known.items() if running.lives()}
-        settings = settle(wish, folder, state.settings if state and living else None)
+        settings = resolve_settings(options, folder, state.settings if state and living else None)
         servers = servers_of(settings, folder)
         missing = [server for server in servers if server.name not in living]
         dead = [known[server.name] for server in missing if server.name in known]
         _make_ready(settings, missing, dead, folder)
-        with _undone(folder, settings, living, stop) as running:
+        with _rolled_back(folder, settings, living, stop) as running:
             for server in missing:
                 announce(f"starting {server.title}: {server.log}")
                 running[server.name] = _start(server)
@@ -76,15 +76,17 @@ def up(wish: UpOptions, home: Path, announce: Callable[[str], None] = lambda _: 
                 running[server.name] = _whole(running[server.name])
             write_cluster(folder, settings)
             write_state(folder, ServiceState(settings, running))
-    listening = outside(family(process for each in running.values() for process in each.processes))
+    listening = public_listeners(
+        process_tree(process for each in running.values() for process in each.processes)
+    )
     fresh, user = tuple(server.name for server in missing), read_secret(folder.mlflow_user)
-    return Started(settings, folder, servers, fresh, user, listening)
+    return UpResult(settings, folder, servers, fresh, user, listening)
 
 
 def _make_ready(
-    settings: Settings, missing: Sequence[Server], dead: Sequence[Running], folder: ServiceFolder
+    settings: Settings, missing: Sequence[Server], dead: Sequence[RunningServer], folder: ServiceFolder
 ) -> None:
-    """What has to be so before a start. What dead servers left is ended first: it may hold a port."""
+    """Checks and prepares a start. First ends what remains of dead servers, which may hold a port."""
     if any(server.name == MlflowServer.name for server in missing):
         check(settings)
     for running in dead:
@@ -96,10 +98,10 @@ def _make_ready(
 
 
 @contextmanager
-def _undone(
-    folder: ServiceFolder, settings: Settings, living: Mapping[str, Running], stop: StopRequest
-) -> Iterator[dict[str, Running]]:
-    """The servers that run, to be added to while inside; where that fails, those added are ended."""
+def _rolled_back(
+    folder: ServiceFolder, settings: Settings, living: Mapping[str, RunningServer], stop: StopRequest
+) -> Iterator[dict[str, RunningServer]]:
+    """Yields the running servers; on an exception, ends the servers that were added to them."""
     running = dict(living)
     try:
         yield running
@@ -114,35 +116,39 @@ def _undone(
         raise
 
 
-def _start(server: Server) -> Running:
+def _start(server: Server) -> RunningServer:
     scratch = server.make_scratch()
     try:
-        return Running((start(server.command(scratch), server.environment(), server.log),), scratch)
+        return RunningServer(
+            (start_process(server.command(scratch), server.environment(), server.log),), scratch
+        )
     except BaseException:
         if scratch:
             Path(scratch).rmdir()
         raise
 
 
-def _whole(running: Running) -> Running:
-    return replace(running, processes=record(running.processes))
+def _whole(running: RunningServer) -> RunningServer:
+    return replace(running, processes=record_tree(running.processes))
 
 
-def _wait_for(server: Server, running: Running, stop: StopRequest, announce: Callable[[str], None]) -> None:
+def _wait_for(
+    server: Server, running: RunningServer, stop: StopRequest, announce: Callable[[str], None]
+) -> None:
     deadline = time.monotonic() + PATIENCE
-    trouble = server.trouble()
-    if trouble is not None:
+    problem = server.problem()
+    if problem is not None:
         announce(f"waiting for {server.title} at {server.address}")
-    while trouble is not None:
+    while problem is not None:
         if stop():
             raise KeyboardInterrupt
         if not running.lives():
             ended = f"{server.title} ended while it started"
             raise ServiceError(f"{ended}; {server.log} ends: {_end_of(server.log)}")
-        if not trouble.passing or time.monotonic() > deadline:
-            raise ServiceError(f"{server.title} at {server.address} {trouble.what}; {trouble.mend}")
+        if not problem.passing or time.monotonic() > deadline:
+            raise ServiceError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
         time.sleep(LOOK_EVERY)
-        trouble = server.trouble()
+        problem = server.problem()
 
 
 def _end_of(log: Path) -> str:

@@ -9,7 +9,7 @@ from mlcl.report.plots import style
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.chart_plot import chart_plot
 from mlcl.report.plots.matplotlib_backend import draw, to_svg
-from mlcl.report.plots.plotly_backend import explore
+from mlcl.report.plots.plotly_backend import draw_interactive
 
 MARKUP = "a_b $x_1$ <b>c</b> & d"
 LINE = Series("line", "line", [1, 2, 4], [0.1, 0.5, 0.3], [0.0, 0.4, 0.2], [0.2, 0.7, 0.4])
@@ -24,7 +24,7 @@ def lines(count):
 
 def test_both_draw_the_points_of_lines_and_clouds():
     chart = Chart(Axis("x"), Axis("y"), (LINE, POINTS))
-    axes, figure = draw(chart).axes[0], explore(chart)
+    axes, figure = draw(chart).axes[0], draw_interactive(chart)
     traces = {trace.name: trace for trace in figure.data if trace.name}
     for series, drawn in zip(chart.series, axes.lines, strict=True):
         assert drawn.get_label() == series.name
@@ -39,7 +39,7 @@ def test_both_draw_the_band():
     edges = {*zip(LINE.x, LINE.low, strict=True), *zip(LINE.x, LINE.high, strict=True)}
     [band] = draw(chart).axes[0].collections
     assert {tuple(vertex) for vertex in band.get_paths()[0].vertices} == edges
-    [trace] = [trace for trace in explore(chart).data if trace.fill == "toself"]
+    [trace] = [trace for trace in draw_interactive(chart).data if trace.fill == "toself"]
     assert set(zip(trace.x, trace.y, strict=True)) == edges
 
 
@@ -49,7 +49,7 @@ def test_error_bars_end_at_low_and_high(kind):
     chart = Chart(Axis("k", names=("one", "two")), Axis("y"), (series,))
     bars = draw(chart).axes[0].collections[0].get_segments()
     np.testing.assert_allclose([segment[:, 1] for segment in bars], [[0.4, 0.9], [0.65, 0.75]])
-    [trace] = explore(chart).data
+    [trace] = draw_interactive(chart).data
     np.testing.assert_allclose(np.subtract(trace.y, trace.error_y.arrayminus), series.low)
     np.testing.assert_allclose(np.add(trace.y, trace.error_y.array), series.high)
 
@@ -63,7 +63,7 @@ def test_bars_stand_beside_each_other():
 
 
 def test_series_differ_without_colour():
-    drawn, traces = draw(lines(6)).axes[0].lines, explore(lines(6)).data
+    drawn, traces = draw(lines(6)).axes[0].lines, draw_interactive(lines(6)).data
     assert len({line.get_marker() for line in drawn}) == 6
     assert len({str(line._dash_pattern) for line in drawn}) == 6
     assert len({trace.marker.symbol for trace in traces}) == 6
@@ -71,7 +71,7 @@ def test_series_differ_without_colour():
 
 
 def test_looks_repeat_late():
-    looks = [style.look(position) for position in range(60)]
+    looks = [style.series_style(position) for position in range(60)]
     assert len({(look.colour, look.marker, look.dash) for look in looks}) == 60
     assert len({(look.colour, look.hatch) for look in looks[:7]}) == 7
 
@@ -84,7 +84,7 @@ def test_logarithmic_axis_writes_its_numbers_out():
     svg = to_svg(figure)
     assert ">0.05<" in svg
     assert ">0.1<" in svg
-    axis = explore(chart).layout.xaxis
+    axis = draw_interactive(chart).layout.xaxis
     assert axis.type == "log"
     assert dict(zip(axis.tickvals, axis.ticktext, strict=True))[0.05] == "0.05"
 
@@ -92,7 +92,7 @@ def test_logarithmic_axis_writes_its_numbers_out():
 def test_texts_are_drawn_as_they_are():
     series = tuple(Series(f"{MARKUP} {i}", "points", [0, 1], [1, 2], texts=[MARKUP, ""]) for i in range(2))
     chart = Chart(Axis(f"{MARKUP} x", names=(f"{MARKUP} tick", "two")), Axis(f"{MARKUP} y"), series)
-    svg, figure = to_svg(draw(chart)), explore(chart)
+    svg, figure = to_svg(draw(chart)), draw_interactive(chart)
     written, live = "a_b $x_1$ &lt;b&gt;c&lt;/b&gt; &amp; d", "a_b &#36;x_1&#36; &lt;b&gt;c&lt;/b&gt; &amp; d"
     for end in ("x", "y", "tick", "0", "1"):
         assert f">{written} {end}</text>" in svg

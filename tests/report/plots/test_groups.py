@@ -9,7 +9,7 @@ from builders import tiny_job
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
-from mlcl.report.plots.groups import groups_of, sample
+from mlcl.report.plots.groups import row_groups, sample
 from mlcl.training.job_data import JobData
 
 SIZES = {
@@ -55,7 +55,7 @@ def names(groups):
 
 
 def test_four_of_the_largest_superclass_and_one_stranger(job_data):
-    groups = groups_of(job_data, job_data.dataset.split("test"))
+    groups = row_groups(job_data, job_data.dataset.split("test"))
     animals = [f"{name} (kind animal)" for name in ("cat", "dog", "bee", "ant")]
     assert names(groups) == [*animals, "oak (kind plant)"]
     assert [group.colour for group in groups] == [0, 0, 0, 0, 1]
@@ -65,13 +65,13 @@ def test_four_of_the_largest_superclass_and_one_stranger(job_data):
 def test_a_small_family_is_filled_up_with_strangers(job_data):
     test = job_data.dataset.split("test")
     rows = [row for row, text in enumerate(test.texts()) if text in ("cup", "pot", "oak", "cat")][5:]
-    groups = groups_of(job_data, test.take(torch.tensor(rows)))
+    groups = row_groups(job_data, test.take(torch.tensor(rows)))
     assert names(groups) == ["cup (kind thing)", "pot (kind thing)", "cat (kind animal)", "oak (kind plant)"]
     assert [group.colour for group in groups] == [0, 0, 1, 2]
 
 
 def test_named_classes_are_taken_in_their_order(job_data):
-    groups = groups_of(job_data, job_data.dataset.split("test"), ["pot", "oak", "cup"])
+    groups = row_groups(job_data, job_data.dataset.split("test"), ["pot", "oak", "cup"])
     assert names(groups) == ["pot (kind thing)", "oak (kind plant)", "cup (kind thing)"]
     assert [group.colour for group in groups] == [0, 1, 0]
 
@@ -79,14 +79,14 @@ def test_named_classes_are_taken_in_their_order(job_data):
 def test_classes_without_a_hierarchy_have_a_colour_each(job_data):
     job = tiny_job(job_data.dataset.place, "objective.heads={}", "objective.classifier.labels=kind")
     flat = JobData.of(job, job_data.cache.parent)
-    groups = groups_of(flat, flat.dataset.split("test"))
+    groups = row_groups(flat, flat.dataset.split("test"))
     assert names(groups) == ["animal", "thing", "plant"]
     assert [group.colour for group in groups] == [0, 1, 2]
 
 
 def test_the_sample_is_capped_and_in_proportion(job_data):
     test = job_data.dataset.split("test")
-    groups = groups_of(job_data, test)
+    groups = row_groups(job_data, test)
     rows = sample(job_data, test, groups, 54, seed=0)
     assert len(set(rows.tolist())) == 54
     assert (np.diff(rows) > 0).all()
@@ -99,5 +99,5 @@ def test_the_sample_is_capped_and_in_proportion(job_data):
 
 def test_few_rows_are_all_taken(job_data):
     test = job_data.dataset.split("test")
-    groups = groups_of(job_data, test)
+    groups = row_groups(job_data, test)
     assert len(sample(job_data, test, groups, 1000, seed=0)) == 135

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from mlcl.config import Goal
-from mlcl.report.plots.learning_curves import confirmation_plots, followed, learning_plot, mean_curve
+from mlcl.report.plots.learning_curves import confirmation_plots, curve_runs, learning_plot, mean_curve
 
 SEEDS = pd.DataFrame(
     {
@@ -71,7 +71,7 @@ def test_constant_temperatures_are_left_out(search_of):
 
 def test_best_trial_stands_in_where_nothing_was_confirmed(search_of):
     data = search_of()
-    assert followed(data) == {data.best["setting"]: [data.best["run_id"]]}
+    assert curve_runs(data) == {data.best["setting"]: [data.best["run_id"]]}
 
 
 def test_single_runs_have_no_band(search_of):

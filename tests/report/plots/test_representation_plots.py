@@ -9,10 +9,10 @@ from stored_runs import TASKS, trained
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.report.plots import neighbourhood
-from mlcl.report.plots.groups import groups_of
+from mlcl.report.plots.groups import row_groups
 from mlcl.report.plots.label_texts import label_texts
 from mlcl.report.plots.matplotlib_backend import to_svg
-from mlcl.report.plots.neighbourhood import likeness
+from mlcl.report.plots.neighbourhood import label_overlap
 from mlcl.report.plots.representation import representation_plots
 from mlcl.training.stored_run import StoredRun
 
@@ -79,7 +79,7 @@ def test_every_row_is_in_the_group_of_its_class(finished):
     job_data = finished[1]
     test = job_data.dataset.split("test")
     texts = label_texts(job_data, test, np.arange(len(test)))
-    for group in groups_of(job_data, test):
+    for group in row_groups(job_data, test):
         for row in group.rows:
             if job_data.task == "aspects":
                 assert group.name in texts[row]
@@ -111,7 +111,7 @@ def test_marks_equal_a_loop(finished):
     folder, job_data = finished
     run = StoredRun.read(folder, job_data)
     for row in range(len(job_data.dataset.split("test"))):
-        names, rank_N = likeness(run, "test", row)
+        names, rank_N = label_overlap(run, "test", row)
         expected = [shared(job_data, row, other) for other in range(len(job_data.train))]
         assert [names[rank] for rank in rank_N] == expected
 
@@ -165,10 +165,10 @@ def test_many_shared_labels_are_marked_alike(single, monkeypatch):
     rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
     run = replace(StoredRun.read(folder, job_data), job_data=replace(job_data, task="multi_label"))
     monkeypatch.setattr(neighbourhood, "label_rows", lambda *_: rows)
-    names, rank_N = likeness(run, "test", 0)
+    names, rank_N = label_overlap(run, "test", 0)
     assert names == ["no label shared", "1 or more labels shared"]
     assert rank_N.tolist() == [1, 1, 1, 0] * 12
-    assert likeness(run, "test", 2)[0] == ["no label shared", "1 label shared"]
+    assert label_overlap(run, "test", 2)[0] == ["no label shared", "1 label shared"]
 
 
 def test_validation_is_shown_where_a_run_never_read_the_test_split(single, tiny, tmp_path):

@@ -96,10 +96,10 @@ def test_several_goals_give_the_pareto_front(search_of):
     goals = {"score": "max", "val/loss": "min"}
     front = {trial.number for trial in study_of(data, goals).best_trials}
     points = [(row["score"], row["val/loss"], row["number"]) for _, row in data.complete.iterrows()]
-    locked_folder = {
+    alone = {
         n for s, v, n in points if not any(s2 >= s and v2 <= v and (s2, v2) != (s, v) for s2, v2, _ in points)
     }
-    assert front == locked_folder
+    assert front == alone
 
 
 def test_quiet_keeps_verbosity_and_other_warnings():

@@ -13,7 +13,7 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, examine, healthy, versions
+from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, healthy, run_checks, versions
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
         yield Finding("a", "b", "c")
         raise ValueError("boom")
 
-    found = examine(Scope(home, ""), checks=[Check("bad", crash), Check("good", lambda _: [])])
+    found = run_checks(Scope(home, ""), checks=[Check("bad", crash), Check("good", lambda _: [])])
     assert [(r.check, r.what, r.status) for r in found] == [
         ("bad", "a", "FOUND"),
         ("bad", "the check bad", "FOUND"),
@@ -81,7 +81,7 @@ def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding(home):
         raise OSError("read-only")
 
     findings = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
-    found = examine(Scope(home, ""), fix=True, checks=[Check("x", lambda _: findings)])
+    found = run_checks(Scope(home, ""), fix=True, checks=[Check("x", lambda _: findings)])
     assert [r.what for r in found] == ["a", "b", "c", "the check x"]
     assert set(statuses(found)) == {"LEFT"}
     assert "read-only" in found[-1].why
@@ -96,7 +96,7 @@ def test_a_shared_mend_is_applied_once(home):
     def find(_scope):
         return [] if calls else [Finding("a", "", "", mend), Finding("b", "", "", mend)]
 
-    assert statuses(examine(Scope(home, ""), fix=True, checks=[Check("x", find)])) == ["MENDED"] * 2
+    assert statuses(run_checks(Scope(home, ""), fix=True, checks=[Check("x", find)])) == ["MENDED"] * 2
     assert calls == [1]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mlcl.config.cluster import WorkingDir
 from mlcl.errors import UserError
-from mlcl.service.jobs.package import check_size, files_of, stage
+from mlcl.service.jobs.package import check_size, stage, upload_files
 from mlcl.tracking.provenance import CARRIED, provenance
 
 
@@ -25,7 +25,7 @@ def git(root, *words):
 
 
 def names(root, *exclude):
-    return [str(name) for name in files_of(root, exclude)]
+    return [str(name) for name in upload_files(root, exclude)]
 
 
 def test_without_git_all_files_travel_but_caches(tmp_path):
@@ -67,7 +67,7 @@ def test_too_large_names_the_largest(tmp_path):
     write(tmp_path, "small.yaml")
     write(tmp_path, "data/big.bin", size=3 * 2**20)
     write(tmp_path, "weights.pt", size=2 * 2**20)
-    files = files_of(tmp_path)
+    files = upload_files(tmp_path)
     check_size(tmp_path, files, 5.1)
     with pytest.raises(UserError) as caught:
         check_size(tmp_path, files, 4)
@@ -119,4 +119,4 @@ def test_a_file_that_the_command_names_must_travel(tmp_path, file, problem):
 
 def test_a_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        files_of(tmp_path / "absent")
+        upload_files(tmp_path / "absent")

@@ -132,7 +132,7 @@ def test_a_state_is_told_in_our_words(lab, ray_, status, code, state):
     id = lab.submit()
     ray_.end(id, status, code)
     view = lab.client.get(id)
-    assert (view.state, view.going) == (state, state in ("PENDING", "RUNNING"))
+    assert (view.state, view.is_active) == (state, state in ("PENDING", "RUNNING"))
     assert (view.started, view.ended, view.command) == (1.0, 61.0, tuple(WORDS))
     assert view.user == getpass.getuser()
 

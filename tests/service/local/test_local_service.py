@@ -16,13 +16,13 @@ from patience import until
 
 from mlcl.config.cluster import load_cluster
 from mlcl.errors import UserError
-from mlcl.service.local import ServiceError, UpOptions, down, look, pages, up
+from mlcl.service.local import ServiceError, UpOptions, down, mlflow_address, service_status, up
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import family
+from mlcl.service.local.processes import process_tree
 from mlcl.service.local.ray_head import RayHead
-from mlcl.service.local.settings import settle
+from mlcl.service.local.settings import resolve_settings
 from mlcl.service.local.state import read_state
 
 SCRIPT = Path(local_servers.__file__)
@@ -33,10 +33,10 @@ class Service:
 
     def __init__(self, home):
         self.home, self.folder = home, ServiceFolder(home)
-        self.wish = UpOptions(free_port(), free_port(), free_port())
+        self.options = UpOptions(free_port(), free_port(), free_port())
 
-    def up(self, **wish):
-        return up(UpOptions(**wish) if wish else self.wish, self.home)
+    def up(self, **options):
+        return up(UpOptions(**options) if options else self.options, self.home)
 
     def down(self, **how):
         return down(self.home, **how)
@@ -48,7 +48,7 @@ class Service:
     def members(self):
         """All processes of the service."""
         state = read_state(self.folder)
-        return [one for running in state.servers.values() for one in family(running.processes)]
+        return [one for running in state.servers.values() for one in process_tree(running.processes)]
 
     def kill(self, name):
         pid = self.roots()[name]
@@ -56,7 +56,7 @@ class Service:
         until(lambda: not lives(psutil.Process(pid)))
 
     def wrong(self):
-        return {server.name: server.wrong for server in look(self.home).servers}
+        return {server.name: server.wrong for server in service_status(self.home).servers}
 
     def touch(self, name, text=""):
         self.folder.path.mkdir(parents=True, exist_ok=True)
@@ -92,26 +92,26 @@ def test_up_starts_both_once(service):
     assert first.fresh == ("ray", "mlflow")
     roots = service.roots()
     assert len(service.members()) == 4
-    again = service.up(mlflow_port=service.wish.mlflow_port)
+    again = service.up(mlflow_port=service.options.mlflow_port)
     assert (again.fresh, service.roots()) == ((), roots)
-    status = look(service.home)
+    status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
 
 
 def test_its_pages_are_known_while_it_runs(service):
-    assert pages(service.home) is None
+    assert mlflow_address(service.home) is None
     service.up()
-    assert pages(service.home) == f"http://127.0.0.1:{service.wish.mlflow_port}"
+    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options.mlflow_port}"
     service.down()
-    assert pages(service.home) is None
+    assert mlflow_address(service.home) is None
 
 
 def test_the_cluster_file_leads_to_it(service):
     service.up()
     cluster = load_cluster(service.folder.cluster)
-    assert cluster.ray.address == f"http://127.0.0.1:{service.wish.dashboard_port}"
-    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.wish.mlflow_port}"
+    assert cluster.ray.address == f"http://127.0.0.1:{service.options.dashboard_port}"
+    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.options.mlflow_port}"
     assert (cluster.storage, cluster.python) == (str(service.home), sys.executable)
     assert cluster.ray.token.resolve("ray.token") == read_secret(service.folder.ray_token)
     assert cluster.mlflow.password.resolve("p") == read_secret(service.folder.mlflow_password)
@@ -139,7 +139,7 @@ def test_down_ends_all_and_keeps_what_is_kept(service):
     }
     assert left == kept | {".lock", "ray-logs"}
     assert service.down().servers == ()
-    assert not look(service.home).healthy
+    assert not service_status(service.home).healthy
 
 
 @pytest.mark.parametrize(("dead", "alive"), [("ray", "mlflow"), ("mlflow", "ray")])
@@ -209,7 +209,7 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
 
         return Starting
 
-    monkeypatch.setattr(RayHead, "trouble", interrupted)
+    monkeypatch.setattr(RayHead, "problem", interrupted)
     with pytest.raises(KeyboardInterrupt):
         service.up()
     assert members
@@ -220,7 +220,7 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))
-    other.wish = replace(other.wish, dashboard_port=service.wish.dashboard_port)
+    other.options = replace(other.options, dashboard_port=service.options.dashboard_port)
     with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
         other.up()
     assert caught.value.key == "--dashboard-port"
@@ -235,7 +235,7 @@ def test_down_refuses_while_jobs_run(service):
         {"submission_id": "mlcl-b", "job_id": None, "status": "SUCCEEDED"},
     ]
     service.touch("jobs.json", json.dumps(jobs))
-    assert look(service.home).jobs == ("mlcl-a", "02000000")
+    assert service_status(service.home).jobs == ("mlcl-a", "02000000")
     with pytest.raises(UserError, match=r"jobs run: mlcl-a, 02000000; allowed: .*--force"):
         service.down()
     assert len(service.members()) == 4
@@ -287,12 +287,12 @@ def test_secrets_stay_where_they_belong(service, monkeypatch):
 def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
     monkeypatch.setattr("mlcl.service.local.settings.check_store", lambda uri: None)
     url = "postgresql+psycopg://ada:s3cret@host/db"
-    service.wish = UpOptions(**{**vars(service.wish), "store": url})
+    service.options = UpOptions(**{**vars(service.options), "store": url})
     service.up()
     having = [member.pid for member in service.members() if url in member.environ().values()]
     assert service.roots()["mlflow"] in having
     assert service.roots()["ray"] not in having
-    assert look(service.home).store == "postgresql+psycopg://ada:***@host/db"
+    assert service_status(service.home).store == "postgresql+psycopg://ada:***@host/db"
     files = [path for path in service.home.rglob("*") if path.is_file()]
     assert not [path for path in files if b"s3cret" in path.read_bytes()]
 
@@ -305,8 +305,8 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
         (UpOptions(artifacts="/kept", store="postgresql://ada@host/db"), None),
     ],
 )
-def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, wish, root):
-    server = MlflowServer(settle(wish, service.folder, None), service.folder)
+def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, options, root):
+    server = MlflowServer(resolve_settings(options, service.folder, None), service.folder)
     assert server.environment().get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
 
 
@@ -319,7 +319,7 @@ def test_one_command_at_a_time(service):
 
 def test_a_state_that_cannot_be_read_is_named(service):
     service.touch("state.json", "{")
-    for command in (service.up, service.down, lambda: look(service.home)):
+    for command in (service.up, service.down, lambda: service_status(service.home)):
         with pytest.raises(UserError, match=r"state\.json: cannot be read"):
             command()
     (service.folder.state).unlink()

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.service.local.ports import check_free, free_port, outside
+from mlcl.service.local.ports import check_free, free_port, public_listeners
 
 
 def listen(address, family=socket.AF_INET, port=0):
@@ -39,7 +39,7 @@ def test_a_port_that_was_left_is_free():
 
 def test_only_what_others_can_reach_is_told():
     me = [psutil.Process()]
-    before = outside(me)
+    before = public_listeners(me)
     with listen("127.0.0.1"), listen("::ffff:127.0.0.1", socket.AF_INET6), listen("0.0.0.0") as public:
-        added = set(outside(me)) - set(before)
+        added = set(public_listeners(me)) - set(before)
         assert added == {f"{me[0].name()} 0.0.0.0:{public.getsockname()[1]}"}

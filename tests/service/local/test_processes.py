@@ -9,7 +9,7 @@ import psutil
 import pytest
 from patience import until
 
-from mlcl.service.local.processes import Process, end, family, record, start
+from mlcl.service.local.processes import Process, end_processes, process_tree, record_tree, start_process
 
 PARENT = """import subprocess, time
 subprocess.Popen(["sleep", "1000"])
@@ -20,7 +20,7 @@ DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {PARENT}"
 
 def run(folder, code=PARENT):
     """A process with a child."""
-    process = start([sys.executable, "-c", code], dict(os.environ), folder / "log")
+    process = start_process([sys.executable, "-c", code], dict(os.environ), folder / "log")
     until(lambda: (folder / "log").read_text() == "here\n")
     return process
 
@@ -36,27 +36,27 @@ def test_a_process_has_a_session_and_a_private_log(tmp_path):
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
         assert psutil.Process(process.pid).cwd() == str(tmp_path)
     finally:
-        end([process])
+        end_processes([process])
 
 
 @pytest.mark.parametrize("code", [PARENT, DEAF])
 def test_a_family_is_ended(tmp_path, code):
     process = run(tmp_path, code)
-    pids = [member.pid for member in family([process])]
+    pids = [member.pid for member in process_tree([process])]
     assert len(pids) == 2
-    assert end([process], grace=0.5) == 2
+    assert end_processes([process], grace=0.5) == 2
     assert not any(lives(pid) for pid in pids)
 
 
 def test_children_are_found_when_their_parent_is_gone(tmp_path):
     process = run(tmp_path)
-    known = record([process])
+    known = record_tree([process])
     assert known[0] == process
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: process.find() is None)
-    (child,) = family(known)
-    assert record(known) == (process, Process(child.pid, child.create_time()))
-    assert end(known) == 1
+    (child,) = process_tree(known)
+    assert record_tree(known) == (process, Process(child.pid, child.create_time()))
+    assert end_processes(known) == 1
     assert not lives(child.pid)
 
 
@@ -64,7 +64,7 @@ def test_a_number_that_the_system_gave_again_is_a_stranger():
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         created = psutil.Process(stranger.pid).create_time()
         old = Process(stranger.pid, created - 3600)
-        assert (old.find(), family([old]), end([old])) == (None, [], 0)
+        assert (old.find(), process_tree([old]), end_processes([old])) == (None, [], 0)
         assert Process(stranger.pid, created).find() is not None
         assert stranger.poll() is None
         stranger.kill()

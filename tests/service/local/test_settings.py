@@ -6,7 +6,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.settings import Settings, UpOptions, check, settle
+from mlcl.service.local.settings import Settings, UpOptions, check, resolve_settings
 from mlcl.service.local.store import check_public, check_store
 
 URL = "postgresql+psycopg://ada:s3cret@127.0.0.1:9/mlflow"
@@ -20,16 +20,18 @@ def folder(tmp_path):
 
 
 def test_the_defaults_are_the_home_s_own_store(folder):
-    settings = settle(UpOptions(), folder, None)
+    settings = resolve_settings(UpOptions(), folder, None)
     assert settings == Settings(f"sqlite:///{folder.home}/mlflow.db", f"{folder.home}/artifacts")
     check(settings)
 
 
 def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = settle(UpOptions(store="sqlite:///a.db", artifacts="kept"), folder, None)
+    settings = resolve_settings(UpOptions(store="sqlite:///a.db", artifacts="kept"), folder, None)
     assert (settings.store, settings.artifacts) == (f"sqlite:///{tmp_path}/a.db", f"{tmp_path}/kept")
-    assert settle(UpOptions(store=f"sqlite:///{tmp_path}/a.db"), folder, None).store == settings.store
+    assert (
+        resolve_settings(UpOptions(store=f"sqlite:///{tmp_path}/a.db"), folder, None).store == settings.store
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,9 +49,9 @@ def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
         (UpOptions(artifacts="/proc/none"), "--artifacts"),
     ],
 )
-def test_what_cannot_be_is_refused(folder, wish, key):
+def test_what_cannot_be_is_refused(folder, options, key):
     with pytest.raises(UserError) as caught:
-        check(settle(wish, folder, None))
+        check(resolve_settings(options, folder, None))
     assert caught.value.key == key
     assert "s3cret" not in str(caught.value)
 
@@ -57,7 +59,7 @@ def test_what_cannot_be_is_refused(folder, wish, key):
 def test_s3_needs_its_package(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="boto3"):
-        check(settle(UpOptions(artifacts="s3://bucket/mlflow"), folder, None))
+        check(resolve_settings(UpOptions(artifacts="s3://bucket/mlflow"), folder, None))
 
 
 def test_a_store_that_is_another_file_is_refused(tmp_path):
@@ -71,18 +73,18 @@ def test_a_password_is_neither_typed_nor_written_down(folder):
         check_public(URL)
     assert "s3cret" not in str(caught.value)
     check_public(URL.replace(":s3cret", ""))
-    shown = settle(UpOptions(store=URL), folder, None).shown
+    shown = resolve_settings(UpOptions(store=URL), folder, None).shown
     assert shown.store == URL.replace("s3cret", "***")
     with pytest.raises(UserError, match="not written down"):
-        check_store(settle(UpOptions(), folder, shown).store)
+        check_store(resolve_settings(UpOptions(), folder, shown).store)
 
 
 def test_what_runs_is_kept(folder):
     running = Settings("sqlite:////old.db", "/kept", 7001, 7002, 7003)
-    assert settle(UpOptions(), folder, running) == running
-    assert settle(UpOptions(ray_port=7001, store="sqlite:////old.db"), folder, running) == running
+    assert resolve_settings(UpOptions(), folder, running) == running
+    assert resolve_settings(UpOptions(ray_port=7001, store="sqlite:////old.db"), folder, running) == running
     with pytest.raises(UserError, match=re.escape("`mlcl down` ends it; found: 7004; allowed: 7003")):
-        settle(UpOptions(mlflow_port=7004), folder, running)
+        resolve_settings(UpOptions(mlflow_port=7004), folder, running)
 
 
 def test_secrets_are_made_once_and_private(folder):

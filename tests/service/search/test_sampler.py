@@ -92,8 +92,8 @@ def test_the_kind_of_storage_changes_no_draw(tmp_path, sampler):
 def test_trials_that_run_or_wait_change_no_draw(sampler):
     study = open_study(optuna.storages.InMemoryStorage(), "sweep", space(sampler))
     first = in_one_go(study._storage, sampler, 8)
-    locked_folder = ask(study, ())
-    expected = [draw(locked_folder) for draw in parameters(sampler)]
+    alone = ask(study, ())
+    expected = [draw(alone) for draw in parameters(sampler)]
     study = open_study(optuna.storages.InMemoryStorage(), "sweep", space(sampler))
     assert in_one_go(study._storage, sampler, 6) == first[:6]
     for number in (6, 7):
