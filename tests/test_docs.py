@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -21,6 +22,10 @@ NOT_HERE = {"mlcl/data/sources/NAME.py", "cluster/lab.yaml"}
 
 def links_of(page: Path) -> list[str]:
     return LINK.findall(page.read_text())
+
+
+def service_parts() -> list[str]:
+    return [folder.parent.name for folder in (ROOT / "mlcl" / "service").glob("*/__init__.py")]
 
 
 def anchors(text: str) -> set[str]:
@@ -59,14 +64,29 @@ def test_every_page_is_linked():
     assert set(PAGES) <= known
 
 
-def test_the_picture_of_the_packages_names_them_and_the_layers_of_the_import_checks():
+def test_the_architecture_names_every_package():
     page = (ROOT / "docs" / "architecture.md").read_text()
     (picture,) = re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL)
     packages = {folder.parent.name for folder in (ROOT / "mlcl").glob("*/__init__.py")}
-    assert set(re.findall(r"\b[a-z]+\b", picture)) - {"flowchart"} == packages | {"plugins"}
+    assert set(re.findall(r"\b[a-z]+\b", picture)) - {"flowchart"} == packages - {"testing"} | {"plugins"}
     for folder in [*packages - {"service"}, *(f"service/{part}" for part in service_parts())]:
         assert f"`mlcl/{folder}/`" in page
 
 
-def service_parts() -> list[str]:
-    return [folder.parent.name for folder in (ROOT / "mlcl" / "service").glob("*/__init__.py")]
+def test_the_plugin_of_the_page_is_a_loss_of_a_job(tmp_path):
+    from mlcl.config import load_job
+    from mlcl.labels import LabelRows
+    from mlcl.losses import LOSSES, positive_weights
+
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "plugins.md").read_text(), re.DOTALL)
+    (tmp_path / "dice.py").write_text(code)
+    job = yaml.safe_load((ROOT / "jobs" / "digits_simdis.yaml").read_text()) | {"plugins": ["dice.py"]}
+    (head,) = job["objective"]["heads"].values()
+    head |= {"loss": "dice", "options": {}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    load_job(tmp_path / "job.yaml")
+    try:
+        weights = positive_weights("dice", LabelRows.from_lists([[0, 1], [0], [2]], width=3))
+    finally:
+        LOSSES.remove(LOSSES.origins()["dice"])
+    assert weights[0].tolist() == pytest.approx([0, 2 / 3, 0])
