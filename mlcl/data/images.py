@@ -102,7 +102,8 @@ def decode(data: bytes, size: int) -> Pixels:
         raise ValueError(str(error)) from None
     if upright.size != (size, size):
         upright = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
-    return np.asarray(upright).transpose(2, 0, 1)
+    # Contiguous: a convolution of another memory order differs in its last bits.
+    return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
 
 
 def _try_decode(data: bytes, size: int) -> Pixels | str:

@@ -1,0 +1,234 @@
+"""What every encoder does, as tests for pytest. The author of one writes:
+
+    from mlcl.testing.encoders import EncoderTestCase
+
+    class TestMine(EncoderTestCase):
+        @pytest.fixture
+        def section(self):
+            return {"name": "mine", "width": 4, "max_length": 8}
+
+The section should be small: each test trains it on a few rows, or runs it on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from mlcl.config import JobConfig, load_job
+from mlcl.models import ENCODERS, Encoder
+from mlcl.testing.datasets import small_dataset
+from mlcl.training import experiment
+from mlcl.training.builders import build_model
+from mlcl.training.context import Context
+from mlcl.training.events import Stopped
+from mlcl.training.experiment import Outcome, run_experiment
+from mlcl.training.export import load_model, write_export
+from mlcl.training.export.predictor import Labelling
+from mlcl.training.grad_cache import Passes
+from mlcl.training.job_data import JobData
+from mlcl.training.objective import ContrastiveModel
+
+ROWS = 8
+"""Of a batch."""
+CPU = Context(torch.device("cpu"))
+MakeJob = Callable[..., JobConfig]
+OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "text": {"lr": 0.01},
+    # Without momentum, the large networks of images leave small checkpoints.
+    "image": {"lr": 0.001, "optimizer": "sgd", "momentum": 0.0},
+}
+
+
+class EncoderTestCase:
+    """The tests; a subclass gives the fixture `section`."""
+
+    @pytest.fixture
+    def section(self) -> Mapping[str, Any]:
+        """The encoder's section of a job."""
+        raise NotImplementedError("a subclass says which encoder is tested")
+
+    @pytest.fixture
+    def encoder(self, section: Mapping[str, Any]) -> Encoder:
+        """Its declaration."""
+        return ENCODERS[section["name"]]
+
+    @pytest.fixture(autouse=True)
+    def one_thread(self) -> Iterator[None]:
+        """Sums depend on the number of threads, and small networks are slower with several."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(threads)
+
+    @pytest.fixture
+    def make_job(self, section: Mapping[str, Any], encoder: Encoder, tmp_path: Path) -> MakeJob:
+        """A job that trains the encoder on a small data set, with overrides."""
+        data = small_dataset(tmp_path / "data", encoder.modality)
+        return lambda *overrides, **train: load_job(
+            _tree(section, data, {**OPTIMIZERS[encoder.modality], **train}), overrides
+        )
+
+    @pytest.fixture
+    def model(self, make_job: MakeJob, tmp_path: Path) -> tuple[ContrastiveModel, JobData]:
+        """The model as a run begins with it, and what the job works on."""
+        job_data = JobData.of(make_job(), tmp_path / "home")
+        torch.manual_seed(0)
+        built = build_model(
+            job_data.job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph()
+        )
+        return built, job_data
+
+    def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
+        """(B, dim), or (B, dim + L) for a label-wise encoder, float32 and finite."""
+        module, inputs = model[0].encoder.eval(), _inputs(model[1], torch.float32)
+        output = module(**inputs)
+        labels = model[1].dataset.info.space("tags").n_classes if encoder.label_wise else 0
+        assert getattr(module, "label_logits", 0) == labels
+        assert output.shape == (ROWS, int(module.dim) + labels)  # type: ignore[arg-type]
+        assert output.dtype == torch.float32
+        assert output.isfinite().all()
+        assert len(output.detach().unique(dim=0)) > 1
+
+    def test_padding_and_the_rest_of_a_batch_never_change_an_output(
+        self, model: tuple[ContrastiveModel, JobData]
+    ) -> None:
+        """A row's output alone is that in a batch, and what stands in the padding has no part in it."""
+        module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
+        together = module(**inputs)
+        if "attention_mask" in inputs:
+            mask = inputs["attention_mask"]
+            assert not mask.all()
+            other = torch.where(mask, inputs["input_ids"], inputs["input_ids"].max())
+            torch.testing.assert_close(module(input_ids=other, attention_mask=mask), together)
+        for row in range(len(together)):
+            alone = {name: value[row : row + 1] for name, value in inputs.items()}
+            if "attention_mask" in alone:
+                words = int(alone["attention_mask"].sum())
+                alone = {name: value[:, :words] for name, value in alone.items()}
+            torch.testing.assert_close(module(**alone)[0], together[row])
+
+    def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Trained parameters are float32, change and are saved; all others stay and are not."""
+        built = []
+
+        def watch(*args: Any) -> ContrastiveModel:
+            model = build_model(*args)
+            built.append((model, {name: p.detach().clone() for name, p in model.named_parameters()}))
+            return model
+
+        monkeypatch.setattr(experiment, "build_model", watch)
+        outcome = _run(make_job(), tmp_path, "run")
+        assert all(math.isfinite(value) for value in outcome.metrics.values())
+        assert {"val/micro_f1", "test/micro_f1", "knn/test/micro_f1"} <= outcome.metrics.keys()
+        ((model, before),) = built
+        saved = _weights(tmp_path / "run")
+        for name, parameter in model.named_parameters():
+            assert torch.equal(parameter, before[name]) != parameter.requires_grad, name
+            assert (name in saved) == parameter.requires_grad, name
+            if parameter.requires_grad:
+                assert parameter.dtype == torch.float32, name
+                assert torch.equal(parameter, saved[name]), name
+
+    @pytest.mark.usefixtures("one_rank")
+    def test_every_trained_parameter_takes_part_in_each_step(self, make_job: MakeJob, tmp_path: Path) -> None:
+        """With a contrastive head alone, as before a linear probe; otherwise DDP refuses the next step."""
+        job = make_job("objective.classifier.weight=0", "objective.heads.tags.weight=1")
+        job_data = JobData.of(job, tmp_path / "home")
+        model = build_model(job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph())
+        model.train()
+        rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
+        passes = Passes(model, wrapped, CPU, "float32", 2, 8, lambda *_: None)
+        for size in (8, 3, 8):
+            model.zero_grad()
+            passes(rows.batch(torch.arange(8), 2, CPU.device), size)
+        assert [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
+
+    @pytest.fixture
+    def one_rank(self, tmp_path: Path) -> Iterator[None]:
+        """A process group of this process alone: DDP asks the same of a module there."""
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rank'}", rank=0, world_size=1)
+        yield
+        dist.destroy_process_group()
+
+    def test_a_stopped_run_goes_on_to_the_same_bits(
+        self, encoder: Encoder, make_job: MakeJob, tmp_path: Path
+    ) -> None:
+        """Stopped within an epoch, with micro-batches, and texts in half precision."""
+        # A CPU computes convolutions in half precision many times slower.
+        precision = "bf16" if encoder.modality == "text" else "float32"
+        job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
+        whole = _run(job, tmp_path, "whole")
+        steps = itertools.count(1)
+        with pytest.raises(Stopped):
+            _run(job, tmp_path, "parts", should_stop=lambda: next(steps) == 3)
+        state = torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["model"]
+        assert _weights(tmp_path / "whole").keys() <= state.keys()
+        resumed = _run(job, tmp_path, "parts")
+        assert resumed.resumed
+        left, right = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[name], right[name]) for name in left)
+        same = {name for name in whole.metrics if "time/" not in name}
+        assert {n: whole.metrics[n] for n in same} == {n: resumed.metrics[n] for n in same}
+
+    def test_an_exported_model_equals_the_evaluation(self, make_job: MakeJob, tmp_path: Path) -> None:
+        """From its folder alone it gives the run's metrics and probabilities, to the last bit."""
+        job_data = JobData.of(make_job(), tmp_path / "home")
+        metrics = _run(job_data.job, tmp_path, "run").metrics
+        write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
+        model = load_model(tmp_path / "model", "cpu")
+        stored = pq.read_table(tmp_path / "run" / "embeddings.parquet").to_pylist()
+        for split, name in (("validation", "val"), ("test", "test")):
+            given = Labelling(model, tmp_path / "data", split).run(lambda _: None)
+            of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
+            assert given.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
+            written: list[Any] = []
+            first = next(iter(model.index.ways))
+            Labelling(model, tmp_path / "data", split, way=first, probabilities=True).run(written.append)
+            rows = [row for row in stored if row["split"] == split]
+            assert written[0]["id"] == [row["id"] for row in rows]
+            expected = np.array([row["probabilities"] for row in rows])
+            np.testing.assert_array_equal(np.array(written[0]["probabilities"]), expected)
+
+
+def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> dict[str, Any]:
+    head = {"loss": "simdis", "labels": "tags", "weight": 0.3, "projection": {"dim": 8}}
+    knn = {"k": 3, "grid": {"k": [1, 3], "lambda": [0, 1], "temperature": [1.0]}}
+    return {
+        "experiment": "suite",
+        "data": {"path": str(data)},
+        "encoder": dict(section),
+        "objective": {"heads": {"tags": head}, "classifier": {"loss": "bce", "labels": "tags"}},
+        "train": {"epochs": 1, "batch_size": ROWS, "warmup": 0.0, "threads": 1, "device": "cpu", **train},
+        "evaluation": {"metric": "val/micro_f1", "knn": knn},
+    }
+
+
+def _run(job: JobConfig, folder: Path, name: str, **how: Any) -> Outcome:
+    job_data = JobData.of(job, folder / "home")
+    outcome = run_experiment(job_data, folder=folder / name, context=CPU, listener=lambda _: None, **how)
+    assert outcome is not None
+    return outcome
+
+
+def _weights(run: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = load_file(run / "model" / "weights.safetensors")
+    return weights
+
+
+def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
+    inputs = job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device)
+    return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
