@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,29 +58,41 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
         shape = (len(split), 3, size, size)
         with new_file(file) as work:
             array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
-            for row, pixels in enumerate(decoded(split, size)):
+            for row, pixels in enumerate(decoded_split(split, size)):
                 array[row] = pixels
             array.flush()
             del array
     return ImageRows(np.load(file, mmap_mode="r"))
 
 
-def decoded(split: Split, size: int) -> Iterator[Pixels]:
+def decoded_split(split: Split, size: int) -> Iterator[Pixels]:
     """Every image (3, size, size) of a split, in order.
 
+    Raises UserError for an image that cannot be decoded, with its shard, row and id.
+    """
+
+    def refuse(row: int, found: str) -> UserError:
+        file, shard_row = split.place(row)
+        where = f"row {shard_row}, id {split.ids[row]}"
+        return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
+
+    return decoded(split.images(), size, refuse)
+
+
+def decoded(
+    images: Sequence[str | bytes | Path], size: int, refuse: Callable[[int, str], UserError]
+) -> Iterator[Pixels]:
+    """Every image (3, size, size), in order, of encoded bytes or paths of files.
+
+    `refuse` makes the error that is raised for an image that cannot be decoded, from its row and the reason.
     Threads, since Pillow decodes and resizes outside the interpreter lock; processes would copy the pixels.
     """
-    images = split.images()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for first in range(0, len(images), DECODED_AT_ONCE):
-            blocks = images[first : first + DECODED_AT_ONCE]
-            for row, result in enumerate(pool.map(lambda data: _try_decode(data, size), blocks), first):
+            block = images[first : first + DECODED_AT_ONCE]
+            for row, result in enumerate(pool.map(lambda image: _try_decode(image, size), block), first):
                 if isinstance(result, str):
-                    file, shard_row = split.place(row)
-                    where = f"row {shard_row}, id {split.ids[row]}"
-                    raise UserError(
-                        f"image cannot be decoded at {where}", file=file, key="image", found=result
-                    )
+                    raise refuse(row, result)
                 yield result
 
 
@@ -106,8 +118,8 @@ def decode(data: bytes, size: int) -> Pixels:
     return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
 
 
-def _try_decode(data: bytes, size: int) -> Pixels | str:
+def _try_decode(image: str | bytes | Path, size: int) -> Pixels | str:
     try:
-        return decode(data, size)
+        return decode(image if isinstance(image, bytes) else Path(image).read_bytes(), size)
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
         return f"{type(error).__name__}: {error}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from mlcl.data import columns
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace
-from mlcl.data.images import decoded
+from mlcl.data.images import decoded_split
 from mlcl.data.split import label_error
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
@@ -55,7 +55,7 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
     _check_counts(data, splits)
     if data.info.modality == "image":
         for split in splits:
-            for _ in decoded(data.split(split), CHECK_SIZE):
+            for _ in decoded_split(data.split(split), CHECK_SIZE):
                 pass
     warnings = tuple(_untrained(data, splits, allow_untrained or data.info.allow_untrained))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)

@@ -95,7 +95,7 @@ class Evaluator:
         knn = self._config.knn
         if store is None or knn is None:
             return Queries(split, output_MO, None)
-        k_max = max(knn.k, *(() if knn.grid is None else knn.grid.k))
+        k_max = max([knn.k, *(knn.grid.k if knn.grid is not None else ())])
         return Queries(split, output_MO, store.retrieve(output_MO, k_max))
 
     def _select(

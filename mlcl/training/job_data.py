@@ -18,8 +18,6 @@ from mlcl.data import (
     Tokenizer,
     TokenRows,
     add_label_noise,
-    decode_all,
-    encode,
     hugging_face_tokenizer,
     load_tokenizer,
     prepare,
@@ -37,6 +35,7 @@ from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.hierarchy import parents
+from mlcl.training.input_reader import InputReader
 from mlcl.training.objective import CLASSIFIER, Labels
 from mlcl.training.transfer import Transfer
 
@@ -133,10 +132,7 @@ class JobData:
         return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
-        size = ENCODERS[self.job.encoder.name].size(self.job.encoder)
-        if self.tokenizer is None:
-            return decode_all(split, size, self.cache)
-        return encode(self.tokenizer, split, size, self.cache)
+        return InputReader.of(self.job, self.tokenizer).split(split, self.cache)
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:

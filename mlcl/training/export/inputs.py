@@ -21,7 +21,7 @@ from mlcl.data.format import Modality
 from mlcl.data.sources.common.table import LONGEST_FIELD
 from mlcl.data.sources.image_folder import SUFFIXES
 from mlcl.errors import UserError
-from mlcl.training.export.image_decoder import Content
+from mlcl.training.input_reader import Content, is_unicode
 
 ROWS_AT_ONCE = 256
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
@@ -84,15 +84,6 @@ def _items(path: Path, modality: Modality, rows: Iterable[tuple[str, Mapping[str
         if not is_unicode(id):
             raise UserError(f"no Unicode text at {place}", file=path, key="id", found=repr(id))
         yield Item(id, f"{place} of {path}", content)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text can be written: JSON may escape half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _image(value: Any, folder: Path) -> Content | None:

@@ -12,22 +12,20 @@ import torch
 from torch import Tensor
 
 from mlcl.config import AugmentConfig, JobConfig, load_job
-from mlcl.data import ImageRows, Tokenizer, TokenRows, encode, load_tokenizer
+from mlcl.data import Tokenizer, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array, array
-from mlcl.models import ENCODERS
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import SplitEncoder
 from mlcl.training.evaluation_result import Predictor
 from mlcl.training.evaluator import classify
 from mlcl.training.export.datastore import read_datastore
-from mlcl.training.export.image_decoder import Content, decode_images
-from mlcl.training.export.inputs import is_unicode
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
 from mlcl.training.export.network import Network, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
 from mlcl.training.files import JOB, TOKENIZER
+from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.neighbours import Datastore
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -76,7 +74,8 @@ class ExportedModel:
         context: Context,
     ) -> None:
         self.index, self.job, self.store = index, job, store
-        self._network, self._tokenizer, self._context = network, tokenizer, context
+        self._network, self._context = network, context
+        self._reader = InputReader.of(job, tokenizer)
         ratings = tuple(f"{value:g}" for value in index.space.scale)
         self.classes_: tuple[str, ...] = index.space.classes or ratings
         self.aspects_: tuple[str, ...] = index.space.aspects
@@ -124,7 +123,7 @@ class ExportedModel:
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """The encoder's outputs (M, O) float32 of one batch; `places` say in errors where its rows stood."""
         places = places or [f"row {row}" for row in range(len(inputs))]
-        rows = Rows(self._encoded(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
+        rows = Rows(self._reader.contents(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
         size, precision = max(1, len(inputs)), self.job.train.precision
         return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
@@ -142,17 +141,6 @@ class ExportedModel:
         return lambda output_MO: classify(
             layer, self._network.features(output_MO, name), self.index.task, self._context
         )
-
-    def _encoded(self, inputs: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
-        size = ENCODERS[self.job.encoder.name].size(self.job.encoder)
-        if self._tokenizer is None:
-            return decode_images(inputs, size, places)
-        for text, place in zip(inputs, places, strict=True):
-            if not isinstance(text, str):
-                raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
-            if not is_unicode(text):
-                raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
-        return encode(self._tokenizer, [str(text) for text in inputs], size)
 
 
 def _tokenizer(file: Path) -> Tokenizer:

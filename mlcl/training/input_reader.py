@@ -1,0 +1,78 @@
+"""From texts and images to the encoder's inputs: the one way of training, evaluation and prediction.
+
+Shapes: N rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlcl.config import JobConfig
+from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
+from mlcl.data.images import decoded
+from mlcl.errors import UserError
+from mlcl.models import ENCODERS
+
+Content = str | bytes | Path
+"""A text; or an image as encoded bytes or as the path of a file."""
+
+
+@dataclass(frozen=True)
+class InputReader:
+    """Tokenises texts, or decodes images where there is no tokenizer.
+
+    `size` is the most tokens of a text, or the pixels of an image's side.
+    """
+
+    tokenizer: Tokenizer | None
+    size: int
+
+    @classmethod
+    def of(cls, job: JobConfig, tokenizer: Tokenizer | None) -> InputReader:
+        """For the encoder of a job."""
+        return cls(tokenizer, ENCODERS[job.encoder.name].size(job.encoder))
+
+    def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
+        """All rows of a split, memory-mapped from the cache, which the first call fills.
+
+        Raises UserError with the row of an image that cannot be decoded.
+        """
+        if self.tokenizer is None:
+            return decode_all(split, self.size, cache)
+        return encode(self.tokenizer, split, self.size, cache)
+
+    def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
+        """Texts or images that a caller gives, in memory.
+
+        Raises UserError with the place of one that is no Unicode text, or no image that can be decoded.
+        """
+        if self.tokenizer is None:
+            return self._images(contents, places)
+        for text, place in zip(contents, places, strict=True):
+            if not isinstance(text, str):
+                raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
+            if not is_unicode(text):
+                raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
+        return encode(self.tokenizer, [str(text) for text in contents], self.size)
+
+    def _images(self, images: Sequence[Content], places: Sequence[str]) -> ImageRows:
+        """(N, 3, size, size) uint8."""
+
+        def refuse(row: int, found: str) -> UserError:
+            return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
+
+        pixels = list(decoded(images, self.size, refuse))
+        return ImageRows(np.stack(pixels) if pixels else np.zeros((0, 3, self.size, self.size), np.uint8))
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON may escape half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
