@@ -93,12 +93,18 @@ class Ledger:
 
     def open(self, training: Training) -> Entry:
         """Writes down a new training, which runs from now on."""
-        content = asdict(training)
+        content = _unscoped(training)
         content["generation"] = content.pop("version")
-        if not training.scope:
-            del content["scope"]
         self.append("open", **content)
         return self.entries[training.key]
+
+    def open_group(self, group: Group) -> None:
+        """Writes down a setting that is to be confirmed."""
+        self.append("group", **_unscoped(group))
+
+    def open_version(self, version: SpaceVersion, scope: str = "") -> None:
+        """Writes down a new space of a search."""
+        self.append("generation", **asdict(version), **({"scope": scope} if scope else {}))
 
     def close(self, key: str, end: End) -> None:
         """Writes the end of a training."""
@@ -244,3 +250,11 @@ class Ledger:
             return self.clock_seconds
         name = "cpu_seconds" if unit == "cpu" else "gpu_seconds"
         return math.fsum(getattr(entry.cost, name) for entry in self.entries.values())
+
+
+def _unscoped(opened: Training | Group) -> dict[str, Any]:
+    """The fields of an event; the scope only where there is one, as in release 0.1."""
+    content = asdict(opened)
+    if not opened.scope:
+        del content["scope"]
+    return content
