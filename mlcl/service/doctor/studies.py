@@ -20,8 +20,8 @@ from mlcl.service.doctor.network import sqlite_file
 from mlcl.service.doctor.truncated_lines import JOURNAL
 from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import hidden, open_storage
-from mlcl.service.search.study_sync import sync_study
 
 SQLITE = b"SQLite format 3"
 

@@ -54,7 +54,7 @@ class Ledger:
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._session: tuple[float, float] | None = None
         self._lines = 0
-        for number, line in enumerate(self._lines_on_disk(), start=1):
+        for number, line in enumerate(self._whole_lines().splitlines(), start=1):
             try:
                 self._apply(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -67,12 +67,9 @@ class Ledger:
                     allowed=f"a copy of the file, or {ANEW[kind]}",
                 ) from None
 
-    def _lines_on_disk(self) -> list[bytes]:
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        return raw[: raw.rfind(b"\n") + 1].splitlines()
+    def _whole_lines(self) -> bytes:
+        raw = self.path.read_bytes() if self.path.exists() else b""
+        return raw[: raw.rfind(b"\n") + 1]
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it. Raises OSError where the disk is full."""
@@ -112,12 +109,8 @@ class Ledger:
 
     def _cut_torn_line(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            return
-        raw = self.path.read_bytes()
-        whole = raw.rfind(b"\n") + 1
-        if whole < len(raw):
-            os.truncate(self.path, whole)
+        if self.path.exists():
+            os.truncate(self.path, len(self._whole_lines()))
 
     def _apply(self, event: dict[str, Any]) -> None:
         self._count_time(event)

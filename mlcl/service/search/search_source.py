@@ -15,8 +15,7 @@ from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import draw, grid_size
 from mlcl.service.search.scoring import score_training
-from mlcl.service.search.study import ask, reopen
-from mlcl.service.search.study_sync import sync_study
+from mlcl.service.search.study import ask, reopen, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 

@@ -17,8 +17,7 @@ from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.sampling import Misfit, distributions, fit
-from mlcl.service.search.study import add_done, open_study
-from mlcl.service.search.study_sync import sync_study
+from mlcl.service.search.study import add_done, open_study, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
