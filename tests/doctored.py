@@ -9,8 +9,8 @@ import optuna
 from mlcl.service.doctor import CHECKS, Scope, run_checks
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
-from mlcl.service.search.study_sync import sync_study
 from mlcl.tracking import RunLog, State, tracking_uri
 
 

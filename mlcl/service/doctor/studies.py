@@ -18,8 +18,8 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, locks_is_locked
 from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import hidden, open_storage
-from mlcl.service.search.study_sync import sync_study
 from mlcl.tracking.uri import sqlite_file
 
 JOURNAL = "study.journal"

@@ -1,4 +1,4 @@
-"""What a sweep may spend, what it has spent, and what the rest of it will need."""
+"""What a command may spend, what it has spent, and what the rest of it will need."""
 
 from __future__ import annotations
 
@@ -108,56 +108,18 @@ class Account:
         """What was used, for people."""
         return amount_text(self.used(), self._unit)
 
-    def edge(self) -> float | None:
-        """Seconds from now until it is used up by what runs; None without a budget or a use of it."""
-        left = self.left()
-        shares = [1.0] if self._unit == "clock" else [run.share for run in self._running.values()]
-        rate = math.fsum(shares)
-        if left is None or left == 0.0:
-            return left
-        return left / rate if rate > 0 else None
 
+def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
+    """One line: what `count` trainings need at the mean cost so far, beside what the budget has left.
 
-@dataclass(frozen=True)
-class Forecast:
-    """What the trials that are left will need, beside what is left."""
-
-    needed: float | None
-    fits: bool | None
-    trials_that_fit: int | None
-    trials: int
-    left: float | None
-    unit: Unit
-
-    def line(self) -> str:
-        """The same in one line for people."""
-        trials = f"forecast: {self.trials} trial{'' if self.trials == 1 else 's'}"
-        if self.needed is None:
-            return f"{trials}: what one costs is not known yet"
-        letter = _letter(max(self.needed, self.left or 0.0))
-        need = "needs" if self.trials == 1 else "need"
-        text = f"{trials} {need} {_amount(self.needed, self.unit, letter)}"
-        if self.left is None:
-            return text
-        text += f", the budget has {_amount(self.left, self.unit, letter)} left"
-        return text if self.fits else f"{text}: about {self.trials_that_fit} of them"
-
-
-def forecast(
-    *, trials_left: int, mean_share_seconds: float | None, used: float, budget: Budget | None
-) -> Forecast:
-    """From the mean cost of a trial so far, in the budget's unit; None where no trial has told it yet.
-
-    By the clock, the cost of a trial is its duration over the number that run at once.
+    By the clock, the cost of a training is its duration over the number that run at once.
     """
-    unit: Unit = budget.unit if budget else "clock"
-    left = None if budget is None else max(0.0, budget.amount - used)
-    needed = None if mean_share_seconds is None else trials_left * mean_share_seconds
-    if mean_share_seconds is None or needed is None or left is None:
-        return Forecast(needed, None, None, trials_left, left, unit)
-    fits = needed <= left
-    count = trials_left if fits else int(left / mean_share_seconds)
-    return Forecast(needed, fits, count, trials_left, left, unit)
+    left, needed = max(0.0, budget.amount - used), count * cost
+    letter = _letter(max(needed, left))
+    text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
+    text += f" {_amount(needed, budget.unit, letter)}"
+    text += f", the budget has {_amount(left, budget.unit, letter)} left"
+    return text if needed <= left else f"{text}: about {int(left / cost)} of them"
 
 
 def amount_text(seconds: float, unit: Unit) -> str:

@@ -25,9 +25,9 @@ from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.ray_session import ray_session
-from mlcl.service.runs.run_store import RunFolder, RunRecord, now
+from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
-from mlcl.tracking import RunLog, State, provenance, shown
+from mlcl.tracking import RunLog, State, provenance
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import MAX_REASON
@@ -161,50 +161,45 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
     tracker.experiment(task.experiment)
     task.prepare()
     recover(home)
-    with stop_on_signal(announce) as stop, _named(home, task):
-        folder = task.folder()
-        with (
-            _held(folder, task),
-            _cluster(task, home, announce) as packing,
-            Delivery(tracker, announce) as delivery,
-        ):
-            delivery.add_left()
-            command = Command(
-                folder=folder,
-                ledger=Ledger(folder.path),
-                logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
-                packing=packing,
-                budget=task.resources.budget,
-                tracker=tracker,
-                delivery=delivery,
-                stop=stop,
-                watch=watch,
-            )
-            return _Run(task, command).run()
+    with (
+        stop_on_signal(announce) as stop,
+        _held(home, task) as folder,
+        _cluster(task, home, announce) as packing,
+        Delivery(tracker, announce) as delivery,
+    ):
+        delivery.add_left()
+        command = Command(
+            folder=folder,
+            ledger=Ledger(folder.path),
+            logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
+            packing=packing,
+            budget=task.resources.budget,
+            tracker=tracker,
+            delivery=delivery,
+            stop=stop,
+            watch=watch,
+        )
+        return _Run(task, command).run()
 
 
 @contextmanager
-def _named(home: Path, task: Task[R]) -> Iterator[None]:
-    """Two commands that begin a sweep of one name at once must not make two."""
+def _held(home: Path, task: Task[R]) -> Iterator[RunFolder]:
+    """The folder, held so that others know that its command lives. Nothing is left of one not begun."""
+    # By its name first: two commands that begin a sweep of one name at once must not make two.
     with locked(home / f"{task.kind}s" / f".{task.name}.lock", LOCK_PATIENCE) as free:
         if not free:
             raise UserError(f"another command runs this {task.kind}", key=task.option, found=task.name)
-        yield
-
-
-@contextmanager
-def _held(folder: RunFolder, task: Task[R]) -> Iterator[None]:
-    """Holds the folder, so that others know that its command lives. Nothing is left of one not begun."""
-    with folder.owned(LOCK_PATIENCE) as mine:
-        if not mine:
-            raise UserError(f"another process holds this {task.kind}", key=task.option, found=task.name)
-        _tidy(folder.path)  # after a command that was killed
-        try:
-            yield
-        finally:
-            _tidy(folder.path)
-            if folder.record is None:
-                shutil.rmtree(folder.path, ignore_errors=True)
+        folder = task.folder()
+        with folder.owned(LOCK_PATIENCE) as mine:
+            if not mine:
+                raise UserError(f"another process holds this {task.kind}", key=task.option, found=task.name)
+            _tidy(folder.path)  # after a command that was killed
+            try:
+                yield folder
+            finally:
+                _tidy(folder.path)
+                if folder.record is None:
+                    shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def _tidy(folder: Path) -> None:
@@ -258,8 +253,14 @@ class _Run(Generic[R]):
 
     def _take_up(self) -> Work[R]:
         task, ledger, id = self.task, self.command.ledger, self.command.folder.path.name
-        # First, so that a kill leaves no folder that nobody finds.
-        self._record(State.RUNNING, task.log_id(id, self.command.logs))
+        self.command.folder.open(  # first, so that a kill leaves no folder that nobody finds
+            experiment=task.experiment,
+            job_hash=task.job_hash,
+            fingerprint=task.fingerprint,
+            log=task.log_id(id, self.command.logs),
+            uri=self.command.logs.uri,
+            name=task.name,
+        )
         if not ledger.head:
             ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
         ledger.append("session", **task.asked)
@@ -267,23 +268,6 @@ class _Run(Generic[R]):
 
     def _reason(self, error: BaseException) -> str:
         return self.command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-
-    def _record(self, state: State, log: str) -> None:
-        task, folder = self.task, self.command.folder
-        before = folder.record
-        folder.write(
-            RunRecord(
-                id=folder.path.name,
-                experiment=task.experiment,
-                job_hash=task.job_hash,
-                fingerprint=task.fingerprint,
-                state=state,
-                log=log,
-                tracking_uri=shown(self.command.logs.uri),
-                created=before.created if before else now(),
-                name=task.name,
-            )
-        )
 
     def _give_up(self, reason: str) -> None:
         """It could not be taken up: it is FAILED, and a later command may try again."""

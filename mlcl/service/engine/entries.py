@@ -9,6 +9,11 @@ from typing import Any
 from mlcl.tracking import State
 
 
+def scoped(scope: str, name: str) -> str:
+    """A key of a search's own where a ledger holds several; the plain name where it holds one."""
+    return f"{scope}.{name}" if scope else name
+
+
 @dataclass(frozen=True)
 class Group:
     """A setting that is confirmed on fresh seeds, in the search `scope`."""

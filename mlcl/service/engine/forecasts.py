@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
 from mlcl.service.engine.budget import Account, forecast
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.entries import Cost, Entry
 
 AFTER_TRIALS = 3
 """Trials that have ended when the forecast is made again, now from what they really cost."""
@@ -26,9 +27,8 @@ class Forecasts:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._account, self._at_once, self._announce, self._clock = account, at_once, announce, clock
-        self._unit = account.budget.unit if account.budget else None
         self._first: dict[str, tuple[int, float]] = {}
-        self._from_pace = self._from_ended = self._unit is None
+        self._from_pace = self._from_ended = account.budget is None
 
     def rung(self, entry: Entry, epoch: int, left: int) -> None:
         """A validation. The time before the first one is mostly the process's start, so it is left out."""
@@ -38,28 +38,21 @@ class Forecasts:
         if epoch > began:
             self._from_pace = True
             seconds = (self._clock() - at) / (epoch - began) * int(entry.job["train"]["epochs"])
-            share = {"clock": 1 / self._at_once, "cpu": entry.cost.cpus, "gpu": entry.cost.gpus}[
-                self._unit or "clock"
-            ]
-            self._tell(seconds * share, left)
+            cost = entry.cost
+            self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
     def ended(self, trials: Sequence[Entry], left: int) -> None:
-        """Trials that have ended so far."""
-        if self._from_ended or len(trials) < AFTER_TRIALS:
-            return
-        self._from_ended = True
-        costs = {
-            "clock": [trial.cost.seconds / self._at_once for trial in trials],
-            "cpu": [trial.cost.cpu_seconds for trial in trials],
-            "gpu": [trial.cost.gpu_seconds for trial in trials],
-        }[self._unit or "clock"]
-        self._tell(sum(costs) / len(costs), left)
+        """Trainings that have ended so far."""
+        if not self._from_ended and len(trials) >= AFTER_TRIALS:
+            self._from_ended = True
+            self._tell([trial.cost for trial in trials], left)
 
-    def _tell(self, cost: float, left: int) -> None:
-        made = forecast(
-            trials_left=left,
-            mean_share_seconds=cost,
-            used=self._account.used(),
-            budget=self._account.budget,
-        )
-        self._announce(made.line())
+    def _tell(self, costs: Sequence[Cost], left: int) -> None:
+        budget = self._account.budget
+        if budget is None:
+            return
+        names = {"clock": "seconds", "cpu": "cpu_seconds", "gpu": "gpu_seconds"}
+        mean = statistics.fmean(getattr(cost, names[budget.unit]) for cost in costs)
+        if budget.unit == "clock":
+            mean /= self._at_once
+        self._announce(forecast(left, mean, self._account.used(), budget))

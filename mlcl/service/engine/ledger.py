@@ -54,7 +54,7 @@ class Ledger:
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._session: tuple[float, float] | None = None
         self._lines = 0
-        for number, line in enumerate(self._lines_on_disk(), start=1):
+        for number, line in enumerate(self._whole_lines().splitlines(), start=1):
             try:
                 self._apply(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -67,12 +67,9 @@ class Ledger:
                     allowed=f"a copy of the file, or {ANEW[kind]}",
                 ) from None
 
-    def _lines_on_disk(self) -> list[bytes]:
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        return raw[: raw.rfind(b"\n") + 1].splitlines()
+    def _whole_lines(self) -> bytes:
+        raw = self.path.read_bytes() if self.path.exists() else b""
+        return raw[: raw.rfind(b"\n") + 1]
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it. Raises OSError where the disk is full."""
@@ -93,12 +90,18 @@ class Ledger:
 
     def open(self, training: Training) -> Entry:
         """Writes down a new training, which runs from now on."""
-        content = asdict(training)
+        content = _unscoped(training)
         content["generation"] = content.pop("version")
-        if not training.scope:
-            del content["scope"]
         self.append("open", **content)
         return self.entries[training.key]
+
+    def open_group(self, group: Group) -> None:
+        """Writes down a setting that is to be confirmed."""
+        self.append("group", **_unscoped(group))
+
+    def open_version(self, version: SpaceVersion, scope: str = "") -> None:
+        """Writes down a new space of a search."""
+        self.append("generation", **asdict(version), **({"scope": scope} if scope else {}))
 
     def close(self, key: str, end: End) -> None:
         """Writes the end of a training."""
@@ -106,12 +109,8 @@ class Ledger:
 
     def _cut_torn_line(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            return
-        raw = self.path.read_bytes()
-        whole = raw.rfind(b"\n") + 1
-        if whole < len(raw):
-            os.truncate(self.path, whole)
+        if self.path.exists():
+            os.truncate(self.path, len(self._whole_lines()))
 
     def _apply(self, event: dict[str, Any]) -> None:
         self._count_time(event)
@@ -244,3 +243,11 @@ class Ledger:
             return self.clock_seconds
         name = "cpu_seconds" if unit == "cpu" else "gpu_seconds"
         return math.fsum(getattr(entry.cost, name) for entry in self.entries.values())
+
+
+def _unscoped(opened: Training | Group) -> dict[str, Any]:
+    """The fields of an event; the scope only where there is one, as in release 0.1."""
+    content = asdict(opened)
+    if not opened.scope:
+        del content["scope"]
+    return content

@@ -9,11 +9,10 @@ from mlcl.config import load_job
 from mlcl.data import DatasetInfo
 from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.log_sync import sync_log
 from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import Tag
+from mlcl.tracking import RunLog, State, log_parameters
+from mlcl.tracking.names import SCORE, Tag
 
 FRESH = ", fresh seeds"
 """How the name of a run that holds a setting's seeds ends: the trial of that name stands beside it."""
@@ -22,6 +21,36 @@ FRESH = ", fresh seeds"
 def log_id(owner: str, key: str) -> str:
     """The id of a training's log: the sweep's own log has the sweep's id."""
     return f"{owner}.{key}"
+
+
+def sync_log(log: RunLog, entry: Entry) -> None:
+    """Brings a training's log to what the ledger says: score, chosen post-hoc keys, cost, state.
+
+    Doing it again changes nothing.
+    """
+    if entry.state is State.RUNNING:
+        if log.state is not State.RUNNING:
+            log.reopen()
+        return
+    if (log.state, log.reason) == (entry.state, entry.reason):
+        return
+    log.reopen()  # an earlier reason must not stay
+    if entry.state is State.COMPLETE:
+        log.params(log_parameters(entry.chosen))
+    if entry.ended and entry.score is not None:
+        log.metrics({SCORE: entry.score}, step=0)
+    log.tags(_costs(entry))
+    log.finish(entry.state, entry.reason)
+
+
+def _costs(entry: Entry) -> dict[str, str]:
+    """What it took over all sessions. Tags, for a later session's replace these."""
+    cost = entry.cost
+    return {
+        Tag.SECONDS: f"{cost.seconds:.3f}",
+        Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
+        Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
+    }
 
 
 class NestedTrials(TrainingStore):

@@ -69,10 +69,6 @@ class Reporter:
         """The command has ended."""
         self._watch(ProgressEvent("end", text, progress=self._progress()))
 
-    def mean_seconds(self) -> float | None:
-        """The mean time of this stage's trainings that ended."""
-        return sum(self._seconds) / len(self._seconds) if self._seconds else None
-
     def _tell(self, kind: Kind, entry: Entry) -> None:
         self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
 
@@ -104,8 +100,8 @@ class Reporter:
         )
 
     def _seconds_left(self) -> float | None:
-        mean = self.mean_seconds()
-        if mean is None:
+        """From the mean time of this stage's trainings that ended."""
+        if not self._seconds:
             return None
-        rounds = (self._total - self._done) / max(1, min(self._at_once, self._total - self._done or 1))
-        return mean * rounds
+        left = self._total - self._done
+        return sum(self._seconds) / len(self._seconds) * left / max(1, min(self._at_once, left))

@@ -7,8 +7,7 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.log_sync import sync_log
-from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.engine.nested_trials import log_id, sync_log
 from mlcl.service.engine.shared_runs import sync_run
 from mlcl.service.runs.home_version import mark_home
 from mlcl.service.runs.run_store import RESUMABLE, RunFolder, RunFolders, RunRecord
@@ -68,12 +67,10 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 def _finish_run(home: Path, entry: Entry) -> None:
     """The ledger knows how a training ended; a kill may have kept its run's record from saying so."""
     run = RunFolders(home).begun(entry.key)
-    if run is None:
-        return
-    with run.owned() as free:
-        record = run.record
-        if free and record is not None and record.state in RESUMABLE:
-            sync_run(home, entry)
+    if run is not None:
+        with run.owned() as free:
+            if free and run.record is not None and run.record.state in RESUMABLE:
+                sync_run(home, run, entry)
 
 
 def _close_logs(home: Path, record: RunRecord) -> State:

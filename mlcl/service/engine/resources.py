@@ -22,11 +22,6 @@ class Resources:
     parallel: int | None = None
     budget: Budget | None = None
 
-    @property
-    def unit(self) -> str:
-        """What the budget counts; the clock where there is none."""
-        return self.budget.unit if self.budget else "clock"
-
     def check(self, job: JobConfig) -> None:
         """Raises UserError, before Ray is started, where this machine lacks what the trainings need."""
         device = job.train.device

@@ -10,19 +10,18 @@ from mlcl.data import DatasetInfo
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now
-from mlcl.tracking import RunLog, State, shown
+from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.tracking import RunLog
 from mlcl.tracking.names import Tag
 
 PATIENCE = 5.0
 """Seconds that a dead process may hold its folder."""
 
 
-def sync_run(home: Path, entry: Entry) -> None:
+def sync_run(home: Path, folder: RunFolder, entry: Entry) -> None:
     """Brings the log and the record of a training's run to what the ledger says."""
-    folder = RunFolders(home).begun(entry.key)
-    record = None if folder is None else folder.record
-    if folder is None or record is None:
+    record = folder.record
+    if record is None:
         return
     # The log first: after a kill in between the next command takes the state from there.
     log = RunLog.attach(home, record.log)
@@ -54,19 +53,14 @@ class SharedRuns(TrainingStore):
             lock.close()
             folder = self._runs.new()
             lock.enter_context(folder.owned())
-        id, before = folder.path.name, folder.record
+        id = folder.path.name
         self._held[id], self._data[id] = lock, data
-        folder.write(
-            RunRecord(
-                id=id,
-                experiment=job.experiment,
-                job_hash=job_hash(job),
-                fingerprint=data.fingerprint,
-                state=State.RUNNING,
-                log=self._logs.usable(id),
-                tracking_uri=shown(self._logs.uri),
-                created=before.created if before else now(),
-            )
+        folder.open(
+            experiment=job.experiment,
+            job_hash=job_hash(job),
+            fingerprint=data.fingerprint,
+            log=self._logs.usable(id),
+            uri=self._logs.uri,
         )
         return id
 
@@ -105,7 +99,7 @@ class SharedRuns(TrainingStore):
         """Log and record say what the ledger says, unless another command has the run."""
         self.begun(entry)
         if entry.key not in self._taken:
-            sync_run(self._logs.home, entry)
+            sync_run(self._logs.home, self._folder(entry), entry)
 
     def taken(self, entry: Entry) -> str:
         """Names the folder where another command trains in it."""

@@ -148,7 +148,7 @@ def _group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
     """Several workers. Tune ends this thread inside of a report: the workers are stopped before it goes."""
-    from mlcl.service.runs.ddp_group import run_group
+    from mlcl.service.runs.ddp_group import Share, run_group
 
     ended: list[SystemExit] = []
 
@@ -167,10 +167,8 @@ def _group(
             Path(task.home),
             listen,
             lambda: bool(ended) or stop(),
-            cpus=task.cpus,
-            gpus=task.gpus,
+            share=Share(task.cpus, task.gpus, wait=True),
             test=task.test,
-            wait=True,
         )
     finally:
         if ended:

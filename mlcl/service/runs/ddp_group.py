@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +25,40 @@ from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Listener, Stopped
 
 
+@dataclass(frozen=True)
+class Share:
+    """What each worker gets; without `gpus` it has a GPU where there are enough for all.
+
+    `wait`: the resources were there, and those of a lost node are replaced. Otherwise a cluster with too few
+    is refused: waiting for them would hang for ever.
+    """
+
+    cpus: float = 1
+    gpus: float | None = None
+    wait: bool = False
+
+
 def run_group(
     job: JobConfig,
     folder: Path,
-    log: RunLog,
+    log: RunLog | None,
     home: Path,
     listener: Listener,
     should_stop: Callable[[], bool],
     *,
-    cpus: float = 1,
-    gpus: float | None = None,
+    share: Share = Share(),
     test: bool = True,
-    log_events: bool = True,
-    wait: bool = False,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
     """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs. Also from inside of an actor.
 
-    `cpus` and `gpus` are each worker's; by default it has a GPU where there are enough for all.
-    `test=False` leaves the test split unread. With `log_events` rank 0 writes to `log`, else only `listener`
-    hears. Raises UserError where the cluster has too few CPUs or GPUs: waiting for them would hang for ever.
-    With `wait` it waits all the same: who asks knows that they were there, and that a lost node is replaced.
+    `test=False` leaves the test split unread. Rank 0 writes to `log`, where there is one; `listener` is told
+    everything. Returns the final metrics. Raises UserError where the cluster is too small.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):
-        use_gpu, resources = _resources(job, cpus, gpus)
-        if not wait:
+        use_gpu, resources = _resources(job, share.cpus, share.gpus)
+        if not share.wait:
             _check_resources(job, resources)
         events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
         config = {
@@ -57,7 +66,7 @@ def run_group(
             "folder": str(folder.resolve()),
             "home": str(home.resolve()),
             "cwd": str(Path.cwd()),
-            "log": log.id if log_events else None,
+            "log": None if log is None else log.id,
             "test": test,
             "events": events,
         }
@@ -115,7 +124,7 @@ def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
 
 
 def _here() -> dict[str, str]:
-    """This process's node: what is put there is lost with it, and with no other."""
+    """Pins an actor to this process's node: they are lost together."""
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from mlcl.config import JobConfig, job_hash
 from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord, now, submitted_id
+from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
-from mlcl.tracking import RunLog, State, mlflow_listener, provenance, shown
+from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.context import Context, pick_device
@@ -126,18 +126,14 @@ class _Run:
 
     def _open(self, folder: RunFolder) -> RunLog:
         """The folder's log, gone on with or new, and before it the record that ties them together."""
-        name, before, job = folder.path.name, folder.record, self.job_data.job
-        record = RunRecord(
-            id=name,
+        name, job = folder.path.name, self.job_data.job
+        record = folder.open(
             experiment=job.experiment,
             job_hash=job_hash(job),
             fingerprint=self.job_data.fingerprint,
-            state=State.RUNNING,
             log=self.logs.usable(name),
-            tracking_uri=shown(self.logs.uri),
-            created=before.created if before else now(),
+            uri=self.logs.uri,
         )
-        folder.write(record)
         data = self.job_data.dataset.info
         log = self.logs.start(job, data, id=record.log, name=name, owner=name)
         log.reopen()

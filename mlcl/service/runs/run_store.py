@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mlcl.tracking import State
+from mlcl.tracking import State, shown
 from mlcl.tracking.atomic_files import locked, remove_left, replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
@@ -69,6 +69,18 @@ class RunFolder:
             return RunRecord(**{**tree, "state": State(tree["state"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+    def open(
+        self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
+    ) -> RunRecord:
+        """Writes a record that says RUNNING; one that goes on keeps the time at which it was made."""
+        before, id = self.record, self.path.name
+        created = before.created if before else now()
+        record = RunRecord(
+            id, experiment, job_hash, fingerprint, State.RUNNING, log, shown(uri), created, name
+        )
+        self.write(record)
+        return record
 
     def write(self, record: RunRecord) -> None:
         """Replaces the record at once and whole."""

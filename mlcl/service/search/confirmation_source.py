@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import End, Entry, Training
+from mlcl.service.engine.entries import End, Entry, Group, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
@@ -17,7 +18,7 @@ from mlcl.tracking.names import Tag
 
 
 class ConfirmationSource(TrainingSource):
-    """The seeds of all candidates: the first seed of each, then the second of each.
+    """The seeds of all candidates of the search `scope`: the first seed of each, then the second of each.
 
     One setting's seeds after another would let a stop leave some settings without any.
     """
@@ -26,10 +27,16 @@ class ConfirmationSource(TrainingSource):
     store: NestedTrials
 
     def __init__(
-        self, plan: SweepPlan, ledger: Ledger, store: NestedTrials, chosen: Sequence[Candidate]
+        self,
+        plan: SweepPlan,
+        ledger: Ledger,
+        store: NestedTrials,
+        chosen: Sequence[Candidate],
+        scope: str = "",
     ) -> None:
         self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._chosen = plan, ledger, chosen
+        self._plan, self._ledger, self._scope = plan, ledger, scope
+        self._chosen = [replace(each, key=scoped(scope, each.key)) for each in chosen]
         self._entries: list[Entry] = []
         self._waiting: list[Entry] = []
 
@@ -37,18 +44,14 @@ class ConfirmationSource(TrainingSource):
         """Opens all groups and seeds."""
         for each in self._chosen:
             if each.key not in self._ledger.groups:
-                self._ledger.append(
-                    "group",
-                    key=each.key,
-                    label=each.name,
-                    job=dump_job(each.job),
-                    settings=dict(each.settings),
-                )
+                group = Group(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
+                self._ledger.open_group(group)
             self.store.open_group(self._ledger.groups[each.key])
         # The best found may be another setting than last time.
         labels = {each.key: each.label for each in self._chosen}
-        for key in self._ledger.groups:
-            self.store.attach(key).tags({Tag.CANDIDATE: labels.get(key, "no longer")})
+        for key, group in self._ledger.groups.items():
+            if group.scope == self._scope:
+                self.store.attach(key).tags({Tag.CANDIDATE: labels.get(key, "no longer")})
         first = self._plan.job.train.seed + 1  # none of them is the search's
         for seed in range(first, first + self._plan.seeds):
             self._entries += [self._open(each.key, seed) for each in self._chosen]
@@ -59,11 +62,16 @@ class ConfirmationSource(TrainingSource):
         held, key = self._ledger.groups[group], f"{group}-seed{seed}"
         if key not in self._ledger.entries:
             job = dump_job(load_job(held.job, {"train.seed": seed}))
-            version = self._ledger.versions()[-1].number
-            self._ledger.open(
-                Training(key, f"{held.label}, seed {seed}", job, dict(held.settings), version, group=group)
+            training = Training(
+                key=key,
+                label=f"{held.label}, seed {seed}",
+                job=job,
+                settings=dict(held.settings),
+                version=self._ledger.versions(self._scope)[-1].number,
+                group=group,
+                scope=self._scope,
             )
-            self.store.open(self._ledger.entries[key])
+            self.store.open(self._ledger.open(training))
         return self._ledger.entries[key]
 
     def next(self) -> Entry | None:

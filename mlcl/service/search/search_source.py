@@ -7,7 +7,7 @@ from collections.abc import Callable
 import optuna
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import End, Entry, Training
+from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
@@ -15,8 +15,7 @@ from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import draw, grid_size
 from mlcl.service.search.scoring import score_training
-from mlcl.service.search.study import ask, reopen
-from mlcl.service.search.study_sync import sync_study
+from mlcl.service.search.study import ask, reopen, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
@@ -24,8 +23,9 @@ from mlcl.tracking import State
 class SearchSource(TrainingSource):
     """Goes on with the trials that were interrupted, then draws new ones, up to the plan's number.
 
-    `study` is that of the ledger's last space version. Making one replays the ledger to the pruner, and
-    closes a trial that the pruner stopped just before a kill. `trial_closed` is called after each end.
+    `study` is that of the last space version of the search `scope`. The constructor replays the ledger to the
+    pruner, and closes a trial that the pruner stopped just before a kill. `trial_closed` is called after
+    each end.
     """
 
     stage = "search"
@@ -39,11 +39,12 @@ class SearchSource(TrainingSource):
         study: optuna.Study,
         store: NestedTrials,
         trial_closed: Callable[[], None] = lambda: None,
+        scope: str = "",
     ) -> None:
         self.store, self.scores = store, plan.scores
         self._plan, self._ledger, self._study, self._trial_closed = plan, ledger, study, trial_closed
         self._job = plan.search_job()
-        self._version = ledger.versions()[-1].number
+        self._scope, self._version = scope, ledger.versions(scope)[-1].number
         self._waiting: list[Entry] = []
         self._pruner = ReplayPruner(
             plan.space.search,
@@ -55,7 +56,7 @@ class SearchSource(TrainingSource):
         self._replay()
 
     def _replay(self) -> None:
-        counted = {entry.key: entry for entry in self._ledger.counted()}
+        counted = {entry.key: entry for entry in self._ledger.counted(self._scope)}
         stopped = set()
         for event, key, epoch in list(self._ledger.history):
             entry = counted.get(key)
@@ -71,18 +72,22 @@ class SearchSource(TrainingSource):
                 self._ledger.close(key, End(State.PRUNED, score=entry.rungs[-1][1]))
                 self._tell_pruner(entry)
 
+    def _trials(self) -> list[Entry]:
+        """Those of the present space."""
+        return self._ledger.trials(self._version, self._scope)
+
     def _tell_pruner(self, entry: Entry) -> None:
         assert entry.number is not None
         self._pruner.close(entry.number, entry.state, entry.score)
 
     def sync(self) -> None:
         """Brings the study to what the ledger says: a kill may have cut that short."""
-        for entry in self._ledger.trials(self._version):
+        for entry in self._trials():
             sync_study(self._study, entry)
 
     def start(self) -> tuple[int, int]:
         """Trials that have ended, and all that there are and may still be drawn."""
-        trials = self._ledger.trials(self._version)
+        trials = self._trials()
         self._waiting = [trial for trial in trials if trial.resumable]
         return len(trials) - len(self._waiting), len(trials) + self._room()
 
@@ -96,19 +101,20 @@ class SearchSource(TrainingSource):
         return self._draw() if self._room() > 0 else None
 
     def _draw(self) -> Entry:
-        known = [e.study_number for e in self._ledger.trials(self._version) if e.study_number is not None]
+        known = [e.study_number for e in self._trials() if e.study_number is not None]
         trial = ask(self._study, known)
         settings = draw(self._plan.space, trial)
-        number = len(self._ledger.trials())
+        number = len(self._ledger.trials(scope=self._scope))
         entry = self._ledger.open(
             Training(
-                key=f"trial-{number:04d}",
+                key=scoped(self._scope, f"trial-{number:04d}"),
                 label=f"trial {number}",
                 job=dump_job(load_job(dump_job(self._job), settings)),
                 settings=dict(settings),
                 version=self._version,
                 number=number,
                 study_number=trial.number,
+                scope=self._scope,
             )
         )
         sync_study(self._study, entry)
@@ -132,17 +138,17 @@ class SearchSource(TrainingSource):
 
     def left(self) -> int:
         """Trials that have not ended yet."""
-        return self._room() + sum(trial.resumable for trial in self._ledger.trials(self._version))
+        return self._room() + sum(trial.resumable for trial in self._trials())
 
     def best(self) -> Entry | None:
         """The best complete trial of those that compare in the present space."""
-        found = ranked(self._ledger.counted(), self._plan.space.mode)
+        found = ranked(self._ledger.counted(self._scope), self._plan.space.mode)
         return found[0] if found else None
 
     def _room(self) -> int:
         """Trials that may still be drawn: a grid ends where each of its points has been tried."""
         space = self._plan.space
-        left = self._plan.trials - len(self._ledger.trials(self._version))
+        left = self._plan.trials - len(self._trials())
         if not space.parameters:  # post-hoc keys alone: one training answers all of them
             return max(0, min(left, 1 - self._tried()))
         size = grid_size(space) if space.search.sampler == "brute_force" else None
@@ -150,7 +156,7 @@ class SearchSource(TrainingSource):
 
     def _tried(self) -> int:
         """Different points of the space that the study knows, those of earlier trials that fit included."""
-        known = {entry.study_number for entry in self._ledger.trials(self._version)}
+        known = {entry.study_number for entry in self._trials()}
         return len(
             {
                 frozenset(trial.params.items())

@@ -13,12 +13,11 @@ from optuna.trial import TrialState
 
 from mlcl.config import Space, dump_job, flatten
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import Entry, SpaceVersion
+from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.sampling import Misfit, distributions, fit
-from mlcl.service.search.study import add_done, open_study
-from mlcl.service.search.study_sync import sync_study
+from mlcl.service.search.study import add_done, open_study, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 
@@ -33,10 +32,13 @@ def space_hash(space: Space, warm: Iterable[str]) -> str:
 
 
 class SpaceVersions:
-    """Opens the study of the present space."""
+    """Opens the study of the present space of the search `scope`."""
 
-    def __init__(self, plan: SweepPlan, ledger: Ledger, storage: BaseStorage, home: Path) -> None:
+    def __init__(
+        self, plan: SweepPlan, ledger: Ledger, storage: BaseStorage, home: Path, scope: str = ""
+    ) -> None:
         self._plan, self._ledger, self._storage, self._home = plan, ledger, storage, home
+        self._scope = scope
 
     def open(self, announce: Callable[[str], None]) -> tuple[SpaceVersion, optuna.Study]:
         """The last version where the space is still the same, else a new one."""
@@ -44,37 +46,36 @@ class SpaceVersions:
         warm = sorted({*self._warm_before(), *([self._plan.warm_start] if self._plan.warm_start else [])})
         found = space_hash(space, warm)
         self._settle_earlier(found)
-        if self._ledger.versions() and self._ledger.versions()[-1].space_hash == found:
-            last = self._ledger.versions()[-1]
-            return last, open_study(self._storage, last.study, space)
-        number = len(self._ledger.versions())
-        name = head["id"] if number == 0 else f"{head['id']}-{number}"
-        study = self._empty_study(name)
+        versions = self._ledger.versions(self._scope)
+        if versions and versions[-1].space_hash == found:
+            return versions[-1], open_study(self._storage, versions[-1].study, space)
+        number, name = len(versions), scoped(self._scope, head["id"])
+        study = self._empty_study(name if number == 0 else f"{name}-{number}")
         kept, dropped = self._keep(study, warm)
         self._enqueue_start(study)
-        self._ledger.append(
-            "generation",
+        version = SpaceVersion(
             number=number,
             space_hash=found,
             space=self._plan.space_text,
-            study=name,
-            names=[parameter.name for parameter in space.parameters],
+            study=study.study_name,
+            names=tuple(parameter.name for parameter in space.parameters),
             kept=kept,
             dropped=dropped,
-            warm=warm,
+            warm=tuple(warm),
         )
+        self._ledger.open_version(version, self._scope)
         if number or warm:
             announce(_summary(kept, dropped))
-        return self._ledger.versions()[-1], study
+        return version, study
 
     def _settle_earlier(self, present: str) -> None:
         """Tells the studies of earlier spaces: a kill may have kept them from hearing of their last trial."""
         names = optuna.get_all_study_names(self._storage)
-        for version in self._ledger.versions():
+        for version in self._ledger.versions(self._scope):
             if version.space_hash == present or version.study not in names:
                 continue
             study = optuna.load_study(study_name=version.study, storage=self._storage)
-            entries = self._ledger.trials(version.number)
+            entries = self._ledger.trials(version.number, self._scope)
             for entry in entries:
                 sync_study(study, entry)
             known = {entry.study_number for entry in entries}
@@ -83,7 +84,8 @@ class SpaceVersions:
                     study.tell(trial.number, state=TrialState.FAIL)  # half drawn, and never trained
 
     def _warm_before(self) -> tuple[str, ...]:
-        return self._ledger.versions()[-1].warm if self._ledger.versions() else ()
+        versions = self._ledger.versions(self._scope)
+        return versions[-1].warm if versions else ()
 
     def _empty_study(self, name: str) -> optuna.Study:
         """A command that was killed before it wrote the version down leaves half a study."""
@@ -95,7 +97,7 @@ class SpaceVersions:
         """Adds the earlier trials that fit; says why the others do not."""
         kept: dict[str, int] = {}
         dropped: dict[str, str] = {}
-        sources = {"": self._ledger.trials()}
+        sources = {"": self._ledger.trials(scope=self._scope)}
         for name in warm:
             try:
                 sources[name] = Ledger(find_sweep(self._home, name)).trials()

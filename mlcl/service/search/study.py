@@ -18,6 +18,7 @@ from optuna.trial import TrialState, create_trial
 
 from mlcl.config import Space
 from mlcl.errors import UserError
+from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.stored_study import StoredStudy
 from mlcl.service.search.study_storage import KEY
@@ -107,6 +108,21 @@ def tell(
         study.tell(number, values if target is TrialState.COMPLETE else None, target)
     elif target is TrialState.WAITING and trial.state is TrialState.RUNNING:
         stored.set_state(number, TrialState.WAITING)
+
+
+def sync_study(study: optuna.Study, entry: Entry) -> None:
+    """Tells a search trial's rungs, values, settings and state to its study."""
+    assert entry.study_number is not None
+    attrs: dict[str, Any] = {
+        "settings": dict(entry.settings),
+        "label": entry.label,
+        "state": entry.state,
+        "reason": entry.reason,  # also where there is none: an earlier one must not stay
+    }
+    if entry.chosen:
+        attrs["chosen"] = dict(entry.chosen)
+    values = entry.values if entry.state is State.COMPLETE else None
+    tell(study, entry.study_number, entry.state, values, entry.rungs, attrs)
 
 
 def add_done(

@@ -68,7 +68,7 @@ def test_a_killed_table_and_its_runs_are_stopped(home):
     (run, log), (done, _) = left(home), left(home)
     table = table_of(home, run, done)
     Ledger(table.path).close(done.path.name, End(State.COMPLETE))
-    mended(home, "killed", run.path, done.path, table.path)
+    mended(home, "killed", *sorted((run.path, done.path)), table.path)
     assert run.record.state is table.record.state is log.state is State.STOPPED
     assert done.record.state is State.COMPLETE
     assert Ledger(table.path).entries[run.path.name].state is State.STOPPED

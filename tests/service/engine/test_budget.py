@@ -4,6 +4,8 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, Budget, check_budget, forecast, parse_budget
+from mlcl.service.engine.entries import Cost, Entry
+from mlcl.service.engine.forecasts import Forecasts
 
 
 class Clock:
@@ -63,14 +65,13 @@ def test_shares_add_up_while_trials_run_and_after(clock):
     clock.now += 20
     account.begin("b", 2, 0.25)
     assert account.used() == 20.0
-    assert account.edge() == pytest.approx(40 / 0.75)
     clock.now += 20
     assert account.end("a") == 40.0
     assert account.used() == 10 + 20 + 5
     clock.now += 60
     assert (account.used(), account.left(), account.over()) == (50.0, 10.0, False)
     clock.now += 40
-    assert (account.left(), account.over(), account.edge()) == (0.0, True, 0.0)
+    assert (account.left(), account.over()) == (0.0, True)
     assert account.end("b") == 120.0
     assert account.used() == 60.0
 
@@ -84,10 +85,10 @@ def test_cpu_time_counts_cpus(clock):
 
 def test_the_clock_runs_whether_trials_do_or_not(clock):
     account = Account(parse_budget("2m"), 30.0, clock)
-    assert account.edge() == 90.0
+    assert account.left() == 90.0
     clock.now += 60
     account.begin("a", 8, 8)
-    assert (account.used(), account.edge()) == (90.0, 30.0)
+    assert (account.used(), account.left()) == (90.0, 30.0)
     clock.now += 10
     assert account.end("a") == 10.0
     assert account.used() == 100.0
@@ -99,14 +100,14 @@ def test_without_a_budget_nothing_ends(clock):
     account = Account(None, 5.0, clock)
     account.begin("a", 1, 1)
     clock.now += 10
-    assert (account.used(), account.left(), account.over(), account.edge()) == (15.0, None, False, None)
+    assert (account.used(), account.left(), account.over()) == (15.0, None, False)
 
 
-def test_no_edge_in_sight_while_nothing_uses_the_budget(clock):
+def test_what_holds_nothing_of_the_budget_spends_nothing(clock):
     account = Account(parse_budget("1gpu-h"), 0.0, clock)
-    assert account.edge() is None
     account.begin("a", 1, 0)
-    assert account.edge() is None
+    clock.now += 7200
+    assert (account.used(), account.over()) == (0.0, False)
 
 
 def test_a_trial_runs_once_at_a_time(clock):
@@ -122,37 +123,45 @@ def test_a_trial_runs_once_at_a_time(clock):
 def test_the_budget_is_spent_when_an_earlier_command_spent_it(clock):
     account = Account(parse_budget("1cpu-m"), 60.0, clock)
     assert account.over()
-    assert account.edge() == 0.0
+    assert account.left() == 0.0
 
 
 def test_a_forecast_that_does_not_fit():
-    found = forecast(trials_left=64, mean_share_seconds=175.0, used=3600.0, budget=parse_budget("3gpu-h"))
-    assert (found.needed, found.fits, found.trials_that_fit) == (11_200.0, False, 41)
-    assert found.line() == (
+    assert forecast(64, 175.0, 3600.0, parse_budget("3gpu-h")) == (
         "forecast: 64 trials need 3.1 gpu-h, the budget has 2.0 gpu-h left: about 41 of them"
     )
 
 
 def test_a_forecast_that_fits():
-    found = forecast(trials_left=1, mean_share_seconds=30.0, used=0.0, budget=parse_budget("2m"))
-    assert (found.needed, found.fits, found.trials_that_fit) == (30.0, True, 1)
-    assert found.line() == "forecast: 1 trial needs 0.5 m, the budget has 2.0 m left"
+    found = forecast(1, 30.0, 0.0, parse_budget("2m"))
+    assert found == "forecast: 1 trial needs 0.5 m, the budget has 2.0 m left"
 
 
 def test_a_forecast_with_nothing_left_of_budget_or_trials():
-    spent = forecast(trials_left=3, mean_share_seconds=5.0, used=99.0, budget=parse_budget("10cpu-s"))
-    assert (spent.fits, spent.trials_that_fit) == (False, 0)
-    assert (
-        spent.line() == "forecast: 3 trials need 15.0 cpu-s, the budget has 0.0 cpu-s left: about 0 of them"
-    )
-    done = forecast(trials_left=0, mean_share_seconds=5.0, used=99.0, budget=parse_budget("10cpu-s"))
-    assert (done.needed, done.fits) == (0.0, True)
+    spent = forecast(3, 5.0, 99.0, parse_budget("10cpu-s"))
+    assert spent == "forecast: 3 trials need 15.0 cpu-s, the budget has 0.0 cpu-s left: about 0 of them"
+    done = forecast(0, 5.0, 99.0, parse_budget("10cpu-s"))
+    assert done == "forecast: 0 trials need 0.0 cpu-s, the budget has 0.0 cpu-s left"
 
 
-def test_a_forecast_without_a_budget_or_a_cost():
-    free = forecast(trials_left=10, mean_share_seconds=3600.0, used=0.0, budget=None)
-    assert (free.needed, free.fits, free.trials_that_fit) == (36_000.0, None, None)
-    assert free.line() == "forecast: 10 trials need 10.0 h"
-    unknown = forecast(trials_left=10, mean_share_seconds=None, used=0.0, budget=parse_budget("2h"))
-    assert (unknown.needed, unknown.fits) == (None, None)
-    assert unknown.line() == "forecast: 10 trials: what one costs is not known yet"
+@pytest.mark.parametrize(
+    ("budget", "needs"), [("1h", "20.0 m"), ("9cpu-h", "1.3 cpu-h"), ("9gpu-h", "0.3 gpu-h")]
+)
+def test_forecasts_from_the_pace_and_from_what_ended(clock, budget, needs):
+    told = []
+    forecasts = Forecasts(Account(parse_budget(budget), 0.0, clock), 2, told.append, clock)
+    entry = Entry("a", "a", {"train": {"epochs": 20}}, {})
+    entry.cost.begin(0.0, 2, 0.5)
+    forecasts.rung(entry, 1, 4)
+    clock.now += 30
+    forecasts.rung(entry, 2, 4)
+    forecasts.rung(entry, 3, 4)
+    assert len(told) == 1
+    assert "forecast: 4 trials need" in told[0]
+    ended = [Entry(str(n), "", {}, {}, cost=Cost(600.0, 1200.0, 300.0)) for n in range(3)]
+    forecasts.ended(ended[:2], 4)
+    assert len(told) == 1
+    forecasts.ended(ended, 4)
+    forecasts.ended(ended, 3)
+    assert len(told) == 2
+    assert f"forecast: 4 trials need {needs}" in told[1]

@@ -72,7 +72,7 @@ def test_who_knows_that_there_was_room_waits_for_it(monkeypatch, tmp_path):
         tmp_path, "run", uri="sqlite:///x.db", experiment="e", name="r", owner="r", params={}, tags={}
     )
     asked = (tiny_job(".", workers=2), tmp_path, log, tmp_path, lambda _: None, lambda: False)
-    assert ddp_group.run_group(*asked, wait=True) == {"val/accuracy": 1.0}
+    assert ddp_group.run_group(*asked, share=ddp_group.Share(wait=True)) == {"val/accuracy": 1.0}
     with pytest.raises(UserError, match=r"train\.workers"):
         ddp_group.run_group(*asked)
 
@@ -144,26 +144,26 @@ def test_a_group_inside_of_an_actor(tiny, tmp_path):
 
     @ray.remote(num_cpus=0)
     class Trial:
-        def train(self, job, home, folder, **how):
+        def train(self, job, home, folder, logged=True, **how):
             from mlcl.service.runs.ddp_group import run_group
             from mlcl.tracking import RunLog
 
             heard = []
-            log = RunLog.attach(home, "trial")
+            log = RunLog.attach(home, "trial") if logged else None
             metrics = run_group(job, folder, log, home, heard.append, lambda: False, **how)
             return metrics, [event.kind for event in heard]
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        trial = Trial.remote()
+        trial, half = Trial.remote(), ddp_group.Share(cpus=0.5)
         job = tiny_job(tiny.resolve(), epochs=2, workers=2)
-        metrics, heard = ray.get(trial.train.remote(job, tmp_path, tmp_path / "a", cpus=0.5, test=False))
+        metrics, heard = ray.get(trial.train.remote(job, tmp_path, tmp_path / "a", share=half, test=False))
         assert "validation" in heard
         assert "val/accuracy" in metrics
         assert "test/accuracy" not in metrics
         lines = (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
         assert lines.count("train/loss") == 2
-        ray.get(trial.train.remote(job, tmp_path, tmp_path / "b", cpus=0.5, log_events=False))
+        ray.get(trial.train.remote(job, tmp_path, tmp_path / "b", logged=False, share=half))
         assert (tmp_path / "logs" / "trial" / "log.jsonl").read_text() == lines
     finally:
         ray.shutdown()

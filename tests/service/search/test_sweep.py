@@ -317,7 +317,7 @@ def test_a_study_that_is_away_at_the_end_leaves_nothing_running(world, job, monk
     def then_away(callbacks, **how):
         in_process(callbacks, **{**how, "most": 1})
         callbacks.begin(callbacks.next().key)
-        monkeypatch.setattr("mlcl.service.search.study_sync.tell", away)
+        monkeypatch.setattr("mlcl.service.search.study.tell", away)
         callbacks.rung("trial-0001", 1, 0.5)
         raise ConnectionError("so Tune's loop ends")
 
