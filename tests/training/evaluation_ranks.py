@@ -7,11 +7,11 @@ from unittest import mock
 import pytest
 import torch
 from builders import tiny_job
-from ranks import finish
 from training.training_ranks import start
 
 from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
 from mlcl.labels import LabelRows
+from mlcl.testing.ranks import finish
 from mlcl.training import embeddings_file, rank_rows
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
