@@ -1,6 +1,7 @@
 """The checks around a home, and that each of them is asked whatever becomes of the others."""
 
 import json
+import re
 import shutil
 import socket
 import threading
@@ -213,3 +214,9 @@ def test_the_command_prints_and_exits_as_it_found(home, monkeypatch):
     mended = run(app, [*asked, "--fix"])
     assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 mended")
     assert run(app, asked).stdout.strip() == "healthy"
+
+
+def test_the_page_of_the_doctor_names_every_check(root):
+    page = (root / "docs" / "doctor.md").read_text()
+    named = re.findall(r"^- `([a-z-]+)`: ", page.partition("## What is found")[2], re.MULTILINE)
+    assert list(dict.fromkeys(named)) == [check.name for check in CHECKS]
