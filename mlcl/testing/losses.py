@@ -17,8 +17,7 @@ L_i = sum_p W_ip (-log p_ip), `definition` is written instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 import pytest
@@ -29,6 +28,7 @@ from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss,
 from mlcl.losses.loss import Engine, Reduction
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
 from mlcl.testing.ranks import TAU, losses_on_ranks
+from mlcl.testing.registration import registered
 
 SPLIT = (9, 5)
 """Rows of each of two processes."""
@@ -70,14 +70,20 @@ class LossTestCase:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test a case, and for the tests of engines one an engine that the loss has."""
-        self._register()
-        cases = cases_of(self.names, self.more)
+        with registered(LOSSES, self.modules):
+            cases = cases_of(self.names, self.more)
+            engines = {name: engines_of(name) for name in self.names}
         if "engine" in metafunc.fixturenames:
-            both = [(case, engine) for case in cases for engine in engines_of(case[0])]
+            both = [(case, engine) for case in cases for engine in engines[case[0]]]
             ids = [f"{case_id(case)}-{engine}" for case, engine in both]
             metafunc.parametrize(("case", "engine"), both, ids=ids)
         elif "case" in metafunc.fixturenames:
             metafunc.parametrize("case", cases, ids=case_id)
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        with registered(LOSSES, self.modules):
+            yield
 
     @pytest.fixture(autouse=True)
     def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +207,6 @@ class LossTestCase:
     def _defined(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
         name, options = case
         return self.definition(name, batch.z.tolist(), batch.plain(name), tau, **options)
-
-    def _register(self) -> None:
-        for module in self.modules:
-            LOSSES.add(import_module(module), "a test")
 
 
 def engines_of(name: str) -> list[Engine]:

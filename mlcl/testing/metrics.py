@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -37,6 +36,7 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.labels import LabelRows
+from mlcl.testing.registration import registered
 
 ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
@@ -56,11 +56,15 @@ class MetricTestCase:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test a metric and task."""
-        for module in self.modules:
-            METRICS.add(import_module(module), "a test")
-        both = [(name, task) for name in self.names for task in METRICS[name].tasks]
+        with registered(METRICS, self.modules):
+            both = [(name, task) for name in self.names for task in METRICS[name].tasks]
         if "task" in metafunc.fixturenames:
             metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        with registered(METRICS, self.modules):
+            yield
 
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))

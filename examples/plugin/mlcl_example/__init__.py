@@ -1,0 +1,1 @@
+"""A loss and an encoder for mlcl, each declared in one file."""
