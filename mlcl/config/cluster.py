@@ -103,7 +103,7 @@ class WorkingDir(Section):
 
 
 class Share(Section):
-    """What the process of a training gets, and how many trainings there are at once, unless told."""
+    """CPUs and GPUs of each training, and how many trainings run at once, by default."""
 
     cpu: Positive | None = None
     gpu: Annotated[float, Field(ge=0)] | None = None

@@ -98,7 +98,7 @@ class LearnedTemperature(Section):
 
 
 def _temperature_kind(value: Any) -> str:
-    """Which alternative a temperature is meant to be, so that an error speaks of that one alone."""
+    """The alternative that a temperature is written as: errors are those of this one alone."""
     if isinstance(value, Mapping):
         return "<learned>" if any(str(key).startswith("learn") for key in value) else "<schedule>"
     if isinstance(value, (TemperatureSchedule, LearnedTemperature)):

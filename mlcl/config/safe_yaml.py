@@ -18,7 +18,7 @@ UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
 
 
 def load_yaml(text: str) -> Any:
-    """The one document in `text`. Raises yaml.YAMLError, whatever stands there."""
+    """The one document in `text`. Raises yaml.YAMLError, and nothing else, for what cannot be read."""
     if len(text) > MOST_CHARACTERS:
         raise yaml.YAMLError(f"{len(text):,} characters, more than {MOST_CHARACTERS:,}")
     try:

@@ -1,6 +1,6 @@
 """What a data set looks like: its labels, texts and images, from the training split.
 
-The other splits are counted, not read: nobody chooses anything by looking at held-out labels.
+The other splits are counted, not read: no choice may depend on held-out labels.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def partial_prefix(final: Path) -> str:
 
 
 def remove_partial(final: Path) -> None:
-    """Remove what killed writers left of `final`. Only for who holds the lock on it."""
+    """Removes what killed writers left of `final`. The caller must hold its lock."""
     for left in final.parent.glob(f"{partial_prefix(final)}*"):
         shutil.rmtree(left, ignore_errors=True)
 

@@ -70,7 +70,7 @@ def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: in
 
 
 def _check(made: Path, options: BaseModel) -> None:
-    """What `check` finds is told of the user's file: the scratch folder is gone by then."""
+    """Checks what was written. Errors name the user's file: the scratch folder is removed."""
     try:
         check(made)
     except UserError as error:

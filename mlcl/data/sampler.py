@@ -1,4 +1,4 @@
-"""The epoch shuffle: global, seeded, and the same whatever the number of processes."""
+"""The epoch shuffle: global, seeded, and the same for any number of processes."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _untrained(data: Dataset, splits: Counter[str], allowed: bool) -> Iterator[s
     for name, space, counts in _class_counts(data, splits):
         train, test = counts["train"] > 0, counts["test"] > 0
         only_test = [space.classes[c] for c in np.flatnonzero(test & ~train & ~(counts["validation"] > 0))]
-        # A rating that nobody gave in training is a point of a known scale, not an unknown label.
+        # A rating that no training row has is a point of a known scale, not an unknown label.
         if only_test and not allowed and "." not in name:
             raise _test_only(data, name, space, only_test[0], len(only_test))
         elsewhere = [space.classes[c] for c in np.flatnonzero(~train & (test | (counts["validation"] > 0)))]

@@ -1,4 +1,4 @@
-"""Attention by label: every label reads a text in its own way.
+"""Attention by label: each label has its own weights over the tokens of a text.
 
 Shapes: B texts, T tokens, D token state, L labels, K labels of one block.
 """

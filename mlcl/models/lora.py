@@ -26,7 +26,7 @@ class Lora:
 
 
 def add_lora(network: nn.Module, lora: Lora) -> None:
-    """Puts adapters into the network, which freezes all else; they are float32 whatever the weights are.
+    """Puts adapters into the network, which freezes all else; they are float32 beside weights of any type.
 
     Raises UserError for a target that is no linear layer of the network, for none at all, and where peft is
     not installed.

@@ -143,8 +143,7 @@ def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
 
 @contextlib.contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Whatever the library raises over a foreign folder becomes one error, and all else that it says is lost:
-    what we look at in its report, we say ourselves."""
+    """Turns what the library raises over a folder into one UserError, and silences its log and its bars."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

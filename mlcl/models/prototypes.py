@@ -69,8 +69,9 @@ def distortion(points_CD: Tensor, distance_P: Tensor) -> Tensor:
 def tree_distances(path_CH: Tensor) -> Tensor:
     """Edges between the leaves of a tree: 2 (H - levels that two classes share from the top), (C, C) float32.
 
-    `path_CH` has each class's groups, coarse first, the class itself last; int64, -1 unknown, which nobody
-    shares. All trees have one root above the coarsest level: classes that share nothing are 2 H apart.
+    `path_CH` has each class's groups, coarse first, the class itself last; int64, -1 unknown, which no
+    other class shares. All trees have one root above the coarsest level: classes without a common group are
+    2 H apart.
     """
     shares_CC = torch.ones(len(path_CH), len(path_CH), dtype=torch.bool, device=path_CH.device)
     shared_CC = torch.zeros_like(shares_CC, dtype=torch.float32)

@@ -3,20 +3,19 @@
     from mlcl.testing.encoders import EncoderTestCase
 
     class TestMine(EncoderTestCase):
-        @pytest.fixture
-        def section(self):
-            return {"name": "mine", "width": 4, "max_length": 8}
+        sections = ({"name": "mine", "width": 4, "max_length": 8},)
 
-The section should be small: each test trains it on a few rows, or runs it on them.
+Sections should be small: each test trains one on a few rows, or runs it on them. `modules` register an
+encoder of no installed package.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mlcl.config import JobConfig, load_job
 from mlcl.models import ENCODERS, Encoder
 from mlcl.testing.datasets import small_dataset
+from mlcl.testing.registration import registered
 from mlcl.training import experiment
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
@@ -53,12 +53,25 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 
 
 class EncoderTestCase:
-    """The tests; a subclass gives the fixture `section`."""
+    """The tests; a subclass gives `sections`, each a job's section of an encoder."""
+
+    sections: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    modules: ClassVar[Sequence[str]] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test a section."""
+        if "written" in metafunc.fixturenames:
+            metafunc.parametrize("written", self.sections, ids=lambda section: section["name"])
 
     @pytest.fixture
-    def section(self) -> Mapping[str, Any]:
-        """The encoder's section of a job."""
-        raise NotImplementedError("a subclass says which encoder is tested")
+    def section(self, written: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The section as it is written. A subclass may add what is known during a test alone."""
+        return written
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        with registered(ENCODERS, self.modules):
+            yield
 
     @pytest.fixture
     def encoder(self, section: Mapping[str, Any]) -> Encoder:

@@ -9,6 +9,7 @@ from mlcl.data import Dataset, prepare
 from mlcl.data.sources import icd10cm
 from mlcl.data.sources.digits import Options, write
 from mlcl.data.validation import check
+from mlcl.testing.sources import SourceTestCase, Wart
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +102,14 @@ def test_digits_follow_size_and_seed(tmp_path):
     assert infos[0].fingerprint == infos[1].fingerprint != infos[2].fingerprint
     image = Dataset.open(tmp_path / "0").split("train").images()[0]
     assert Image.open(io.BytesIO(image)).size == (48, 48)
+
+
+class TestIcd10cm(SourceTestCase):
+    name = "icd10cm"
+    warts = (Wart({}, "unknown key", {"section": "A00-A09"}),)
+
+
+class TestDigits(SourceTestCase):
+    name = "digits"
+    options = {"scenes": 100}
+    warts = (Wart({}, "data.options.scenes", {"scenes": 5}),)

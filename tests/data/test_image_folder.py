@@ -1,7 +1,9 @@
 import pytest
+from data.conftest import png
 
 from mlcl.data import Dataset, prepare
 from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, Wart
 
 
 @pytest.fixture
@@ -70,3 +72,12 @@ def test_uneven_depths_no_images_and_corrupt_ones_are_refused(tree, opened, tmp_
     with pytest.raises(UserError, match="equally deep") as error:
         opened(tree("cat/1.png", "dog/small/1.png"))
     assert error.value.file.endswith("dog/small/1.png")
+
+
+class TestImageFolder(SourceTestCase):
+    name = "image_folder"
+    files = {f"{kind}/{i}.png": png(i) for kind in ("cat", "dog") for i in range(20)}
+    warts = (
+        Wart({"cat/0.png": b"no image"}, "cat/0.png"),
+        Wart({"dog/small/0.png": png(0)}, "equally deep"),
+    )

@@ -12,6 +12,7 @@ from mlcl.data.sources import voc2007
 from mlcl.data.sources.common import cifar
 from mlcl.data.validation import check
 from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, Wart
 
 
 @pytest.fixture
@@ -63,26 +64,6 @@ def images_of(data):
 
 def _images(part):
     return zip(part.ids, part.images(), strict=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("voc2007", ["VOCdevkit/VOC2007/ImageSets/Main/car_val.txt", "VOCdevkit/VOC2007/JPEGImages/1.jpg"]),
-        ("nuswide", ["Groundtruth/AllLabels/Labels_lake.txt", "Flickr/lake/9999_1.jpg"]),
-        ("coco", ["annotations/instances_val2014.json", "train2014/1.jpg"]),
-        ("deepfashion", ["Eval/list_eval_partition.txt", "Img/img/Woven_Tee/9.jpg"]),
-    ],
-)
-def test_states_follow_labels_and_images(voc, nuswide, coco, deepfashion, root, put, name, files):
-    source = SOURCES[name]
-    options = source.options(path=root)
-    states = [source.state(options)]
-    assert states[0] == source.state(options)
-    for file in files:
-        put(file, b"another")
-        states.append(source.state(options))
-    assert states[0] != states[1] != states[2]
 
 
 # CIFAR
@@ -187,6 +168,32 @@ def test_cifar_without_a_path_is_downloaded(cifar100, root, write, monkeypatch, 
     assert not list(tmp_path.rglob("*.tar.gz"))
 
 
+class TestCifar100(SourceTestCase):
+    name = "cifar100"
+    options = {"check_counts": False, "validation": 0.2}
+    touched = ("cifar-100-binary/train.bin", "cifar-100-binary/fine_label_names.txt")
+    warts = (
+        Wart({"cifar-100-binary/test.bin": b"\0" * 100}, "test.bin: record 0 is cut off"),
+        Wart({"cifar-100-binary/test.bin": None}, "files of CIFAR-100, binary version"),
+        Wart({}, "not the published counts", {"check_counts": True}),
+    )
+
+    @pytest.fixture
+    def given(self, cifar100, root):
+        return root
+
+
+class TestCifar10(SourceTestCase):
+    name = "cifar10"
+    files = {
+        "batches.meta.txt": "ray\nshark\n",
+        "test_batch.bin": records(4, [(i % 2,) for i in range(4)], 0)[0],
+        **{f"data_batch_{n}.bin": records(12, [(i % 2,) for i in range(12)], n)[0] for n in range(1, 6)},
+    }
+    options = {"check_counts": False, "validation": 0.2}
+    warts = (Wart({"batches.meta.txt": "ray\n"}, "unknown class at record 1"),)
+
+
 # PASCAL VOC 2007
 
 VOC = {
@@ -257,6 +264,22 @@ def test_voc2007_counts_and_images(voc, write, root, tmp_path):
     with pytest.raises(UserError, match=r"no JPEGImages/000017\.jpg"):
         write("voc2007")
     assert not list(tmp_path.glob("set*"))
+
+
+class TestVoc2007(SourceTestCase):
+    name = "voc2007"
+    options = {"check_counts": False}
+    touched = ("VOCdevkit/VOC2007/ImageSets/Main/car_val.txt",)
+    warts = (Wart({}, "not the published counts", {"check_counts": True}),)
+
+    @pytest.fixture
+    def given(self, voc, root):
+        return root
+
+    def test_its_state_changes_with_an_image_that_is_added(self, source, given, settings, put):
+        before = source.state(source.options(**settings))
+        put("VOCdevkit/VOC2007/JPEGImages/1.jpg", b"another")
+        assert source.state(source.options(**settings)) != before
 
 
 # MS COCO
@@ -378,6 +401,22 @@ def test_coco_takes_no_image_from_elsewhere(coco, put, write, root):
         write("coco")
 
 
+class TestCoco(SourceTestCase):
+    name = "coco"
+    options = {"check_counts": False}
+    touched = ("annotations/instances_val2014.json",)
+    warts = (Wart({"annotations/instances_val2014.json": "{"}, "instances_val2014.json: not valid JSON"),)
+
+    @pytest.fixture
+    def given(self, coco, root):
+        return root
+
+    def test_its_state_changes_with_an_image_that_is_added(self, source, given, settings, put):
+        before = source.state(source.options(**settings))
+        put("train2014/1.jpg", b"another")
+        assert source.state(source.options(**settings)) != before
+
+
 # DeepFashion
 
 GARMENTS = {
@@ -478,6 +517,22 @@ def test_deepfashion_counts_and_missing_files(deepfashion, write, root):
         write("deepfashion")
 
 
+class TestDeepFashion(SourceTestCase):
+    name = "deepfashion"
+    options = {"check_counts": False}
+    touched = ("Eval/list_eval_partition.txt",)
+    warts = (Wart({}, "not the published counts", {"check_counts": True}),)
+
+    @pytest.fixture
+    def given(self, deepfashion, root):
+        return root
+
+    def test_its_state_changes_with_an_image_that_is_added(self, source, given, settings, put):
+        before = source.state(source.options(**settings))
+        put("Img/img/Woven_Tee/9.jpg", b"another")
+        assert source.state(source.options(**settings)) != before
+
+
 # NUS-WIDE
 
 PHOTOS = {
@@ -573,3 +628,19 @@ def test_nuswide_counts_lists_and_missing_files(nuswide, put, write, root):
     (root / "ImageList" / "TestImagelist.txt").unlink()
     with pytest.raises(UserError, match=r"NUS-WIDE.*no ImageList/TestImagelist.txt"):
         write("nuswide")
+
+
+class TestNusWide(SourceTestCase):
+    name = "nuswide"
+    options = {"check_counts": False}
+    touched = ("Groundtruth/AllLabels/Labels_lake.txt",)
+    warts = (Wart({}, "not the published counts", {"check_counts": True}),)
+
+    @pytest.fixture
+    def given(self, nuswide, root):
+        return root
+
+    def test_its_state_changes_with_an_image_that_is_added(self, source, given, settings, put):
+        before = source.state(source.options(**settings))
+        put("Flickr/lake/9999_1.jpg", b"another")
+        assert source.state(source.options(**settings)) != before

@@ -10,6 +10,7 @@ from mlcl.data.sources.common import icd9, icd10
 from mlcl.data.sources.common.notes import clean_text
 from mlcl.data.validation import check
 from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, Wart
 
 NOTES_3 = [
     *("ROW_ID", "SUBJECT_ID", "HADM_ID", "CHARTDATE", "CHARTTIME", "STORETIME"),
@@ -422,3 +423,37 @@ def test_icd9_procedures(code, written, chapter):
 def test_icd10_chapters(code, chapter):
     assert icd10.diagnosis_chapter(code) == chapter
     assert icd10.procedure_section("02HV33Z") == "procedures 0"
+
+
+class TestMimic3(SourceTestCase):
+    name = "mimic3"
+    options = {"check_counts": False}
+    touched = ("NOTEEVENTS.csv", "DIAGNOSES_ICD.csv", "../lists/train_full_hadm_ids.csv")
+    warts = (
+        Wart({"NOTEEVENTS.csv": None}, "no NOTEEVENTS.csv.gz or NOTEEVENTS.csv"),
+        Wart({"../lists/dev_full_hadm_ids.csv": None}, "dev_full_hadm_ids.csv"),
+        Wart({}, "not the published counts", {"check_counts": True}),
+    )
+
+    @pytest.fixture
+    def given(self, tables3):
+        return tables3()
+
+    @pytest.fixture
+    def settings(self, given, tmp_path):
+        return {"path": str(given), "splits": str(tmp_path / "lists"), **self.options}
+
+
+class TestMimic4(SourceTestCase):
+    name = "mimic4"
+    options = {"check_counts": False}
+    touched = ("hosp/diagnoses_icd.csv.gz", "note/discharge.csv.gz")
+    warts = (Wart({"hosp/diagnoses_icd.csv.gz": None}, "diagnoses_icd"),)
+
+    @pytest.fixture
+    def given(self, mimic4_set, tmp_path):
+        return tmp_path / "mimiciv"
+
+    @pytest.fixture
+    def settings(self, given, tmp_path):
+        return {"path": str(given), "splits": str(tmp_path / "lists"), **self.options}

@@ -1,5 +1,4 @@
 import multiprocessing
-import re
 from dataclasses import replace
 
 import pytest
@@ -92,12 +91,3 @@ def test_a_home_that_cannot_be_made_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         prepare("digits", tmp_path / "file" / "home", SMALL)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_every_source_says_what_it_is(name):
-    source = SOURCES[name]
-    assert re.fullmatch(r"\w.+\w", source.title)
-    assert re.fullmatch(r"\w.+\w", source.licence)
-    assert "path" in source.options.model_fields or not source.needs_input
-    assert re.fullmatch(r"\d+( \S+)*", source.full_version())

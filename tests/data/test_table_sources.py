@@ -4,6 +4,7 @@ import pytest
 
 from mlcl.data import Dataset, prepare
 from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, Wart
 
 ROWS = [
     ("a1", "First, with a comma", "train", "red", "x; y", "4", ""),
@@ -238,3 +239,40 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened, make_pn
     (tmp_path / "data.csv").write_text("\n".join([*lines, ""]))
     with pytest.raises(UserError, match="key file: image cannot be read at line 3"):
         opened("csv", tmp_path / "data.csv", image="file", **options)
+
+
+def as_csv(rows):
+    return "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in (HEADER, *rows))
+
+
+def as_parquet(rows):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(dict(zip(HEADER, zip(*rows, strict=True), strict=True))), sink)
+    return sink.getvalue().to_pybytes()
+
+
+SIMPLE = [(key, body.replace('"', ""), *cells) for key, body, *cells in ROWS]
+WRONG = [*SIMPLE[:-1], ("a5", "Fifth", "train", "blue", "z", "9", "5")]
+
+
+class TestCsv(SourceTestCase):
+    name = "csv"
+    files = {"data.csv": as_csv(SIMPLE)}
+    path = "data.csv"
+    options = OPTIONS
+    warts = (
+        Wart({"data.csv": as_csv(WRONG)}, "food"),
+        Wart({"data.csv": ""}, "the header line must name each column once"),
+        Wart({}, "data.options.delimiter", {"delimiter": ";;"}),
+    )
+
+
+class TestParquet(SourceTestCase):
+    name = "parquet"
+    files = {"data.parquet": as_parquet(SIMPLE)}
+    path = "data.parquet"
+    options = OPTIONS
+    warts = (
+        Wart({"data.parquet": as_parquet(WRONG)}, "food"),
+        Wart({"data.parquet": as_parquet(SIMPLE)[:-9]}, "not a whole Parquet file; was it truncated?"),
+    )

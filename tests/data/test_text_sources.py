@@ -11,6 +11,7 @@ from mlcl.data.sources.common.dedup_key import words_of
 from mlcl.data.sources.common.sized_split import draw, halves
 from mlcl.data.validation import check
 from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, Wart
 
 
 @pytest.fixture
@@ -109,24 +110,24 @@ def test_goemotions(folder, read):
     assert rows["ee4"][2]["ekman"] == rows["ee4"][2]["sentiment"] == ["neutral"]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("dev.tsv", "Fine\t4\tee4\n", "dev.tsv: line 1 is no text, numbers of emotions and id"),
-        ("dev.tsv", "Fine\t-1\tee4\n", "allowed: 0 to 3"),
-        ("dev.tsv", "Fine\t3\n", "line 1 is no text"),
-        ("train.tsv", b"ok\t0\te1\n\xff\t0\te2\n", "train.tsv: line 2 is no text"),
-        ("ekman_mapping.json", '{"joy": ["joy"]}', "emotions have no group; found: grief, anger"),
-        ("sentiment_dict.json", "[]", "not an object of lists of emotions"),
-        ("sentiment_dict.json", "[" * 100_000, "sentiment_dict.json: not valid JSON"),
-        ("sentiment_dict.json", '{"a": ["joy"], "b": ["joy"]}', "an emotion comes twice; found: joy, joy"),
-        ("emotions.txt", f"joy\n{EMOTIONS}", "emotions.txt: names a class twice; found: joy"),
-        ("emotions.txt", "\n", "emotions.txt: names no class"),
-    ],
-)
-def test_goemotions_names_the_first_bad_line(folder, tmp_path, file, content, message):
-    path = folder(GOEMOTIONS | {file: content})
-    assert message in refused(goemotions, path, tmp_path, check_counts=False)
+class TestGoemotions(SourceTestCase):
+    name = "goemotions"
+    files = GOEMOTIONS
+    options = {"check_counts": False}
+    warts = (
+        Wart({"dev.tsv": "Fine\t4\tee4\n"}, "dev.tsv: line 1 is no text, numbers of emotions and id"),
+        Wart({"dev.tsv": "Fine\t-1\tee4\n"}, "allowed: 0 to 3"),
+        Wart({"dev.tsv": "Fine\t3\n"}, "line 1 is no text"),
+        Wart({"train.tsv": b"ok\t0\te1\n\xff\t0\te2\n"}, "train.tsv: line 2 is no text"),
+        Wart({"ekman_mapping.json": '{"joy": ["joy"]}'}, "emotions have no group; found: grief, anger"),
+        Wart({"sentiment_dict.json": "[]"}, "not an object of lists of emotions"),
+        Wart({"sentiment_dict.json": "[" * 100_000}, "sentiment_dict.json: not valid JSON"),
+        Wart(
+            {"sentiment_dict.json": '{"a": ["joy"], "b": ["joy"]}'}, "an emotion comes twice; found: joy, joy"
+        ),
+        Wart({"emotions.txt": f"joy\n{EMOTIONS}"}, "emotions.txt: names a class twice; found: joy"),
+        Wart({"emotions.txt": "\n"}, "emotions.txt: names no class"),
+    )
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(folder, read):
@@ -233,6 +234,16 @@ def test_reuters_names_missing_and_cut_files_and_other_counts(folder, tmp_path):
     assert "Reuters-21578 (D. D. Lewis, distribution 1.0) are missing; found: no reut2-003.sgm" in told
 
 
+class TestReuters(SourceTestCase):
+    name = "reuters21578"
+    files = reuters()
+    options = {"check_counts": False, "validation": 0}
+    warts = (
+        Wart({"reut2-000.sgm": HEAD + STORIES[0][:-20]}, "reut2-000.sgm: story 1 of the file has no end"),
+        Wart({"reut2-003.sgm": None}, "distribution 1.0) are missing; found: no reut2-003.sgm"),
+    )
+
+
 # AAPD
 
 AAPD = {
@@ -263,16 +274,15 @@ def test_aapd_in_the_shares_of_the_paper(folder, read):
     assert splits.count("train") > splits.count("test") > splits.count("validation") > 0
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("text_val", "one\nmore\n", "text_val: not as many lines as label_val; found: 2; allowed: 1"),
-        ("label_test", "cs.IT\n\n", "label_test: line 2 is empty"),
-        ("text_test", "two\n \n", "text_test: line 2 is empty"),
-    ],
-)
-def test_aapd_names_what_does_not_fit(folder, tmp_path, file, content, message):
-    assert message in refused(aapd, folder(AAPD | {file: content}), tmp_path, check_counts=False)
+class TestAapd(SourceTestCase):
+    name = "aapd"
+    files = AAPD
+    options = {"check_counts": False}
+    warts = (
+        Wart({"text_val": "one\nmore\n"}, "text_val: not as many lines as label_val; found: 2; allowed: 1"),
+        Wart({"label_test": "cs.IT\n\n"}, "label_test: line 2 is empty"),
+        Wart({"text_test": "two\n \n"}, "text_test: line 2 is empty"),
+    )
 
 
 # RCV1-V2
@@ -318,19 +328,24 @@ def test_rcv1_in_a_random_split(folder, read, monkeypatch):
     assert [splits.count(name) for name in ("train", "validation", "test")] == [4, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("lyrl2004_tokens_test_pt3.dat", tokens(99), "line 1 has no topics or is there twice; found: 99"),
-        ("lyrl2004_tokens_test_pt3.dat", tokens(810596, 2286), "line 6 has no topics or is there twice"),
-        ("lyrl2004_tokens_test_pt3.dat", "", "1 stories have topics and no words; found: 810596"),
-        ("rcv1-v2.topics.qrels", "", "rcv1-v2.topics.qrels: names no class"),
-        ("rcv1-v2.topics.qrels", "E11 2286 0\n", "line 1 is no topic, number and 1; found: E11 2286 0"),
-        ("rcv1-v2.topics.qrels", "E11 2286 1\nE11 1\n", "line 2 is no topic, number and 1; found: E11 1"),
-    ],
-)
-def test_rcv1_names_what_does_not_fit(folder, tmp_path, file, content, message):
-    assert message in refused(rcv1, folder(RCV1 | {file: content}), tmp_path, check_counts=False)
+class TestRcv1(SourceTestCase):
+    name = "rcv1"
+    files = RCV1
+    options = {"check_counts": False, "validation": 0}
+    warts = (
+        Wart(
+            {"lyrl2004_tokens_test_pt3.dat": tokens(99)}, "line 1 has no topics or is there twice; found: 99"
+        ),
+        Wart(
+            {"lyrl2004_tokens_test_pt3.dat": tokens(810596, 2286)}, "line 6 has no topics or is there twice"
+        ),
+        Wart({"lyrl2004_tokens_test_pt3.dat": ""}, "1 stories have topics and no words; found: 810596"),
+        Wart({"rcv1-v2.topics.qrels": ""}, "rcv1-v2.topics.qrels: names no class"),
+        Wart({"rcv1-v2.topics.qrels": "E11 2286 0\n"}, "line 1 is no topic, number and 1; found: E11 2286 0"),
+        Wart(
+            {"rcv1-v2.topics.qrels": "E11 2286 1\nE11 1\n"}, "line 2 is no topic, number and 1; found: E11 1"
+        ),
+    )
 
 
 def test_rcv1_compares_with_the_published_counts(folder, tmp_path):
@@ -454,6 +469,13 @@ def test_tripadvisor_follows_no_link_out_of_the_folder(folder, tmp_path):
     ]
 
 
+class TestTripAdvisor(SourceTestCase):
+    name = "tripadvisor"
+    files = TRIPADVISOR
+    options = {"check_counts": False, **SMALL}
+    warts = (Wart({"1.json": "{}", **dict.fromkeys(TRIPADVISOR)}, "1.json: no hotel of TripAdvisor"),)
+
+
 # BeerAdvocate
 
 
@@ -523,28 +545,20 @@ def test_beeradvocate_names_what_is_wrong(folder, tmp_path):
     )
 
 
+class TestBeerAdvocate(SourceTestCase):
+    name = "beeradvocate"
+    files = {"beeradvocate.txt": BEERS}
+    options = {"check_counts": False, "train": 1, "test": 1, "validation": 1}
+    warts = (
+        Wart(
+            {"beeradvocate.txt": BEERS + beer("x", ("4.2", "1", "1", "1", "1"), "y")}, "found: 4.2; allowed"
+        ),
+        Wart({}, "fewer reviews than train, test and validation ask for", {"train": 9}),
+        Wart({"beeradvocate.txt": None}, "no beeradvocate.txt.gz or beeradvocate.txt"),
+    )
+
+
 # What they share
-
-
-@pytest.mark.parametrize(
-    ("source", "files", "touched"),
-    [
-        (goemotions, GOEMOTIONS, "train.tsv"),
-        (reuters21578, reuters(), "reut2-021.sgm"),
-        (aapd, AAPD, "label_val"),
-        (rcv1, RCV1, "lyrl2004_tokens_test_pt0.dat.gz"),
-        (tripadvisor, TRIPADVISOR, "Review_Texts/hotel_9.dat"),
-        (beeradvocate, {"beeradvocate.txt": BEERS}, "beeradvocate.txt"),
-    ],
-)
-def test_state_changes_with_the_files(folder, source, files, touched):
-    path = folder(files)
-    options = source.Options(path=path)
-    before = source.state(options)
-    assert json.dumps(before) == json.dumps(source.state(options))
-    with (path / touched).open("ab") as file:
-        file.write(b"\n")
-    assert source.state(options) != before
 
 
 def test_copies_of_a_text_have_the_same_words():

@@ -1,10 +1,8 @@
 """Every built-in encoder passes the suite of plugin authors, and so does one that comes from outside."""
 
 import sys
-from importlib import import_module
 
 import pytest
-import yaml
 
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
@@ -13,27 +11,22 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.job_data import JobData
 
-LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
-SMALL = {
-    "cnn_text": "{name: cnn_text, width: 4, embedding_dim: 8, kernel_sizes: [2, 5], max_length: 4}",
-    "cnn_image": "{name: cnn_image, width: 4, blocks: 2, image_size: 8}",
-    "resnet18": "{name: resnet18, image_size: 32, stem: imagenet}",
-    "resnet50": "{name: resnet50, image_size: 8}",
-    "transformer": "{name: transformer, model: =bert, pooling: cls, max_length: 8}",
-    "transformer-lora": "{name: transformer, model: =llama, pooling: last, max_length: 8, weights: bf16, "
-    f"gradient_checkpointing: true, {LORA}}}",
-    "plm_icd": "{name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8, dropout: 0.1}",
-    "plm_icd-lora": "{name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8, weights: bf16, "
-    f"gradient_checkpointing: true, {LORA}}}",
-    "ldgn": "{name: ldgn, width: 4, embedding_dim: 8, max_length: 8}",
-}
-"""Small settings, in more than one way for some. An encoder without any is tested with its defaults."""
+LORA = {"lora": {"r": 2, "alpha": 4, "dropout": 0.1}, "weights": "bf16", "gradient_checkpointing": True}
+PLM_ICD = {"name": "plm_icd", "model": "=roberta", "max_length": 12, "chunk_length": 8, "dropout": 0.1}
+SMALL = (
+    {"name": "cnn_text", "width": 4, "embedding_dim": 8, "kernel_sizes": [2, 5], "max_length": 4},
+    {"name": "cnn_image", "width": 4, "blocks": 2, "image_size": 8},
+    {"name": "resnet18", "image_size": 32, "stem": "imagenet"},
+    {"name": "resnet50", "image_size": 8},
+    {"name": "transformer", "model": "=bert", "pooling": "cls", "max_length": 8},
+    {"name": "transformer", "model": "=llama", "pooling": "last", "max_length": 8, **LORA},
+    PLM_ICD,
+    {**PLM_ICD, **LORA},
+    {"name": "ldgn", "width": 4, "embedding_dim": 8, "max_length": 8},
+)
+"""Small settings. An encoder that has none here is tested with its defaults."""
 LARGE = {"resnet50"}
 """Declared as resnet18 is, with weights that take seconds to write."""
-CASES = [
-    pytest.param(case, marks=[pytest.mark.slow] if case in LARGE else [])
-    for case in (*SMALL, *(name for name in ENCODERS if name not in SMALL))
-]
 
 
 @pytest.fixture
@@ -44,13 +37,19 @@ def models(tmp_path_factory):
 
 
 class TestEveryEncoder(EncoderTestCase):
-    @pytest.fixture(params=CASES)
-    def section(self, request):
-        text = SMALL.get(request.param, f"{{name: {request.param}}}")
-        if "=" in text:
-            for kind, folder in request.getfixturevalue("models").items():
-                text = text.replace(f"={kind}", str(folder))
-        return yaml.safe_load(text)
+    sections = tuple(
+        pytest.param(section, marks=[pytest.mark.slow] if section["name"] in LARGE else [])
+        for section in (
+            *SMALL,
+            *({"name": name} for name in ENCODERS if name not in {s["name"] for s in SMALL}),
+        )
+    )
+
+    @pytest.fixture
+    def section(self, written, request):
+        """With the folder of a tiny model where one is asked for."""
+        kind = str(written.get("model", "")).removeprefix("=")
+        return {**written, "model": str(request.getfixturevalue("models")[kind])} if kind else written
 
 
 MINE = '''
@@ -95,23 +94,20 @@ ENCODER = Encoder(
 """A new encoder: one file, and nothing else is edited."""
 
 
-@pytest.fixture(scope="module")
-def mean_of_words(tmp_path_factory):
+@pytest.fixture(scope="module", autouse=True)
+def plugins(tmp_path_factory):
+    """A folder with the module, from which it can be imported."""
     folder = tmp_path_factory.mktemp("plugins")
     (folder / "mean_of_words.py").write_text(MINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        assert ENCODERS.add(import_module("mean_of_words"), "mean_of_words.py") == ["mean_of_words"]
         yield
-        ENCODERS.remove("mean_of_words.py")
-        del sys.modules["mean_of_words"]
+        sys.modules.pop("mean_of_words", None)
 
 
-@pytest.mark.usefixtures("mean_of_words")
 class TestNewEncoder(EncoderTestCase):
-    @pytest.fixture
-    def section(self):
-        return {"name": "mean_of_words", "width": 6}
+    sections = ({"name": "mean_of_words", "width": 6},)
+    modules = ("mean_of_words",)
 
     def test_it_predicts(self, make_job, tmp_path):
         job_data = JobData.of(make_job(epochs=30, lr=0.05), tmp_path / "home")
@@ -125,7 +121,7 @@ class TestNewEncoder(EncoderTestCase):
         for override, message in {
             "encoder.widht=3": r"encoder\.widht: unknown key; did you mean width\?",
             "encoder.width=0": r"encoder\.width: input should be greater than or equal to 1",
-            "encoder.name=mean_of_word": r"_words' \(mean_of_words\.py\); did you mean mean_of_words\?",
+            "encoder.name=mean_of_word": r"_words' \(a test\); did you mean mean_of_words\?",
         }.items():
             with pytest.raises(UserError, match=message):
                 make_job(override)

@@ -38,7 +38,7 @@ def terms_of(parameters: Iterable[Parameter]) -> list[Term]:
 
 
 def cells(parameter: Parameter, terms: Iterable[Term]) -> list[Cell]:
-    """What the parameter may be, as far as these terms can tell."""
+    """The parameter's values in groups: each of these terms holds for a whole group or for none of it."""
     asked = [term for term in terms if covers(parameter.name, term.key)]
     return parameter.domain.cells(parameter.name, asked)
 

@@ -24,7 +24,7 @@ class Misfit(Exception):  # noqa: N818 (an answer, not a fault)
 
 @dataclass(frozen=True)
 class Cell:
-    """Values of a parameter between which no condition can tell: one of them, and how many there are."""
+    """Values of a parameter for which the same conditions hold: one of them, and their number."""
 
     value: Any
     count: int | None
@@ -84,7 +84,7 @@ class Domain(ABC):
 
     @abstractmethod
     def cells(self, name: str, asked: Sequence[Term]) -> list[Cell]:
-        """What it may be, as far as these terms of conditions on it can tell."""
+        """Its values in groups: each of these terms holds for a whole group or for none of it."""
 
     @abstractmethod
     def grid(self) -> tuple[Any, ...]:

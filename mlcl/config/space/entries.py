@@ -17,7 +17,7 @@ from mlcl.errors import UserError
 
 @dataclass(frozen=True)
 class Found:
-    """A parameter with the entry that it comes from, and what the entry's `*` stand for."""
+    """A parameter, the entry that it comes from, and the texts that the entry's `*` matched."""
 
     parameter: Parameter
     entry: Entry

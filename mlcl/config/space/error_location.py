@@ -16,5 +16,5 @@ class Place:
     key: str
 
     def error(self, problem: str, found: object = None, allowed: object = None) -> UserError:
-        """The error that says so."""
+        """The error at this place."""
         return UserError(problem, file=self.file, key=self.key, found=found, allowed=allowed)

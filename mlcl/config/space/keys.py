@@ -44,7 +44,7 @@ def nodes(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def matches(place: Place, pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The keys that a pattern names, each with what its `*` stand for. Raises UserError where there are none.
+    """The keys that match a pattern, each with the texts that its `*` matched. Raises UserError for none.
 
     `*` is any text within one part of the key. An option of a head's loss need not stand in the job, which
     writes only those that differ from the loss's own.
@@ -77,7 +77,7 @@ def _expand(pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def bind(place: Place, pattern: str, stars: tuple[str, ...]) -> str:
-    """A condition's key, where each `*` stands for what it stands for in the parameter's key."""
+    """A condition's key, with each `*` replaced by the text that it matched in the parameter's key."""
     if pattern.count("*") > len(stars):
         raise place.error(
             "has a * that the parameter's key does not bind", pattern, f"at most {len(stars)} *"

@@ -24,7 +24,7 @@ def read_condition(
 ) -> Condition | None:
     """The condition of an entry's parameter; None where it has none, or the job alone settles that it holds.
 
-    `stars` are what the `*` of the entry's pattern stand for in the parameter's key. Raises UserError.
+    `stars` are the texts that the `*` of the pattern matched in the parameter's key. Raises UserError.
     """
     terms = []
     for pattern, wanted in (entry.when or {}).items():

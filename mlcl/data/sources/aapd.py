@@ -46,7 +46,7 @@ class Options(DistributionOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with Distribution(options.path, TITLE, FILES) as files:
         return files.state()
 

@@ -47,7 +47,7 @@ class Options(ReviewOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the file from another."""
+    """Plain data that changes when the file does."""
     with Distribution(options.path, TITLE, [FILES]) as files:
         return files.state()
 

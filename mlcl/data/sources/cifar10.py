@@ -1,7 +1,7 @@
 """CIFAR-10 (Krizhevsky 2009), binary version: 50,000 train and 10,000 test images of 10 classes.
 
 Files: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin` and `batches.meta.txt`, a folder or
-`cifar-10-binary.tar.gz`. What it shares with CIFAR-100 is told in `cifar.py`. MLCL transfers to it.
+`cifar-10-binary.tar.gz`. `common/cifar.py` has what it shares with CIFAR-100. MLCL transfers to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CIFAR-100 (Krizhevsky 2009), binary version: 50,000 train and 10,000 test images under 20 > 100 classes.
 
 Files: `train.bin`, `test.bin`, `coarse_label_names.txt` and `fine_label_names.txt`, a folder or
-`cifar-100-binary.tar.gz`. What it shares with CIFAR-10 is told in `cifar.py`. MLCL, Table 1.
+`cifar-100-binary.tar.gz`. `common/cifar.py` has what it shares with CIFAR-10. MLCL, Table 1.
 """
 
 from __future__ import annotations

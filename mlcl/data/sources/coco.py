@@ -63,7 +63,7 @@ class Picture(NamedTuple):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with _open(options) as files:
         return files.state(
             *(f"{images}{p}{options.year}" for p in ("train", "val") for images in ("", "images/"))

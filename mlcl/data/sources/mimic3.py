@@ -50,7 +50,7 @@ class Options(ClinicalOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with _tables(options) as files:
         found = [files.state()]
     if options.splits != "seeded":

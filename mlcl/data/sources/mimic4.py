@@ -72,7 +72,7 @@ class Options(ClinicalOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with _tables(options) as tables, _notes(options) as notes:
         found = [tables.state(), notes.state()]
     if options.splits != "seeded":

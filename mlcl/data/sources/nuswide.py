@@ -65,7 +65,7 @@ class Options(DistributionOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with _open(options) as files:
         return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
 

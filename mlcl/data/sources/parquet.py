@@ -20,7 +20,7 @@ class Options(TableOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the file from another."""
+    """Plain data that changes when the file does."""
     return file_state(options.path)
 
 

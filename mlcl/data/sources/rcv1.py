@@ -64,7 +64,7 @@ class Story(NamedTuple):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with Distribution(options.path, TITLE, [*STORIES, TOPICS]) as files:
         return files.state()
 

@@ -61,7 +61,7 @@ class Story(NamedTuple):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with Distribution(options.path, TITLE, FILES) as files:
         return files.state()
 
@@ -124,7 +124,7 @@ def _text(story: str) -> str:
 
 
 def _inside(text: str, tag: str) -> Iterator[str]:
-    """What stands between each `<tag>` or `<tag attributes>` and its end, in time linear in the text."""
+    """The texts between each `<tag>` or `<tag attributes>` and its end, in time linear in the text."""
     for part in text.split(f"<{tag}")[1:]:
         attributes, _, rest = part.partition(">")
         content, end, _ = rest.partition(f"</{tag}>")

@@ -52,7 +52,7 @@ class Options(DistributionOptions):
 
 
 def state(options: Options) -> list[Any]:
-    """What tells this state of the files from another."""
+    """Plain data that changes when one of the files does."""
     with _open(options) as files:
         return files.state("JPEGImages", *(f"{MAIN}/{c}_{name}.txt" for c in CLASSES for name in SETS))
 

@@ -52,7 +52,7 @@ class Ldgn(nn.Module):
 
     Choices that are ours, where the paper's own may differ: all vectors of labels keep the size K; W_a, W_b
     (its convolutions of size 1) and those of the graphs have no bias, w has one; dropout acts on word vectors
-    and on U; label vectors c_i start by Xavier; `normalized` and `label_graph` say what theirs are.
+    and on U; label vectors c_i start by Xavier; `normalized` and `label_graph` name theirs.
     Source: Ma et al. 2021, Label-Specific Dual Graph Neural Network for Multi-Label Text Classification. The
     maximum over labels is kNN-MLTC, appendix A; that it is taken of O, which the classifier reads, is ours.
     """

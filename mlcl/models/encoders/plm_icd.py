@@ -30,7 +30,7 @@ class PlmIcdConfig(EncoderConfig, PretrainedKeys):
 
 
 class PlmIcd(nn.Module):
-    """An encoder by label for texts that are longer than its network can read.
+    """Attention by label over texts that are longer than the pretrained network can read.
 
         H = [f(x_1:C), f(x_C+1:2C), ...],  then `LabelAttention` on H
 

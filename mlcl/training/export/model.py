@@ -46,7 +46,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     if index.modality == "text":
         tokenizer = _tokenizer(folder / TOKENIZER)
     words = None if tokenizer is None else tokenizer.get_vocab_size()
-    with torch.random.fork_rng(devices=()):  # first weights are drawn, for nobody
+    with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
         network = rebuilt_network(job, index.space, words, folder, probe="probe" in index.ways)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))

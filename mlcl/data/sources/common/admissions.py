@@ -24,7 +24,7 @@ def list_names(options: ClinicalOptions, folder: str) -> dict[str, tuple[str, ..
 
 
 def open_lists(options: ClinicalOptions, title: str, names: Sequence[tuple[str, ...]]) -> Distribution:
-    """The published lists, which the user has. Raises UserError that says what they are and who has them."""
+    """The published lists. Raises UserError that says which are missing and who publishes them."""
     if isinstance(options.splits, Path):
         return Distribution(options.splits, title, names)
     raise UserError(
@@ -51,5 +51,5 @@ def read_splits(lists: Distribution, names: Mapping[str, tuple[str, ...]]) -> di
 
 
 def seeded_splits(codes: Codes, seed: int) -> dict[str, str]:
-    """Admission to split by a seeded hash of the patient, so that nobody is in two splits."""
+    """Admission to split by a seeded hash of the patient, so that no patient is in two splits."""
     return {admission: assign(patient, seed, FRACTIONS) for admission, patient in codes.patient.items()}

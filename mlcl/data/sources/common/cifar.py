@@ -63,7 +63,7 @@ class Cifar:
     levels: tuple[str, ...] = ()
 
     def state(self, options: CifarOptions) -> list[Any]:
-        """What tells this state of the files from another."""
+        """Plain data that changes when one of the files does."""
         if options.path is None:
             return [self.sha256]
         with self._open(options.path) as files:

@@ -161,7 +161,7 @@ def _counts(columns: Mapping[str, list[Any]], classes: list[str]) -> dict[str, f
 
 
 def _compare(options: ClinicalOptions, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-    """Not where the split is seeded; and codes without a training row are not in the published count."""
+    """Compares counts, but not of a seeded split. Codes without a training row are not in the published."""
     if options.check_counts and options.splits != "seeded":
         skip = "codes" if options.allow_untrained and options.codes == "full" else ""
         compare_counts(options.path, {n: c for n, c in published.items() if n != skip}, found)

@@ -120,10 +120,10 @@ class Distribution:
         return self.path / (self._base + name)
 
     def state(self, *more: str) -> list[Any]:
-        """What tells this state of the files from another: the expected ones, and `more` where they are.
+        """Path, size and time of change of each file: the expected ones, and of `more` those that are there.
 
         A folder in `more` stands for itself and the folders in it: these change when a file is added, removed
-        or renamed. An archive is told by itself.
+        or renamed. Of an archive it is the archive itself.
         """
         if self.path.is_file():
             return [_stat(self.path)]

@@ -81,7 +81,7 @@ class TableOptions(BaseModel):
 
 
 def file_state(path: Path) -> list[Any]:
-    """What tells one state of an input file from another. Raises UserError where there is no file."""
+    """Plain data that changes when the file does. Raises UserError where there is no file."""
     if not path.is_file():
         raise UserError("no such file", file=path, key="data.options.path")
     stat = path.stat()

@@ -1,0 +1,12 @@
+"""No built-in source is left out of the suite that every source passes."""
+
+import re
+from pathlib import Path
+
+from mlcl.data import SOURCES
+
+
+def test_every_source_has_a_test_case():
+    texts = [file.read_text() for file in Path(__file__).parent.glob("test_*.py")]
+    tested = [name for text in texts for name in re.findall(r'\(SourceTestCase\):\n    name = "(\w+)"', text)]
+    assert sorted(tested) == sorted(SOURCES)
