@@ -1,6 +1,6 @@
-"""The training loop: one pass over epochs and steps that can be stopped and resumed at any step.
+"""The training loop over epochs and steps, which can be stopped and resumed at any step.
 
-It knows neither Ray nor MLflow. One process or many run the same code; the context says which.
+One process and several ranks run the same code.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LOG_EVERY = 50
 
 @dataclass
 class Position:
-    """Where the loop stands, and the open logging window.
+    """The position of the loop, and the open logging window.
 
-    `micro_batch_size` is what was left of it where memory ran out: a resumed run does not try larger ones.
-    `best` is the best validation so far, `stale` the validations since; both are for patience alone.
+    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
+    `best` is the best validation so far, `stale` the number of validations since; patience uses them.
     """
 
     epoch: int = 0
@@ -68,7 +68,7 @@ class Patience:
 
 @dataclass
 class Loop:
-    """Everything that a training run needs, and `run` to go through it."""
+    """A training run: its parts, and `run`."""
 
     model: ContrastiveModel
     optimizer: Optimizer
@@ -99,17 +99,17 @@ class Loop:
 
     @property
     def share(self) -> int:
-        """The most samples that a process has in a batch."""
+        """The largest number of samples that a process has in a batch."""
         return math.ceil(self.sampler.batch_size / self.context.world_size)
 
     @property
     def micro_batch(self) -> int:
-        """Samples that a process encodes at once: its share, unless the job or its memory said less."""
+        """Samples that a process encodes at once: its share, or less by the job or by its memory."""
         sizes = (self.share, self.micro_batch_size, self.position.micro_batch_size)
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
-        """Takes up the checkpoint, where there is one. Raises UserError for one of something else."""
+        """Loads the checkpoint and returns whether there is one. Raises UserError for another job's."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
         state = load_checkpoint(
@@ -144,7 +144,7 @@ class Loop:
             save_checkpoint(self.checkpoint, state)
 
     def run(self) -> None:
-        """Trains to the last epoch, or until patience ends, and leaves the weights that are to be used.
+        """Trains to the last epoch, or until patience ends, which leaves the best weights in the model.
 
         Raises Stopped after a requested stop, Diverged on a NaN.
         """
@@ -217,7 +217,7 @@ class Loop:
         self.schedule.step()
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
-        """The batch's, in smaller micro-batches from here on where memory ran out."""
+        """Adds the batch's gradient. Where memory runs out, later batches use smaller micro-batches, too."""
         size = self.micro_batch
         value, fitting = fit(
             lambda samples: passes(batch, samples),
@@ -251,7 +251,7 @@ class Loop:
         )
 
     def _check_weights(self) -> None:
-        """The last step may have broken what its own loss could not show yet."""
+        """Raises Diverged for weights that the last step made infinite: its loss was computed before."""
         bad = [name for name, p in self.model.named_parameters() if not bool(torch.isfinite(p).all())]
         if self.context.any(bool(bad)):
             raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
@@ -284,8 +284,8 @@ class Loop:
             self._compare(self.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
-        """Keeps the weights of a better validation. Rank 0 decides: sums differ in the last bit elsewhere."""
-        # In two phases the classifier comes after the training: until then its neighbours speak for it.
+        """Keeps the weights of a better validation. Rank 0 decides for all ranks."""
+        # In two phases the classifier is trained after the encoder: the neighbours' metric stands in.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
         if self.context.any(self.context.is_main and patience.better(value, position.best)):
@@ -298,7 +298,7 @@ class Loop:
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
-        """An event at the loop's position; only rank 0 is heard."""
+        """Gives the listener an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
             at = self.position
             self.listener(Event(kind, at.epoch, self.epochs, at.step, self.steps, metrics or {}, note))
