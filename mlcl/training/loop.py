@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,9 @@ from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
 from mlcl.training.context import Context
-from mlcl.training.events import Diverged, Event, Kind, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes
+from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.random_state import rng_state, set_rng_state
@@ -51,21 +52,6 @@ class Position:
     stale: int = 0
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Ends a training after so many `validations` without a better `metric`; the best weights are kept."""
-
-    validations: int
-    metric: str
-    mode: Literal["max", "min"]
-
-    def better(self, value: float, best: float | None) -> bool:
-        """Whether a validation beats the best so far; NaN never does."""
-        if best is None:
-            return value == value
-        return value > best if self.mode == "max" else value < best
-
-
 @dataclass
 class Loop:
     """A training run: its parts, and `run`."""
@@ -76,26 +62,17 @@ class Loop:
     rows: Rows
     sampler: EpochSampler
     context: Context
-    epochs: int
-    views: int
-    micro_batch_size: int | None
-    precision: str
-    clip_norm: float | None
-    validate_every: int
-    checkpoint_every: int
+    settings: LoopSettings
+    callbacks: Callbacks
     checkpoint: Path | None
     identity: dict[str, str]
-    listener: Listener
-    validate: Callable[[], dict[str, float]]
-    should_stop: Callable[[], bool]
-    patience: Patience | None = None
     position: Position = field(default_factory=Position)
     best_weights: dict[str, Tensor] | None = None
 
     @property
     def steps(self) -> int:
         """Optimiser steps of the whole run."""
-        return self.epochs * self.sampler.steps_per_epoch
+        return self.settings.epochs * self.sampler.steps_per_epoch
 
     @property
     def share(self) -> int:
@@ -105,7 +82,7 @@ class Loop:
     @property
     def micro_batch(self) -> int:
         """Samples that a process encodes at once: its share, or less by the job or by its memory."""
-        sizes = (self.share, self.micro_batch_size, self.position.micro_batch_size)
+        sizes = (self.share, self.settings.micro_batch_size, self.position.micro_batch_size)
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
@@ -155,17 +132,17 @@ class Loop:
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
-            if position.epoch == self.epochs or position.epoch % self.validate_every == 0:
+            if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
                 self._validate()
-            if self._ended or position.epoch % self.checkpoint_every == 0:
+            if self._ended or position.epoch % self.settings.checkpoint_every == 0:
                 self.save()
         if self.best_weights is not None:
             load_trained_weights(self.model, self.best_weights)
 
     @property
     def _ended(self) -> bool:
-        patience = self.patience
-        return self.position.epoch >= self.epochs or (
+        patience = self.settings.patience
+        return self.position.epoch >= self.settings.epochs or (
             patience is not None and self.position.stale >= patience.validations
         )
 
@@ -174,7 +151,15 @@ class Loop:
         if self.context.world_size > 1:
             devices = [self.context.device] if self.context.device.type == "cuda" else None
             wrapped = DistributedDataParallel(self.model, device_ids=devices)
-        return Passes(self.model, wrapped, self.context, self.precision, self.views, self.share, self._check)
+        return Passes(
+            self.model,
+            wrapped,
+            self.context,
+            self.settings.precision,
+            self.settings.views,
+            self.share,
+            self._check,
+        )
 
     def _epoch(self, passes: Passes) -> None:
         self.model.train()
@@ -195,7 +180,7 @@ class Loop:
                 "train/data_wait": waited / elapsed,
             }
             self.tell("step", {**self._close_window(), **pace} if full else {})
-            if self.context.any(self.should_stop()):
+            if self.context.any(self.callbacks.should_stop()):
                 self.save()
                 raise Stopped
 
@@ -203,15 +188,15 @@ class Loop:
         """This rank's remaining batches of the epoch, with the seconds that each was waited for."""
         before = time.perf_counter()
         for indices in self.sampler.batches(self.position.epoch, self.position.step_in_epoch):
-            batch = self.rows.batch(indices, self.views, self.context.device)
+            batch = self.rows.batch(indices, self.settings.views, self.context.device)
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
     def _step(self, passes: Passes, batch: Batch) -> None:
         self.model.objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
-        if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self._add_to_window(value)
         self.optimizer.step()
         self.schedule.step()
@@ -278,10 +263,10 @@ class Loop:
     def _validate(self) -> None:
         self._check_weights()
         self.model.eval()
-        metrics = self.validate()
+        metrics = self.callbacks.validate()
         self.tell("validation", metrics)
-        if self.patience is not None:
-            self._compare(self.patience, metrics)
+        if self.settings.patience is not None:
+            self._compare(self.settings.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
         """Keeps the weights of a better validation. Rank 0 decides for all ranks."""
@@ -293,7 +278,7 @@ class Loop:
             self.best_weights = {name: t.cpu().clone() for name, t in trained_weights(self.model).items()}
             return
         position.stale += 1
-        if self._ended and position.epoch < self.epochs:
+        if self._ended and position.epoch < self.settings.epochs:
             note = f"no better {patience.metric} in {position.stale} validations: training ends"
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
@@ -301,4 +286,6 @@ class Loop:
         """Gives the listener an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
             at = self.position
-            self.listener(Event(kind, at.epoch, self.epochs, at.step, self.steps, metrics or {}, note))
+            self.callbacks.listener(
+                Event(kind, at.epoch, self.settings.epochs, at.step, self.steps, metrics or {}, note)
+            )
