@@ -20,7 +20,7 @@ __all__ = ["Ballot", "Neighbours", "ballot", "blend", "knn_probabilities", "retr
 
 @dataclass(frozen=True)
 class Ballot:
-    """Who votes for what: V votes, each for one column of one vote row, and by which neighbour.
+    """V votes: each is one neighbour's, for one column of one vote row.
 
     A vote row is a query, or with aspects a query's aspect (row = query * A + aspect). `row`, `column` and
     `rank` (V,) int64 are ordered by row and then rank. `distance` (R, K) float64; `known` (R, K) bool says
@@ -38,11 +38,11 @@ class Ballot:
 def knn_probabilities(
     neighbours: Neighbours, labels: Targets, task: Task, k: int, temperature: float, n_classes: int
 ) -> Tensor:
-    """The neighbours' vote: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature) over the k nearest.
+    """The vote of the k nearest: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature).
 
     `labels` are the datastore's: classes (N,), label rows, or classes (N, A). Gives float32 (M, C), (M, L) or
     (M, A, C). A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all
-    are missing the classes are equal. Sums are float64, one neighbour after the other.
+    are missing, every class has the same probability. Sums are float64, in the order of the neighbours.
 
     Raises ValueError for k < 1 and for a temperature that is not positive. Source: kNN-MLTC Eq. 1.
     """
@@ -58,7 +58,7 @@ def knn_probabilities(
 def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
     """y = model + lambda * (knn - model), kNN-MLTC section 3.2, in float64.
 
-    Written so that rounding keeps it monotone in lambda; float32 would let unequal classes become equal.
+    In this form rounding keeps it monotone in lambda. In float32 unequal classes could become equal.
     """
     model = model.double()
     return model + lambda_ * (knn.double() - model)
@@ -67,8 +67,8 @@ def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
 def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float) -> Array:
     """exp((d_first - d) / temperature) (R, K) float64, 0 for neighbours without a label.
 
-    d_first is the nearest neighbour that has one: its weight is 1, so that no sum under- or overflows, and a
-    weight does not depend on k.
+    d_first is the distance of the nearest neighbour that has one. Its weight is 1, so no sum under- or
+    overflows, and a weight does not depend on k.
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be positive: {temperature}")
@@ -80,7 +80,7 @@ def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float)
 
 
 def share(votes: Array, total: Array, n_classes: int) -> Array:
-    """Votes by their total, float32; equal shares where nobody votes."""
+    """Votes divided by their total, float32; equal shares where there is no vote."""
     silent = total == 0
     return np.where(silent, 1 / n_classes, votes / np.where(silent, 1, total)).astype(np.float32)
 

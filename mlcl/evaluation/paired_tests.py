@@ -1,6 +1,6 @@
-"""Whether B is better than A, told from runs that share their seeds.
+"""Paired tests: whether B is better than A, from runs of both with the same seeds.
 
-The differences d_i = b_i - a_i of the n pairs are all that counts: what a seed does to both, cancels out.
+They use the differences d_i = b_i - a_i of the n pairs, in which a seed's effect on both cancels out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
-"""The interval's confidence; 1 - LEVEL is the risk that a test takes."""
+"""The interval's confidence; tests have the level 1 - LEVEL."""
 POWER = 0.8
-"""The chance with which the seeds that are asked for would decide, were the effect as large as it seems."""
+"""The power of the test with as many seeds as `further_seeds` asks for."""
 RESAMPLES = 10_000
 FEW = 5
-"""Pairs from which on the bootstrap is used. With fewer, too many resamples are one pair over and over."""
+"""The fewest pairs for the bootstrap. With fewer, too many resamples repeat one pair."""
 LEAST_ERROR = 0.3
-"""The smallest standard error of a resample, as a share of the sample's. Of few pairs many resamples are
-nearly one pair over and over: they would stretch the interval beyond all that the pairs can mean."""
+"""The smallest standard error of a resample, as a share of the sample's. With few pairs many resamples nearly
+repeat one pair; without this bound they would make the interval far too wide."""
 SAME = 1e-9
-"""Differences are told apart down to this share of the largest figure: what is less comes of rounding."""
+"""Differences below this share of the largest figure count as equal: they come from rounding."""
 MOST_SEEDS = 1_000
 
 Array = NDArray[np.float64]
@@ -37,9 +37,9 @@ class Paired:
 
     `means` and `deviations` are of A and B (n - 1 in the denominator), `difference` and `deviation` of the
     differences. `interval` is the mean difference's, `method` how it was found: `bootstrap-t`, or `t` for
-    fewer than five pairs, which takes the differences for normal. `effect` is Hedges' g of the differences.
+    fewer than five pairs, which assumes normal differences. `effect` is Hedges' g of the differences.
     `p` is the sign-flip test's, `wilcoxon` that of the signed ranks, `smallest_p` the smallest that n pairs
-    can reach. None stands where n is 1, or where all differences are equal; for the effect also where n is 2.
+    can reach. A value is None where n is 1 or all differences are equal; the effect also where n is 2.
     """
 
     n: int
@@ -55,10 +55,10 @@ class Paired:
     smallest_p: float
 
     def further_seeds(self, tests: int = 1) -> int | None:
-        """How many more seeds would decide, were the effect as large as it seems; 0 where it is decided.
+        """The number of further seeds that would decide, if the true effect is the found one; 0 if decided.
 
-        `tests` are made on the same data, and the largest risk that Holm leaves to one of them is taken.
-        None: more than a thousand, or nothing can be said.
+        The level is that of the strictest of `tests` tests under Holm's correction. None: more than a
+        thousand seeds, or there is no effect to compute with.
         """
         risk = (1 - LEVEL) / tests
         if self.p <= risk:
@@ -78,7 +78,7 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     share of the 2^n flips whose mean is as far from 0 (all of them up to 13 pairs, else 10,000 at random).
     Bootstrap-t: the interval [m - q_hi s, m - q_lo s], s = sd(d) / sqrt(n), with the quantiles q of
     (m* - m) / s* over resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5),
-    where s* is 0.3 s at least. Of few pairs it keeps its level where the percentiles of m* do not. Hedges'
+    where s* is at least 0.3 s. With few pairs it keeps its level, which the percentiles of m* do not. Hedges'
     g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different
     lengths, empty ones, and values that are not finite.
     """
@@ -136,7 +136,7 @@ def _deviation(x: Array) -> float | None:
 
 
 def _steps(d: Array, largest: float) -> Array:
-    """The differences in steps that are told apart: tests count ties, which rounding would break."""
+    """The differences in units of `SAME`: tests count ties, which rounding would break."""
     return d / (SAME * largest) if largest else d
 
 
@@ -168,12 +168,12 @@ def _sign_flip(steps: Array, seed: int) -> float:
 
 
 def _signed_ranks(steps: Array, seed: int) -> float:
-    """By flips, so that ties and zeros need no approximation. A zero takes a rank and is on no side."""
+    """The signed-rank test by sign flips, exact with ties and zeros. A zero has a rank and no sign."""
     whole = 2 * stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
     return _sign_flip(np.sign(steps) * whole, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:
-    """Of a two-sided paired t test, were `effect` the true one."""
+    """The power of a two-sided paired t test of level `risk` if `effect` is the true one."""
     shift, limit = abs(effect) * math.sqrt(n), float(stats.t.ppf(1 - risk / 2, n - 1))
     return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))

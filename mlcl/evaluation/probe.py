@@ -64,10 +64,10 @@ def linear_probe(
 ) -> ProbeResult:
     """Trains every (lr, weight decay) from zero, AdamW and a cosine schedule; the best on validation wins.
 
-    Features are standardised by the training rows' mean and deviation, which the returned layer has folded
-    in. All configurations see the same batches, shuffled by the grid's seed; their losses are added up, so
-    that none touches another's gradient. Cross-entropy, or binary cross-entropy for labels. Rows without a
-    target are left out; weight decay spares the bias. Of equal configurations the first wins.
+    Features are standardised by the training rows' mean and deviation; the returned layer includes that and
+    takes features as they are. All configurations see the same batches, shuffled by the grid's seed; their
+    losses are added up, so each has its own gradient. Cross-entropy, or binary cross-entropy for labels. Rows
+    without a target are left out; the bias has no weight decay. Of equal configurations the first wins.
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
     but for the rounding of sums, are those of one process. Every process holds all validation rows and

@@ -1,7 +1,7 @@
 """Exact nearest neighbours.
 
 Shapes: N datastore rows, n rows of a block, M queries, D embedding, K neighbours, F found, U queries that are
-searched again, B of a chunk.
+searched again, B queries of a chunk, G distinct rows.
 """
 
 from __future__ import annotations
@@ -27,26 +27,24 @@ BLOCK = 131_072
 logger = logging.getLogger(__name__)
 
 
-def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int, exclude_self: bool = False) -> Neighbours:
+def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours:
     """The K = k_max nearest datastore rows of every query, nearest first; equal distances by lower index.
 
     Both inputs are float32 (N, D) and (M, D). faiss proposes by float32 matrix products, whose distances
     cancel for near rows; the found rows' distances are then computed again from differences in float64, and a
     query whose K-th neighbour is not safe beyond faiss' rounding is searched again in float64. So a duplicate
-    is at distance 0 and the result depends on neither batch nor threads. `exclude_self` says that query i is
-    datastore row i and leaves it out. With fewer than k_max rows K is smaller, which is logged. The rows are
-    searched block by block and not copied.
+    is at distance 0 and the result depends on neither batch nor threads. With fewer than k_max rows K is
+    smaller, which is logged. The rows are searched block by block and not copied.
 
     Raises ValueError for an empty datastore, embeddings that are not finite and k_max < 1.
     Source: kNN-MLTC section 3.2.
     """
     q_MD = _matrix(queries_MD)
-    k = available(len(datastore_ND) - exclude_self, k_max)
-    own_M = np.arange(len(q_MD)) if exclude_self else np.full(len(q_MD), -1)
+    k = available(len(datastore_ND), k_max)
     nearest: list[Neighbours] = []
     for first in range(0, len(datastore_ND), BLOCK):
         block_nD = _matrix(datastore_ND[first : first + BLOCK])
-        distance_MK, index_MK = _search(block_nD, q_MD, own_M - first, min(k, len(block_nD)))
+        distance_MK, index_MK = _search(block_nD, q_MD, min(k, len(block_nD)))
         found = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
         nearest = [merge([*nearest, found], k)]
     return nearest[0]
@@ -64,27 +62,25 @@ def available(rows: int, k_max: int) -> int:
     return min(rows, k_max)
 
 
-def _search(x_nD: Array, q_MD: Array, own_M: Array, k: int) -> tuple[Array, Array]:
-    """Distances and rows (M, k) of a block; row `own_M[i]` of query i, if it is here, is at infinity."""
-    exclude_self = bool((own_M >= 0).any())
-    approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + exclude_self + SLACK))
+def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
+    """Distances and rows (M, k) of the k nearest rows of a block."""
+    approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):
         rows = slice(first, first + CHUNK)
-        distance_MK[rows], index_MK[rows] = _nearest(x_nD, q_MD[rows], found_MF[rows], own_M[rows], k)
+        distance_MK[rows], index_MK[rows] = _nearest(x_nD, q_MD[rows], found_MF[rows], k)
     if found_MF.shape[1] < len(x_nD):
         unsafe_U = _unsafe(x_nD, q_MD, approximate_MF[:, -1], distance_MK[:, -1])
         if len(unsafe_U):
-            again = _search_float64(x_nD, q_MD[unsafe_U], own_M[unsafe_U], k + exclude_self)
+            again = _search_float64(x_nD, q_MD[unsafe_U], k)
             for row, (distance_F, found_F) in zip(unsafe_U, again, strict=True):
                 distance_MK[row], index_MK[row] = distance_F[:k], found_F[:k]
     return distance_MK, index_MK
 
 
-def _nearest(x_ND: Array, q_BD: Array, found_BF: Array, own_B: Array, k: int) -> tuple[Array, Array]:
+def _nearest(x_nD: Array, q_BD: Array, found_BF: Array, k: int) -> tuple[Array, Array]:
     """The first k of the found rows, by distance and then index."""
-    distance_BF = _distance(x_ND[found_BF], q_BD[:, None])
-    distance_BF[found_BF == own_B[:, None]] = np.inf
+    distance_BF = _distance(x_nD[found_BF], q_BD[:, None])
     order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
     return np.take_along_axis(distance_BF, order_BK, 1), np.take_along_axis(found_BF, order_BK, 1)
 
@@ -95,46 +91,43 @@ def _distance(x: Array, q: Array) -> Array:
     return np.asarray(np.sqrt(square), dtype=np.float32)
 
 
-def _unsafe(x_ND: Array, q_MD: Array, last_M: Array, kth_M: Array) -> Array:
+def _unsafe(x_nD: Array, q_MD: Array, last_M: Array, kth_M: Array) -> Array:
     """Queries for which a row that faiss did not propose could be as near as the K-th."""
-    rounding_M = _rounding(x_ND, q_MD, np.float32)
+    rounding_M = _rounding(x_nD, q_MD, np.float32)
     kth_M = kth_M.astype(np.float64) ** 2 * (1 + 1e-6)
     return np.flatnonzero(last_M - rounding_M <= kth_M)
 
 
-def _search_float64(x_ND: Array, q_UD: Array, own_U: Array, k: int) -> Iterator[tuple[Array, Array]]:
+def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, Array]]:
     """Distances and rows, in order, of at least the k nearest of each query.
 
     Equal rows are measured once: a collapsed encoder makes all of them candidates.
     """
-    distinct_GD, group_N = np.unique(x_ND, axis=0, return_inverse=True)
+    distinct_GD, group_n = np.unique(x_nD, axis=0, return_inverse=True)
     for first in range(0, len(q_UD), CHUNK):
-        part = slice(first, first + CHUNK)
-        for q_D, own, square_N, rounding in zip(
-            q_UD[part], own_U[part], *_squares(x_ND, q_UD[part]), strict=True
-        ):
-            kth = np.partition(square_N, k - 1)[k - 1]
+        q_BD = q_UD[first : first + CHUNK]
+        for q_D, square_n, rounding in zip(q_BD, *_squares(x_nD, q_BD), strict=True):
+            kth = np.partition(square_n, k - 1)[k - 1]
             # 1e-6 covers rows whose distances differ in float64 and are equal in float32.
-            found_F = np.flatnonzero(square_N <= kth + abs(kth) * 1e-6 + 2 * rounding)
-            found_F = found_F[found_F != own]
-            groups, member_F = np.unique(group_N[found_F], return_inverse=True)
+            found_F = np.flatnonzero(square_n <= kth + abs(kth) * 1e-6 + 2 * rounding)
+            groups, member_F = np.unique(group_n[found_F], return_inverse=True)
             distance_F = _distance(distinct_GD[groups], q_D)[member_F]
             order_F = np.argsort(distance_F, kind="stable")
             yield distance_F[order_F], found_F[order_F]
 
 
-def _squares(x_ND: Array, q_BD: Array) -> tuple[Array, Array]:
-    """Squared distances (B, N) by float64 products, and the bound on their error (B,)."""
-    x_ND, q_BD = x_ND.astype(np.float64), q_BD.astype(np.float64)
-    lengths_BN = np.einsum("nd,nd->n", x_ND, x_ND) + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
-    return lengths_BN - 2 * q_BD @ x_ND.T, _rounding(x_ND, q_BD, np.float64)
+def _squares(x_nD: Array, q_BD: Array) -> tuple[Array, Array]:
+    """Squared distances (B, n) by float64 products, and the bound on their error (B,)."""
+    x_nD, q_BD = x_nD.astype(np.float64), q_BD.astype(np.float64)
+    lengths_Bn = np.einsum("nd,nd->n", x_nD, x_nD) + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
+    return lengths_Bn - 2 * q_BD @ x_nD.T, _rounding(x_nD, q_BD, np.float64)
 
 
-def _rounding(x_ND: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
+def _rounding(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
     """Bound on the error of |x|^2 - 2 x.q + |q|^2 in `dtype`, for every query."""
-    largest = np.sqrt(np.einsum("nd,nd->n", x_ND, x_ND).max())
+    largest = np.sqrt(np.einsum("nd,nd->n", x_nD, x_nD).max())
     size_M = np.sqrt(np.einsum("md,md->m", q_MD, q_MD)) + largest
-    return np.asarray((x_ND.shape[1] + 8) * float(np.finfo(dtype).eps) * size_M.astype(np.float64) ** 2)
+    return np.asarray((x_nD.shape[1] + 8) * float(np.finfo(dtype).eps) * size_M.astype(np.float64) ** 2)
 
 
 def _matrix(embeddings: Tensor) -> Array:

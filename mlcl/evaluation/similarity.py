@@ -1,4 +1,4 @@
-"""How many labels two instances share.
+"""The number of labels that instances share.
 
 Shapes: N instances, V label entries.
 """

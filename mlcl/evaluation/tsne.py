@@ -1,4 +1,4 @@
-"""Embeddings on a plane, to be looked at.
+"""t-SNE: embeddings as points of a plane, for plots.
 
 Shapes: N rows, D embedding.
 """
@@ -12,14 +12,14 @@ from threadpoolctl import threadpool_limits
 from mlcl.evaluation.tasks import Array
 
 FEWEST = 4
-"""Rows that can be projected: fewer have no neighbourhoods to keep."""
+"""The fewest rows that can be projected."""
 
 
 def project(x_ND: Array, seed: int = 0, perplexity: float = 30.0) -> Array:
-    """t-SNE of embeddings (N, D) as points (N, 2) float32, begun with their principal components.
+    """t-SNE of embeddings (N, D) as points (N, 2) float32, started from their principal components.
 
-    The perplexity shrinks to a third of the other rows where there are few. The same embeddings and seed give
-    the same points. Embeddings that are all equal are all at 0.
+    The perplexity is at most (N - 1) / 3. The same embeddings and seed give the same points. Equal embeddings
+    are all at 0.
 
     Raises ValueError for fewer than `FEWEST` rows and embeddings that are not finite.
     """
@@ -32,11 +32,11 @@ def project(x_ND: Array, seed: int = 0, perplexity: float = 30.0) -> Array:
     if not np.ptp(x_ND, axis=0).any():
         # The library divides by the first component's deviation, and the process crashes.
         return np.zeros((len(x_ND), 2), np.float32)
-    # The scale makes no difference to t-SNE, but float32 overflows. Two components need two columns.
+    # t-SNE does not depend on the scale, but float32 overflows. Two components need two columns.
     x_ND = x_ND / np.abs(x_ND).max()
     x_ND = np.pad(x_ND, ((0, 0), (0, max(0, 2 - x_ND.shape[1])))).astype(np.float32)
     method = TSNE(init="pca", random_state=seed, perplexity=min(perplexity, (len(x_ND) - 1) / 3))
-    # Several threads add up a normaliser in the order in which they end, and a last bit grows with each step.
+    # Several threads would add up a normaliser in any order, and every step would enlarge the difference.
     with threadpool_limits(limits=1):
         points_N2: Array = method.fit_transform(x_ND)
     return points_N2

@@ -1,4 +1,4 @@
-"""From a split to batches: encoded inputs, labels and sample ids of a set of rows, and their views.
+"""Batches of an encoded split: inputs, labels and sample ids of some rows, and their views.
 
 Shapes: B samples, V views, R = V * B rows, view after view.
 """
@@ -72,7 +72,7 @@ def _take(labels: Labels, indices: Tensor) -> Labels:
 
 
 def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:
-    """A line a label space, for the message of a diverged loss."""
+    """One line for each label space, for the message of a diverged loss."""
     lines = {}
     for name, space in labels.items():
         if isinstance(space, LabelRows):

@@ -25,7 +25,8 @@ from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
 from mlcl.training.events import Listener
-from mlcl.training.loop import Loop, Patience
+from mlcl.training.loop import Loop
+from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import check_micro_batch
 from mlcl.training.objective import Classifier, ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
@@ -133,19 +134,19 @@ def build_loop(
         rows=rows,
         sampler=sampler,
         context=context,
-        epochs=train.epochs,
-        views=train.views,
-        micro_batch_size=train.micro_batch_size,
-        precision=train.precision,
-        clip_norm=train.clip_norm,
-        validate_every=job.evaluation.every,
-        checkpoint_every=train.checkpoint_every,
+        settings=LoopSettings(
+            epochs=train.epochs,
+            views=train.views,
+            micro_batch_size=train.micro_batch_size,
+            precision=train.precision,
+            clip_norm=train.clip_norm,
+            validate_every=job.evaluation.every,
+            checkpoint_every=train.checkpoint_every,
+            patience=_patience(job),
+        ),
+        callbacks=Callbacks(listener, validate, should_stop),
         checkpoint=checkpoint,
         identity=identity,
-        listener=listener,
-        validate=validate,
-        should_stop=should_stop,
-        patience=_patience(job),
     )
 
 

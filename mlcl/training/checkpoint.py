@@ -1,4 +1,4 @@
-"""Checkpoints: everything that decides the future, written beside and renamed into place."""
+"""Checkpoints, and files that a kill leaves whole: written beside their place, then renamed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def remove_left(path: Path) -> None:
-    """Removes what processes that were killed while they wrote a file, or a folder, left beside it."""
+    """Removes the unfinished files and folders that killed writers of `path` left beside it."""
     for stale in path.parent.glob(f".{path.name}.*.partial"):
         if stale.is_dir():
             shutil.rmtree(stale)
@@ -40,7 +40,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state` so that a kill at any moment leaves either the old file or the new one."""
+    """Writes `state`; a kill at any moment leaves either the old file or the new one."""
     with new_file(path) as partial, partial.open("wb") as file:
         torch.save({"version": VERSION, **state}, file)
         file.flush()

@@ -1,4 +1,4 @@
-"""What a trained encoder is worth: classifier or linear probe, and nearest neighbours.
+"""The evaluation of a trained encoder: classifier or linear probe, and nearest neighbours.
 
 Selection (probe, k, lambda, tau) sees validation alone; the test split is read once, after it. Each rank
 keeps the embeddings of the training rows that it encoded; those of validation and test are on all ranks, and

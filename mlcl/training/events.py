@@ -1,4 +1,4 @@
-"""What the loop tells the world. It knows no tracker and no scheduler: a listener is a function."""
+"""The events of a run. The loop gives them to a listener, a function, and so needs no tracker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class Event:
     """A moment of a run.
 
     `step` counts optimiser steps, the one axis of all metrics. A `step` event carries metrics only where a
-    logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` what
-    begins after training (embedding, probe, neighbours, test); `note` says what the user should know.
+    logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` the
+    step of the evaluation that begins (embedding, linear probe, neighbours, test, transfer); `note` is a
+    message to the user.
     """
 
     kind: Kind
@@ -28,7 +29,7 @@ class Event:
 
 
 Listener = Callable[[Event], None]
-"""Called on rank 0 alone, in the loop's thread: it must return at once."""
+"""Called on rank 0 alone, in the loop's thread, which waits until it returns."""
 
 
 def tell_all(*listeners: Listener) -> Listener:
@@ -42,8 +43,8 @@ def tell_all(*listeners: Listener) -> Listener:
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
-    """The run was asked to stop and has written a checkpoint to go on from."""
+    """Raised after a requested stop, when the checkpoint to resume from is written."""
 
 
 class Diverged(RuntimeError):  # noqa: N818
-    """A loss became NaN or infinite; says at which step, in which part, on what batch."""
+    """A loss became NaN or infinite; the message says at which step, in which part, on which batch."""

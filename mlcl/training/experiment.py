@@ -1,4 +1,4 @@
-"""One experiment from a checked job to its figures and files: the same in a process, a worker or a trial."""
+"""One experiment, from a checked job to its metrics and files; in a process, a worker or a trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKPOINT = "checkpoint.pt"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment gave: its figures, and whether it went on from a checkpoint."""
+    """The metrics of an experiment, and whether it was resumed from a checkpoint."""
 
     metrics: dict[str, float]
     resumed: bool
@@ -84,7 +84,7 @@ def run_experiment(
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
-    """The same first weights on every rank; from then on each rank draws its own dropout and views."""
+    """A model with the same first weights on every rank; after it each rank has random numbers of its own."""
     seed = job_data.job.train.seed
     seed_all(seed)
     model = build_model(

@@ -1,6 +1,6 @@
 """Forward and backward of one batch: in one pass, or in micro-batches through cached embeddings.
 
-Shapes: R rows of this process, N rows of one micro-batch, which are neighbours, D embedding.
+Shapes: R rows of this process, N consecutive rows of one micro-batch, D embedding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mlcl.training.random_state import rng_state, set_rng_state
 T = TypeVar("T")
 
 
-class OutOfMemory(Exception):  # noqa: N818 (not an end: the step may be repeated)
-    """A pass did not fit in some rank's memory. All ranks raise it together, so that all can go on."""
+class OutOfMemory(Exception):  # noqa: N818 (the step may be repeated)
+    """A pass did not fit in some rank's memory; raised on all ranks, so that all repeat the step."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Passes:
     check: Callable[[ObjectiveValue, Batch], None]
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
-        """In micro-batches of about `size` samples' rows, which are neighbours; in one pass from `share` on.
+        """In micro-batches of consecutive rows of about `size` samples; in one pass from `share` on.
 
-        Every rank must pass the same `size`. Raises OutOfMemory where memory ran out while no rank waited
-        for another, torch.OutOfMemoryError where it ran out elsewhere.
+        Every rank must pass the same `size`. Raises OutOfMemory on all ranks where one ran out of memory at a
+        place where the step can be repeated, and torch.OutOfMemoryError on that rank at any other place.
         """
         # By the share, not by this batch: ranks with fewer rows must go through the same collectives.
         if size >= self.share:
@@ -125,9 +125,9 @@ class Passes:
         return value
 
     def _agreed(self, work: Callable[[], T]) -> T:
-        """What `work` gives, unless memory ran out on any rank: then OutOfMemory on every one."""
+        """Returns what `work` returns; raises OutOfMemory on every rank where memory ran out on any."""
         results: list[T] = []
-        # Suppressed before anything else is tried: the error's traceback holds the tensors of the pass.
+        # Suppressed here and not handled later: the error's traceback holds the tensors of the pass.
         with contextlib.suppress(torch.OutOfMemoryError):
             results.append(work())
         if self.context.any(not results):
@@ -136,7 +136,7 @@ class Passes:
 
 
 def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:
-    """Runs of neighbouring rows, as equal in length as can be, the longer ones first."""
+    """Consecutive runs of rows, of lengths that differ by one at most, the longer ones first."""
     columns = [value.tensor_split(parts) for value in inputs.values()]
     for rows in zip(*columns, strict=True):
         yield dict(zip(inputs, rows, strict=True))

@@ -1,4 +1,4 @@
-"""Coarser levels of a predicted class: is a wrong section at least in the right chapter?
+"""Accuracy at the coarser levels of a hierarchy, by the parents of predicted classes.
 
 Shapes: N rows, C classes of the classifier.
 """
@@ -12,7 +12,7 @@ from mlcl.data import Dataset, Split
 
 
 def parents(dataset: Dataset, labels: str) -> dict[str, Tensor]:
-    """For every level above `labels` in a hierarchy, the class there of each of its classes (C,), -1 unknown.
+    """For every level above `labels` in a hierarchy, the parent of each class (C,), -1 unknown.
 
     Read off the training rows. Empty where `labels` is no level of a hierarchy.
     """

@@ -1,16 +1,16 @@
-"""The training loop: one pass over epochs and steps that can be stopped and resumed at any step.
+"""The training loop over epochs and steps, which can be stopped and resumed at any step.
 
-It knows neither Ray nor MLflow. One process or many run the same code; the context says which.
+One process and several ranks run the same code.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,9 @@ from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
 from mlcl.training.context import Context
-from mlcl.training.events import Diverged, Event, Kind, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes
+from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.random_state import rng_state, set_rng_state
@@ -35,10 +36,10 @@ LOG_EVERY = 50
 
 @dataclass
 class Position:
-    """Where the loop stands, and the open logging window.
+    """The position of the loop, and the open logging window.
 
-    `micro_batch_size` is what was left of it where memory ran out: a resumed run does not try larger ones.
-    `best` is the best validation so far, `stale` the validations since; both are for patience alone.
+    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
+    `best` is the best validation so far, `stale` the number of validations since; patience uses them.
     """
 
     epoch: int = 0
@@ -51,24 +52,9 @@ class Position:
     stale: int = 0
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Ends a training after so many `validations` without a better `metric`; the best weights are kept."""
-
-    validations: int
-    metric: str
-    mode: Literal["max", "min"]
-
-    def better(self, value: float, best: float | None) -> bool:
-        """Whether a validation beats the best so far; NaN never does."""
-        if best is None:
-            return value == value
-        return value > best if self.mode == "max" else value < best
-
-
 @dataclass
 class Loop:
-    """Everything that a training run needs, and `run` to go through it."""
+    """A training run: its parts, and `run`."""
 
     model: ContrastiveModel
     optimizer: Optimizer
@@ -76,40 +62,31 @@ class Loop:
     rows: Rows
     sampler: EpochSampler
     context: Context
-    epochs: int
-    views: int
-    micro_batch_size: int | None
-    precision: str
-    clip_norm: float | None
-    validate_every: int
-    checkpoint_every: int
+    settings: LoopSettings
+    callbacks: Callbacks
     checkpoint: Path | None
     identity: dict[str, str]
-    listener: Listener
-    validate: Callable[[], dict[str, float]]
-    should_stop: Callable[[], bool]
-    patience: Patience | None = None
     position: Position = field(default_factory=Position)
     best_weights: dict[str, Tensor] | None = None
 
     @property
     def steps(self) -> int:
         """Optimiser steps of the whole run."""
-        return self.epochs * self.sampler.steps_per_epoch
+        return self.settings.epochs * self.sampler.steps_per_epoch
 
     @property
     def share(self) -> int:
-        """The most samples that a process has in a batch."""
+        """The largest number of samples that a process has in a batch."""
         return math.ceil(self.sampler.batch_size / self.context.world_size)
 
     @property
     def micro_batch(self) -> int:
-        """Samples that a process encodes at once: its share, unless the job or its memory said less."""
-        sizes = (self.share, self.micro_batch_size, self.position.micro_batch_size)
+        """Samples that a process encodes at once: its share, or less by the job or by its memory."""
+        sizes = (self.share, self.settings.micro_batch_size, self.position.micro_batch_size)
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
-        """Takes up the checkpoint, where there is one. Raises UserError for one of something else."""
+        """Loads the checkpoint and returns whether there is one. Raises UserError for another job's."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
         state = load_checkpoint(
@@ -144,7 +121,7 @@ class Loop:
             save_checkpoint(self.checkpoint, state)
 
     def run(self) -> None:
-        """Trains to the last epoch, or until patience ends, and leaves the weights that are to be used.
+        """Trains to the last epoch, or until patience ends, which leaves the best weights in the model.
 
         Raises Stopped after a requested stop, Diverged on a NaN.
         """
@@ -155,17 +132,17 @@ class Loop:
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
-            if position.epoch == self.epochs or position.epoch % self.validate_every == 0:
+            if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
                 self._validate()
-            if self._ended or position.epoch % self.checkpoint_every == 0:
+            if self._ended or position.epoch % self.settings.checkpoint_every == 0:
                 self.save()
         if self.best_weights is not None:
             load_trained_weights(self.model, self.best_weights)
 
     @property
     def _ended(self) -> bool:
-        patience = self.patience
-        return self.position.epoch >= self.epochs or (
+        patience = self.settings.patience
+        return self.position.epoch >= self.settings.epochs or (
             patience is not None and self.position.stale >= patience.validations
         )
 
@@ -174,7 +151,15 @@ class Loop:
         if self.context.world_size > 1:
             devices = [self.context.device] if self.context.device.type == "cuda" else None
             wrapped = DistributedDataParallel(self.model, device_ids=devices)
-        return Passes(self.model, wrapped, self.context, self.precision, self.views, self.share, self._check)
+        return Passes(
+            self.model,
+            wrapped,
+            self.context,
+            self.settings.precision,
+            self.settings.views,
+            self.share,
+            self._check,
+        )
 
     def _epoch(self, passes: Passes) -> None:
         self.model.train()
@@ -195,7 +180,7 @@ class Loop:
                 "train/data_wait": waited / elapsed,
             }
             self.tell("step", {**self._close_window(), **pace} if full else {})
-            if self.context.any(self.should_stop()):
+            if self.context.any(self.callbacks.should_stop()):
                 self.save()
                 raise Stopped
 
@@ -203,21 +188,21 @@ class Loop:
         """This rank's remaining batches of the epoch, with the seconds that each was waited for."""
         before = time.perf_counter()
         for indices in self.sampler.batches(self.position.epoch, self.position.step_in_epoch):
-            batch = self.rows.batch(indices, self.views, self.context.device)
+            batch = self.rows.batch(indices, self.settings.views, self.context.device)
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
     def _step(self, passes: Passes, batch: Batch) -> None:
         self.model.objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
-        if self.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self._add_to_window(value)
         self.optimizer.step()
         self.schedule.step()
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
-        """The batch's, in smaller micro-batches from here on where memory ran out."""
+        """Adds the batch's gradient. Where memory runs out, later batches use smaller micro-batches, too."""
         size = self.micro_batch
         value, fitting = fit(
             lambda samples: passes(batch, samples),
@@ -251,7 +236,7 @@ class Loop:
         )
 
     def _check_weights(self) -> None:
-        """The last step may have broken what its own loss could not show yet."""
+        """Raises Diverged for weights that the last step made infinite: its loss was computed before."""
         bad = [name for name, p in self.model.named_parameters() if not bool(torch.isfinite(p).all())]
         if self.context.any(bool(bad)):
             raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
@@ -278,14 +263,14 @@ class Loop:
     def _validate(self) -> None:
         self._check_weights()
         self.model.eval()
-        metrics = self.validate()
+        metrics = self.callbacks.validate()
         self.tell("validation", metrics)
-        if self.patience is not None:
-            self._compare(self.patience, metrics)
+        if self.settings.patience is not None:
+            self._compare(self.settings.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
-        """Keeps the weights of a better validation. Rank 0 decides: sums differ in the last bit elsewhere."""
-        # In two phases the classifier comes after the training: until then its neighbours speak for it.
+        """Keeps the weights of a better validation. Rank 0 decides for all ranks."""
+        # In two phases the classifier is trained after the encoder: the neighbours' metric stands in.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
         if self.context.any(self.context.is_main and patience.better(value, position.best)):
@@ -293,12 +278,14 @@ class Loop:
             self.best_weights = {name: t.cpu().clone() for name, t in trained_weights(self.model).items()}
             return
         position.stale += 1
-        if self._ended and position.epoch < self.epochs:
+        if self._ended and position.epoch < self.settings.epochs:
             note = f"no better {patience.metric} in {position.stale} validations: training ends"
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
-        """An event at the loop's position; only rank 0 is heard."""
+        """Gives the listener an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
             at = self.position
-            self.listener(Event(kind, at.epoch, self.epochs, at.step, self.steps, metrics or {}, note))
+            self.callbacks.listener(
+                Event(kind, at.epoch, self.settings.epochs, at.step, self.steps, metrics or {}, note)
+            )

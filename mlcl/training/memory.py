@@ -1,6 +1,6 @@
-"""The out-of-memory rule: a step is repeated with half the micro-batch, and the batch never changes.
+"""Memory: a step that does not fit is repeated with half the micro-batch; a finished training's is freed.
 
-And what a process does that trains again and again.
+The batch, over which the loss goes, never changes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 def fit(
     attempt: Callable[[int], T], size: int, least: int, model: nn.Module, world_size: int
 ) -> tuple[T, int]:
-    """`attempt(size)`, the size halved until it fits in memory but not below `least`; and the size that did.
+    """Returns `attempt(size)` and the size, which is halved, but not below `least`, until it fits in memory.
 
     Each attempt begins with the random state and the buffers of the first, and with no gradients. Raises
-    UserError where `least` samples do not fit either; RuntimeError where one of several ranks ran out while
-    the others wait for it in a collective, and cannot be told.
+    UserError where `least` samples do not fit either; RuntimeError where one of several ranks ran out
+    of memory while the others wait for it in a collective: then the step cannot be repeated.
     """
     rng, buffers = rng_state(), buffers_of(model)
     while True:
@@ -42,7 +42,7 @@ def fit(
                     "out of memory in a pass that all workers share, where a step cannot be repeated; set "
                     f"{KEY} below {size}, or a smaller train.batch_size"
                 ) from error
-        # Past the handler, since its traceback holds the step's tensors.
+        # After the handler, since the traceback holds the step's tensors.
         torch.cuda.empty_cache()
         size = _halved(size, least)
         set_rng_state(rng)
@@ -61,12 +61,12 @@ def _halved(size: int, least: int) -> int:
 
 
 def least_samples(encoder: nn.Module) -> int:
-    """The smallest micro-batch of an encoder in samples: one sample alone makes no batch statistics."""
+    """The smallest micro-batch of an encoder, in samples: BatchNorm needs two."""
     return 2 if has_batch_norm(encoder) else 1
 
 
 def has_batch_norm(encoder: nn.Module) -> bool:
-    """Whether an encoder normalises over the rows that it is given at once."""
+    """Whether an encoder has BatchNorm, whose statistics go over the rows of a pass."""
     return any(isinstance(module, BATCH_NORMS) for module in encoder.modules())
 
 
@@ -82,10 +82,10 @@ def check_micro_batch(size: int | None, encoder: nn.Module) -> None:
 
 
 def give_back() -> None:
-    """Gives freed memory back to the system, where the C library can.
+    """Returns freed memory to the system, where the C library can.
 
-    Tensors of ever new shapes, as texts make them, leave the heap full of holes that glibc keeps: a process
-    that trains one text model after another grows by gigabytes.
+    Batches of texts have many different shapes, and freeing their tensors fragments glibc's heap: a process
+    that trains one text model after another would grow by gigabytes.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it

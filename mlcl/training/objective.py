@@ -42,13 +42,13 @@ class Head(nn.Module):
         return float(self.loss.temperature.value().detach())
 
     def diagnostics(self) -> dict[str, float]:
-        """The last batch's positives, negatives and geometry, see `LossStats`; costs a part of a loss."""
+        """The last batch's positives, negatives and geometry, see `LossStats`; not free to compute."""
         stats = self.loss.stats
         return {} if stats is None else stats.as_dict()
 
     @property
     def sharing(self) -> Hashable | None:
-        """Heads with equal keys have one embedding and may share its softmax; None: this one does not."""
+        """The key of heads that can share one softmax; None for a head that cannot share."""
         return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
 
 
@@ -76,7 +76,7 @@ class Classifier(nn.Module):
         return value if self.regulariser is None else value + self.regulariser()
 
     def _cross_entropy(self, features: Tensor, targets: Labels) -> Tensor:
-        # Autocast would round logits to bf16, of which float32 sums then make nothing better.
+        # Autocast would round the logits to bf16, and float32 sums cannot undo that.
         with torch.autocast(features.device.type, enabled=False):
             logits = self.linear(features if features.dtype == torch.float64 else features.float())
         if isinstance(targets, LabelRows):
@@ -105,7 +105,7 @@ class ObjectiveValue:
 
 
 class Objective(nn.Module):
-    """L = sum_h alpha_h L_h + w L_classifier. Labels are keyed by head name, and by `classifier`.
+    """L = sum_h alpha_h L_h + w L_classifier, with labels by head name and for `classifier`.
 
     Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and
     w = 1. Parts of weight 0 are not built: they would be parameters without a gradient.
@@ -115,16 +115,16 @@ class Objective(nn.Module):
         self, heads: Mapping[str, Head], classifier: Classifier | None, label_logits: int = 0
     ) -> None:
         super().__init__()
-        # A suffix, because a module may not be called `type` or `keys`, and a label space may.
+        # With a suffix: a head may be called `type` or `keys`, a module may not.
         self.heads = nn.ModuleDict({f"{name}_head": head for name, head in heads.items()})
         self.classifier = classifier
         self.label_logits = label_logits
 
     def divide(self, output_RO: Tensor) -> tuple[Tensor, Tensor]:
-        """The embedding (R, D) in an encoder's output, and what the classifier reads.
+        """The embedding (R, D) in an encoder's output, and the classifier's input.
 
-        That is the embedding too, but for encoders that classify each label by an attention of its own: they
-        give `label_logits` columns of logits after the embedding.
+        The classifier's input is the embedding, except for encoders that classify each label by an attention
+        of its own: their output has `label_logits` columns of logits after the embedding.
         """
         if not self.label_logits:
             return output_RO, output_RO
@@ -154,12 +154,12 @@ class Objective(nn.Module):
             yield name.removesuffix("_head"), head
 
     def set_progress(self, fraction: float) -> None:
-        """Moves scheduled temperatures to this share of the training."""
+        """Sets scheduled temperatures for this share of the training, 0 to 1."""
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
 
     def _sharing_heads(self) -> list[dict[str, Head]]:
-        """The heads, those together that can share a softmax."""
+        """The heads by name, in groups that share a softmax."""
         groups: dict[Hashable, dict[str, Head]] = {}
         for name, head in self.named_heads():
             groups.setdefault(head.sharing or name, {})[name] = head
@@ -202,8 +202,8 @@ class Objective(nn.Module):
 class ContrastiveModel(nn.Module):
     """Encoder and objective as one module, so that DDP averages the gradients of both.
 
-    The forward is the encoder's alone: the objective needs the embeddings of the whole batch, the encoder may
-    be given a part of it.
+    The forward is the encoder's: the objective needs the embeddings of the whole batch, while the encoder may
+    get a part of it.
     """
 
     def __init__(self, encoder: nn.Module, objective: Objective) -> None:
@@ -212,6 +212,6 @@ class ContrastiveModel(nn.Module):
         self.objective = objective
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The encoder's output for rows: embeddings (R, D), with label logits beside them for some."""
+        """The encoder's output (R, O): embeddings, and for some encoders label logits after them."""
         output_RO: Tensor = self.encoder(**inputs)
         return output_RO

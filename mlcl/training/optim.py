@@ -25,8 +25,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
 def build_optimizer(
     model: nn.Module, name: str, lr: float, weight_decay: float, momentum: float
 ) -> Optimizer:
-    """`adamw`, `adam` (whose decay is a part of the gradient) or `sgd` (with Nesterov-free momentum) over
-    `parameter_groups`."""
+    """The optimiser of that name over `parameter_groups`.
+
+    `adamw`; `adam`, whose weight decay is added to the gradient; or `sgd`, with plain momentum.
+    """
     groups = parameter_groups(model, weight_decay)
     if name == "adamw":
         return AdamW(groups, lr=lr)

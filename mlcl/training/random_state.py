@@ -13,12 +13,12 @@ def seed_all(seed: int, rank: int = 0) -> None:
     """Seeds Python, NumPy and PyTorch. Ranks draw different streams of the same seed."""
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
     random.seed(mixed)
-    np.random.seed(mixed)  # libraries below us use the global state
+    np.random.seed(mixed)  # libraries use the global state
     torch.manual_seed(mixed)
 
 
 def rng_state() -> dict[str, Tensor]:
-    """The states that the loop draws from: PyTorch's on the CPU and on the current GPU."""
+    """The random states that the loop uses: PyTorch's on the CPU and on the current GPU."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()

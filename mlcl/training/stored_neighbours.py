@@ -1,4 +1,4 @@
-"""Neighbours' figures of a finished run from the embeddings that it left: any (k, lambda, tau), no training.
+"""The neighbours' metrics of a finished run under any (k, lambda, tau), from its stored embeddings.
 
 Shapes: N rows.
 """
@@ -24,9 +24,10 @@ NAMES = {"validation": "val", "test": "test"}
 
 
 def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[str, float]:
-    """`knn/val/...` and `knn/test/...` of a run under `setting`: what the run itself would have logged.
+    """`knn/val/...` and `knn/test/...` of a run under `setting`, as the run itself would have logged them.
 
-    `lambda_` 0 is the model alone. Raises UserError where the run left no embeddings, or those of other rows.
+    `lambda_` 0 is the model alone. Raises UserError for a run without embeddings, or with those of
+    other rows.
     """
     run = StoredRun.read(folder, job_data)
     coarser = parents(job_data.dataset, job_data.job.objective.classifier.labels)
@@ -51,11 +52,11 @@ def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[st
 def stored_grid(
     run: StoredRun, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
 ) -> Array:
-    """The job's metric of a run at every setting, on validation and on test, without training.
+    """The job's metric of a run at every setting, on validation and on test.
 
-    A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run never
-    read it), ordered by the first three; a value is what `stored_metrics` gives. A k beyond the training rows
-    becomes their number. Raises ValueError for an empty or invalid grid.
+    A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run did not
+    read the test split), ordered by the first three; values are those of `stored_metrics`. A k beyond the
+    number of training rows becomes that number. Raises ValueError for an empty or invalid grid.
     """
     store, metric = run.datastore(), run.job_data.job.evaluation.metric.rpartition("/")[2]
     ks = [min(k, len(run.job_data.train)) for k in ks]
@@ -87,7 +88,7 @@ def stored_grid(
 
 
 def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> list[float]:
-    """For each k the share of the neighbours' labels that are a split's row's own (kNN-MLTC Table 6).
+    """For each k the share of the neighbours' labels that a split's rows have, too (kNN-MLTC Table 6).
 
     A class counts as one label, and so does an aspect's rating. Rows without a class or rating are left out;
     NaN where none remains.
@@ -102,7 +103,7 @@ def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> li
 
 
 def label_rows(run: StoredRun, split: str) -> LabelRows:
-    """What is to be predicted of a split's rows, as labels: a class is one, an aspect's rating is one."""
+    """The targets of a split's rows as labels: each class, or each rating of each aspect, is one label."""
     targets, size = run.job_data.targets(run.split(split)), run.space.n_classes
     if isinstance(targets, LabelRows):
         return targets

@@ -1,4 +1,4 @@
-"""What a finished run left of its rows: embeddings of all splits, probabilities of two.
+"""The stored embeddings and probabilities of a finished run.
 
 Shapes: N rows of a split, D embedding, P probabilities of a row.
 """
@@ -40,9 +40,9 @@ class StoredRun:
 
     @classmethod
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
-        """From the run's folder, or one that holds its artifacts; without `test`, test rows may be missing.
+        """Reads a run's folder, or one with its artifacts; without `test`, test rows may be missing.
 
-        Raises UserError where the run left no embeddings, or those of other rows.
+        Raises UserError where there are no embeddings, or those of other rows.
         """
         table = _read(folder / EMBEDDINGS)
         left = pc.unique(table["split"]).to_pylist()
@@ -67,15 +67,15 @@ class StoredRun:
 
     @property
     def space(self) -> LabelSpace:
-        """What the classifier predicts."""
+        """The label space that the classifier predicts."""
         return self.job_data.dataset.info.space(_labels(self.job_data))
 
     def split(self, name: str) -> Split:
-        """The rows of a split; of training those that were trained on."""
+        """The rows of a split; of training, those that the run was trained on."""
         return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
     def datastore(self) -> Datastore:
-        """The training rows, to look neighbours up in."""
+        """The training rows as a datastore for neighbours."""
         targets = self.job_data.targets(self.job_data.train)
         rows = RankRows(self.embeddings["train"])
         return Datastore(rows, targets, self.job_data.task, self.space.n_classes)
@@ -113,7 +113,7 @@ def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Ten
 
 
 def _matrix(column: pa.ChunkedArray, folder: Path) -> NDArray[np.floating]:
-    """Lists of one length as rows of their own."""
+    """Lists of one length as the rows of a matrix."""
     if len(pc.unique(pc.list_value_length(column))) != 1:
         raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
     values: NDArray[np.floating] = pc.list_flatten(column).to_numpy()

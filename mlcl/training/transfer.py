@@ -1,4 +1,4 @@
-"""What an encoder's features are worth on another data set: a linear probe, trained and tested there.
+"""Transfer: a linear probe of the frozen encoder, trained and tested on another data set.
 
 Shapes: N rows of a split, D embedding.
 """
@@ -31,7 +31,7 @@ def probe_grid(config: ProbeConfig, seed: int) -> ProbeGrid:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Another data set, and what is predicted there."""
+    """Another data set, and the label space that is predicted there."""
 
     dataset: Dataset
     config: TransferConfig

@@ -1,6 +1,6 @@
-"""The weights that training may change: what checkpoints and models on disk hold.
+"""The weights that training may change, which are those in checkpoints and models on disk.
 
-Frozen weights come from the pretrained model that the job names, so that an adapter's checkpoint is small.
+Frozen weights come from the pretrained model that the job names, so a checkpoint of an adapter is small.
 """
 
 from __future__ import annotations

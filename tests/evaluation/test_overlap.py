@@ -11,13 +11,8 @@ TRAIN = LabelRows.from_lists([[0, 1], [0], [2, 3], [4], []], 5)
 QUERIES = LabelRows.from_lists([[0, 2], [4]], 5)
 
 
-@pytest.mark.parametrize(
-    ("variant", "first", "second"),
-    [("pooled", 3 / 5, 1), ("per_neighbour", (1 / 2 + 1 + 1 / 2) / 3, 1), ("distinct", 2 / 4, 1)],
-)
-def test_variants(variant, first, second):
-    got = neighbour_overlap(NEIGHBOURS, TRAIN, QUERIES, 3, variant)
-    assert got == pytest.approx((first + second) / 2)
+def test_labels_of_all_neighbours_are_pooled():
+    assert neighbour_overlap(NEIGHBOURS, TRAIN, QUERIES, 3) == pytest.approx((3 / 5 + 1) / 2)
 
 
 def test_fewer_neighbours():
@@ -26,7 +21,6 @@ def test_fewer_neighbours():
 
 def test_queries_that_are_brought_nothing_are_left_out():
     neighbours = Neighbours(torch.zeros(2, 1), torch.tensor([[1], [4]]))
-    for variant in ("pooled", "per_neighbour", "distinct"):
-        assert neighbour_overlap(neighbours, TRAIN, QUERIES, 1, variant) == 1
+    assert neighbour_overlap(neighbours, TRAIN, QUERIES, 1) == 1
     nothing = Neighbours(torch.zeros(2, 1), torch.tensor([[4], [4]]))
     assert math.isnan(neighbour_overlap(nothing, TRAIN, QUERIES, 1))

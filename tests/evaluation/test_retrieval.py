@@ -9,24 +9,20 @@ from hypothesis import strategies as st
 from mlcl.evaluation import Neighbours, neighbour_merge, retrieval, retrieve
 
 
-def brute_force(datastore, queries, k, exclude_self=False):
+def brute_force(datastore, queries, k):
     x, q = datastore.double().numpy(), queries.double().numpy()
     distances, indices = [], []
-    for i, query in enumerate(q):
-        pairs = [
-            (float(np.float32(np.sqrt(((row - query) ** 2).sum()))), j)
-            for j, row in enumerate(x)
-            if not (exclude_self and i == j)
-        ]
+    for query in q:
+        pairs = [(float(np.float32(np.sqrt(((row - query) ** 2).sum()))), j) for j, row in enumerate(x)]
         nearest = sorted(pairs)[:k]
         distances.append([d for d, _ in nearest])
         indices.append([j for _, j in nearest])
     return np.array(distances, dtype=np.float32), np.array(indices)
 
 
-def expect_brute_force(datastore, queries, k, **options):
-    got = retrieve(datastore, queries, k, **options)
-    distance, index = brute_force(datastore, queries, k, **options)
+def expect_brute_force(datastore, queries, k):
+    got = retrieve(datastore, queries, k)
+    distance, index = brute_force(datastore, queries, k)
     assert got.distance.dtype == torch.float32
     assert got.index.dtype == torch.int64
     np.testing.assert_allclose(got.distance.numpy(), distance, rtol=2e-7)
@@ -49,7 +45,6 @@ def test_ties_go_to_the_lower_index_even_beyond_what_faiss_found():
 
 def test_a_collapsed_datastore():
     expect_brute_force(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5)
-    expect_brute_force(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5, exclude_self=False)
 
 
 def test_duplicates_are_at_distance_zero_far_from_the_origin():
@@ -65,15 +60,6 @@ def test_near_rows_are_not_lost_to_cancellation():
     generator = torch.Generator().manual_seed(3)
     centre = torch.randn(1, 64, generator=generator) * 10
     expect_brute_force(centre + torch.randn(200, 64, generator=generator) * 1e-4, centre.expand(21, -1), 5)
-
-
-def test_exclude_self_with_and_without_duplicates():
-    generator = torch.Generator().manual_seed(4)
-    datastore = torch.randn(80, 8, generator=generator)
-    expect_brute_force(datastore, datastore, 6, exclude_self=True)
-    doubled = torch.cat([datastore, datastore])
-    expect_brute_force(doubled, doubled, 3, exclude_self=True)
-    expect_brute_force(torch.zeros(60, 4), torch.zeros(60, 4), 3, exclude_self=True)
 
 
 def test_batches_do_not_change_a_query():
@@ -97,10 +83,10 @@ def same(one, other):
     return torch.equal(one.distance, other.distance) and torch.equal(one.index, other.index)
 
 
-def in_blocks(size, *inputs, **options):
+def in_blocks(size, *inputs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrieval, "BLOCK", size)
-        return retrieve(*inputs, **options)
+        return retrieve(*inputs)
 
 
 @settings(deadline=None, max_examples=60)
@@ -110,18 +96,13 @@ def in_blocks(size, *inputs, **options):
     k=st.integers(1, 40),
     block=st.integers(1, 130),
     ties=st.booleans(),
-    exclude_self=st.booleans(),
 )
-def test_blocks_of_any_size_equal_one_search_bit_for_bit(seed, rows, k, block, ties, exclude_self):
+def test_blocks_of_any_size_equal_one_search_bit_for_bit(seed, rows, k, block, ties):
     generator = torch.Generator().manual_seed(seed)
     x, q = torch.randn(rows, 5, generator=generator), torch.randn(7, 5, generator=generator)
     if ties:
         x, q = x.round().clamp(-1, 1), q.round().clamp(-1, 1)
-    queries = x if exclude_self else q
-    assert same(
-        in_blocks(block, x, queries, k, exclude_self=exclude_self),
-        retrieve(x, queries, k, exclude_self=exclude_self),
-    )
+    assert same(in_blocks(block, x, q, k), retrieve(x, q, k))
 
 
 @pytest.mark.parametrize("far", [0.0, 1000.0])
@@ -173,6 +154,6 @@ def test_bad_input():
     with pytest.raises(ValueError, match="not finite"):
         retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1)
     with pytest.raises(ValueError, match="no neighbours"):
-        retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 1, exclude_self=True)
+        retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1)
     with pytest.raises(ValueError, match="k_max 0"):
         retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0)

@@ -1,4 +1,4 @@
-"""The neighbours of an exported model as a Parquet file: id, embedding and label of each training row.
+"""The datastore of an exported model as a Parquet file: id, embedding and label of each training row.
 
 Shapes: N rows, A aspects.
 """
@@ -26,9 +26,9 @@ from mlcl.training.rank_rows import RankRows
 
 
 def trained_datastore(file: Path, job_data: JobData) -> Datastore:
-    """The rows that a run was trained on, from the embeddings that it left.
+    """The rows that a run was trained on, from its stored embeddings.
 
-    Raises UserError for what is no such file, and for embeddings of other rows.
+    Raises UserError for a file that cannot be read, and for embeddings of other rows.
     """
     try:
         table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
@@ -52,8 +52,10 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """What `write_datastore` wrote. Raises UserError for anything else, and for labels or embeddings (N, dim)
-    that do not fit the model."""
+    """Reads what `write_datastore` wrote, with embeddings (N, dim).
+
+    Raises UserError for any other file, and for labels or embeddings that do not fit the model.
+    """
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = _matrix(table["embedding"])

@@ -1,6 +1,6 @@
-"""What is to be labelled, row by row: tables, lines, folders of images, splits of data sets.
+"""The inputs of a prediction, row by row: tables, lines of text, folders of images, splits of data sets.
 
-Nothing is read ahead, so that a file may be larger than the memory.
+Rows are read when they are asked for, so a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 
 
 class Item(NamedTuple):
-    """One text or image, its id, and what to call its place in messages."""
+    """One text or image, its id, and its place as messages name it."""
 
     id: str
     place: str
@@ -39,8 +39,8 @@ def read_items(path: Path, modality: Modality) -> Iterator[Item]:
     """The rows of a file, or the images of a folder.
 
     A table needs a column `text` or `image` (bytes, or the path of a file, from the table's folder on), and
-    may have an `id`; else a row's number, from 0 on, is its id. Raises UserError for a form that is not
-    known, and with the row for what cannot be read.
+    may have an `id`; else a row's number, from 0 on, is its id. Raises UserError for an unknown form, and
+    with its place for a row that cannot be read.
     """
     if path.is_dir():
         return _images(path, modality)
@@ -66,7 +66,7 @@ def split_items(split: Split) -> Iterator[Item]:
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """As many rows at a time as are encoded together."""
+    """The rows in lists of `size`, the last one shorter."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch

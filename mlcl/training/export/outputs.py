@@ -23,13 +23,13 @@ FORMS = (".csv", ".jsonl", ".parquet")
 
 
 def check_form(path: Path) -> None:
-    """Raises UserError for a suffix that no form has."""
+    """Raises UserError for a suffix of no known form."""
     if path.suffix.lower() not in FORMS:
         raise UserError("not a form that can be written", key="--out", found=path, allowed=FORMS)
 
 
 def check_place(path: Path, source: Path) -> None:
-    """Raises UserError where `path` is a folder, `source` or a file in it, and where no file can be made."""
+    """Raises UserError for a folder, for `source` or a file in it, and where no file can be written."""
     if path.is_dir():
         raise UserError("is a folder", key="--out", found=path)
     inside = path.resolve().is_relative_to(source.resolve())
@@ -45,7 +45,7 @@ def check_place(path: Path, source: Path) -> None:
 
 @contextmanager
 def sink(path: Path) -> Iterator[Sink]:
-    """A sink into a file, which takes its name when the block ends well. The suffix says the form."""
+    """A sink into a file of the suffix's form, which gets its name when the block ends without error."""
     check_form(path)
     suffix = path.suffix.lower()
     with new_file(path) as work:
@@ -58,7 +58,7 @@ def sink(path: Path) -> Iterator[Sink]:
 
 
 def csv_sink(file: TextIO) -> Sink:
-    """A sink into open CSV with a header line; a list is one field, as JSON."""
+    """A sink into an open file as CSV with a header line; a list is one field, as JSON."""
     writer = csv.writer(file, lineterminator="\n")
     headed = False
 
@@ -103,7 +103,7 @@ def _parquet(path: Path) -> Iterator[Sink]:
 
 
 def _type(name: str, value: Any) -> Any:
-    """By the name, for a batch may hold nothing but empty lists."""
+    """The column's type by its name: a batch may consist of empty lists."""
     if isinstance(value, list):
         return pa.list_(_type(name, value[0] if value else None))
     return pa.float64() if name.startswith("probabilit") else pa.string()

@@ -1,4 +1,4 @@
-"""From probabilities to names: what a model says of each row.
+"""Predictions: from probabilities to the names of classes, labels or ratings.
 
 Shapes: M rows, C classes, L labels, A aspects.
 """
@@ -18,7 +18,7 @@ from mlcl.training.export.model_index import Index
 
 @dataclass(frozen=True)
 class Predictions:
-    """What is predicted of M rows.
+    """The predictions of M rows.
 
     `labels`: a class name a row; with several labels a list of names; with aspects a rating by aspect.
     `probabilities`: (M, C), (M, L) or (M, A, C). `columns`: the same as a table, column by column: `label`
@@ -35,10 +35,10 @@ class Predictions:
 
 
 def decide(index: Index, probabilities: Array, threshold: float | None = None) -> Predictions:
-    """Names of the most probable class, or of the labels from `threshold` (default: the job's) on.
+    """The most probable class, or the labels with at least the probability `threshold`, by default the job's.
 
-    Of equal classes the first one is predicted, as in evaluation. Raises UserError for a threshold that does
-    not fit, see `check_threshold`.
+    Of equally probable classes the first is predicted, as in evaluation. Raises UserError as
+    `check_threshold`.
     """
     check_threshold(index, threshold)
     if index.task == "multi_label":
@@ -56,7 +56,7 @@ def decide(index: Index, probabilities: Array, threshold: float | None = None) -
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:
-    """Raises UserError for one that is no probability, and for any where a row has one class."""
+    """Raises UserError for a threshold that is no probability, and for any where a row has one class."""
     if threshold is None:
         return
     if index.task != "multi_label":

@@ -1,4 +1,4 @@
-"""One pass over what is to be labelled: batch by batch, or whole where the labels are known and are scored.
+"""`mlcl predict`: one pass over the inputs, and their metrics where the labels are known.
 
 Shapes: M rows, O an encoder's output.
 """
@@ -28,9 +28,9 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """How many rows were labelled, in which way, and their metrics where the labels are known.
+    """The number of rows, the way that predicted them, and their metrics where the labels are known.
 
-    `unknown`: it was a data set without labels that the model predicts.
+    `unknown`: the input was a data set without the labels that the model predicts.
     """
 
     rows: int
@@ -40,9 +40,9 @@ class Labelled:
 
 
 class Labelling:
-    """What `mlcl predict` does; `split` is of a data set alone, and `SPLIT` by default.
+    """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
 
-    Raises UserError for a split, a way, a threshold or an input that does not fit.
+    Raises UserError for a split, a way, a threshold or an input that does not fit the model.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Labelling:
         self._split = _split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
-        """Labels everything and gives it to `write`, batch by batch."""
+        """Predicts all rows and gives the predictions to `write`, batch by batch."""
         if self._split is not None and can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
@@ -78,7 +78,7 @@ class Labelling:
         return Labelled(rows, self._way, unknown=its is not None)
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """The encoder in batches, the rest at once, both as in the run: so the last bit is the same."""
+        """Encodes in batches and classifies all rows at once, as the run did: the bits are the same."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
@@ -100,7 +100,7 @@ class Labelling:
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
-    """The split to label, where the path is a data set."""
+    """The split to predict, where the path is a data set."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)

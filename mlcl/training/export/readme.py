@@ -39,7 +39,7 @@ By default it predicts with `{best}`, the best on validation by {metric}; `way=`
 
 
 def readme(index: Index, folder: str) -> str:
-    """How to load the model, and the figures that it had."""
+    """The text: how to load the model, and its metrics."""
     provenance = index.provenance
     return _TEXT.format(
         title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),

@@ -1,4 +1,4 @@
-"""What an exported model is worth on a split whose labels are known: the figures that a run logs.
+"""The metrics of an exported model on a split whose labels are known, as a run logs them.
 
 Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 """
@@ -23,7 +23,7 @@ NAMES = {"train": "train", "validation": "val", "test": "test"}
 
 
 def can_score(index: Index, split: Split) -> bool:
-    """Whether any row has a label that the model predicts: the same classes, in the same order."""
+    """Whether the split has the model's label space, class by class, and any row a label in it."""
     if index.labels not in split.info.space_names() or split.info.space(index.labels) != index.space:
         return False
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
@@ -32,7 +32,7 @@ def can_score(index: Index, split: Split) -> bool:
 def score(
     model: ExportedModel, split: Split, output_MO: Tensor, ways: Iterable[Way], threshold: float | None = None
 ) -> dict[str, float]:
-    """Metrics by their names in a run, `test/accuracy` or `knn/test/micro_f1`, from the encoder's outputs."""
+    """Metrics by their names in a run, as `knn/test/micro_f1`, from the encoder's outputs."""
     index = model.index
     targets = targets_of(split, index.labels, index.task)
     levels = {
