@@ -22,7 +22,6 @@ NOT_NAMES = {
 """Metaphors, verbs and participles; some were module names once and said nothing of what is in the file."""
 CIRCLES_TO_BE_CUT = {
     frozenset({"mlcl.data.dataset", "mlcl.data.image_column", "mlcl.data.split"}),
-    frozenset({"mlcl.tracking.delivery", "mlcl.tracking.sender", "mlcl.tracking.undelivered"}),
 }
 
 

@@ -26,8 +26,8 @@ class SweepData:
 
     `score` is the metric that ranks trials, by `mode`; `goals` are all metrics. `varied` are the job's keys
     in which search trials differ. `dropped` has the search trials that do not fit the latest space, `search`
-    the others. `confirmed`: the label of the confirmed setting with the job of a search trial, by the trial's run
-    id. `groups`: the id of the run that holds the seeds of a setting, by label. `history` gives the points
+    the others. `confirmed`: the label of the confirmed setting that has a trial's job, by the trial's run id.
+    `groups`: the id of the run that holds the seeds of a setting, by label. `history` gives the points
     (step, value) of a metric by run id and name.
     """
 
