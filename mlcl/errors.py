@@ -1,4 +1,4 @@
-"""The one error that a user can cause and mend. Imports nothing, so that every layer may raise it."""
+"""The error for wrong input. This module imports no other, so that every layer may raise the error."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,9 +6,10 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """Bad input, told in one line: which file, which key, what was found, what is allowed.
+    """Wrong input, described in one line: file, key, problem, what was found, what is allowed.
 
-    The command line prints it and exits with status 2. Nothing has been started or written by then.
+    The command line prints the line and exits with status 2. It is raised before anything is started or
+    written.
     """
 
     def __init__(
@@ -28,11 +29,11 @@ class UserError(Exception):
         super().__init__(self.line())
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Ray carries exceptions between processes by pickle, which forgets keyword arguments.
+        # Ray pickles exceptions, and by default pickle drops keyword arguments.
         return (_rebuild, (self.problem, self.file, self.key, self.found, self.allowed))
 
     def line(self) -> str:
-        """The whole error on one line, in the fixed order file, key, problem, found, allowed."""
+        """The error on one line, in the order file, key, problem, found, allowed."""
         where = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
         text = f"{where}: {self.problem}" if where else self.problem
         if self.found is not None:
@@ -42,7 +43,7 @@ class UserError(Exception):
         return printable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
-        """The same for `--json`."""
+        """The error as JSON."""
         text = {name: getattr(self, name) for name in ("problem", "file", "key", "found", "allowed")}
         return {name: None if value is None else _short(value) for name, value in text.items()}
 
@@ -61,11 +62,11 @@ def _short(value: object, limit: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what is no printable character written as its escape: a terminal would obey it."""
+    """The text with unprintable characters escaped: a terminal could take them for commands."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The closest of `names` to a mistyped `name`, or None where nothing is close."""
+    """The name of `names` that is closest to a mistyped `name`; None where none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return close[0] if close else None

@@ -27,7 +27,7 @@ class LabelRows:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
-        """From one sequence of label indices a row. Raises ValueError for an index outside 0..L-1."""
+        """From a sequence of label indices for each row. Raises ValueError for an index outside 0..L-1."""
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
@@ -59,7 +59,7 @@ class LabelRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows live."""
+        """The device of the rows."""
         return self.offsets.device
 
     def counts(self) -> Tensor:
@@ -95,7 +95,7 @@ class LabelRows:
         )
 
     def lists(self) -> list[list[int]]:
-        """One list of label indices a row, for printing and for slow oracles."""
+        """A list of label indices for each row, for printing and for slow reference loops."""
         bounds = self.offsets.tolist()
         columns = self.columns.tolist()
         return [columns[a:b] for a, b in pairwise(bounds)]

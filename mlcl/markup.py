@@ -1,4 +1,4 @@
-"""Tables of text as Markdown and LaTeX. Imports nothing, so that every layer may use it."""
+"""Text and tables as Markdown and LaTeX. This module imports no other, so that every layer may use it."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ LATEX = str.maketrans(
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
         "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-        "[": "{[}",  # after a line's end it would begin an option
+        "[": "{[}",  # behind a line break it would begin an option
         "±": r"$\pm$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$",  # noqa: RUF001
         "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
     }
@@ -16,22 +16,22 @@ MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<["})
 
 
 def one_line(text: str) -> str:
-    """On one line: a line's end would end a row, and an empty line a caption."""
+    """The text on one line: a line break would end a row, and an empty line a caption."""
     return " ".join(text.split())
 
 
 def markdown(text: str) -> str:
-    """One line of text as it is, whatever signs it has."""
+    """The text escaped for Markdown, on one line."""
     return one_line(text).translate(MARKDOWN)
 
 
 def latex(text: str) -> str:
-    """The same for LaTeX."""
+    """The text escaped for LaTeX, on one line."""
     return one_line(text).translate(LATEX)
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table whose columns are ranged right, but for those in `left`. Cells are Markdown already."""
+    """A table of cells that are Markdown. Columns in `left` are aligned left, the others right."""
     rules = ["---" if place in left else "---:" for place in range(len(heads))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows))
 
@@ -39,7 +39,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Se
 def latex_table(
     caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)
 ) -> str:
-    """A table for booktabs. Caption and cells are LaTeX already."""
+    """A table for booktabs, of a caption and cells that are LaTeX."""
     columns = "".join("l" if place in left else "r" for place in range(len(heads)))
     first, *rest = (" & ".join(cells) + r" \\" for cells in (heads, *rows))
     top = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}"]

@@ -1,4 +1,4 @@
-"""Which cluster a command is about, and what is known of its jobs from here."""
+"""Finds the cluster of a command, and its jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlcl.service.jobs import JobsClient, JobView
 
 SERVICE = Path("service") / "cluster.yaml"
-"""Under the home folder: the cluster file that `mlcl up` writes."""
+"""The cluster file that `mlcl up` writes under the home."""
 
 ClusterFile = Annotated[
     Path | None,
@@ -25,7 +25,7 @@ ClusterFile = Annotated[
 
 
 def cluster_of(given: Path | None, home: Path) -> tuple[ClusterConfig, Path]:
-    """The cluster file, and where it is. Raises UserError where none is named."""
+    """The configuration of the cluster and its file. Raises UserError where none is named."""
     file = given or home / SERVICE
     if given is None and not file.is_file():
         allowed = "--cluster FILE, or `mlcl up` for one on this machine"
@@ -34,14 +34,14 @@ def cluster_of(given: Path | None, home: Path) -> tuple[ClusterConfig, Path]:
 
 
 def client_of(config: ClusterConfig, file: Path) -> JobsClient:
-    """The cluster's jobs. Raises UserError where it does not answer."""
+    """A client of the cluster's jobs. Raises UserError where it does not answer."""
     from mlcl.service.jobs import JobsClient
 
     return JobsClient(config, file)
 
 
 def job_of(client: JobsClient, id: str, home: Path) -> JobView:
-    """The job of an id. Raises UserError for one that the cluster does not know, or no longer."""
+    """The job of an id. Raises UserError where the cluster does not know it, or no longer."""
     from mlcl.service.jobs import known_submissions
 
     view = client.find(id)
@@ -52,7 +52,7 @@ def job_of(client: JobsClient, id: str, home: Path) -> JobView:
 
 
 def say_forgotten(known: Container[str], file: Path, home: Path) -> None:
-    """Names the jobs that were submitted from here to this cluster, and are none of the known ones."""
+    """Prints the jobs that were submitted from here to this cluster and are not known to it."""
     from mlcl.service.jobs import known_submissions
 
     of_it = [id for id, its in known_submissions(home).items() if its.cluster == str(file.resolve())]

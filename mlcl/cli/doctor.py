@@ -50,7 +50,7 @@ def doctor(fix: Fix = False, study: Study = None, json: Json = False, home: Home
 
 
 def _lines(result: Result) -> Text:
-    """What and why, then what `--fix` does or a person has to do."""
+    """The problem and its reason, then what `--fix` does or a person has to do."""
     text = Text(f"{result.status:<7}", style=STYLE[result.status])
     text.append(f"{result.check}: {result.what}", style="default")
     text.append(f"\n       {result.why}", style="default")

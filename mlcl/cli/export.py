@@ -35,10 +35,10 @@ def export(
     from mlcl.tracking import Tracker
 
     tracker = Tracker.existing(home)
-    _tell(export_run(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
+    _print(export_run(tracker, run, to, register, ALIAS if alias is None else alias), as_json=json)
 
 
-def _tell(found: ExportResult, *, as_json: bool) -> None:
+def _print(found: ExportResult, *, as_json: bool) -> None:
     index = found.index
     if as_json:
         ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}

@@ -1,6 +1,6 @@
-"""What a cluster runs for a submitted command: secrets are read where they lie, then it is `mlcl`.
+"""Runs a submitted command on the cluster, after it has resolved the references to secrets.
 
-Their references come in a variable; their values are in no job's description, log or file.
+The references come in a variable; the secrets are in no description, log or file of the job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REFERENCES = "MLCL_REFERENCES"
 
 
 def read_references() -> None:
-    """Sets each variable that MLCL_REFERENCES names. Raises UserError for a secret that is not there."""
+    """Sets each variable that MLCL_REFERENCES names. Raises UserError for a secret that is missing."""
     try:
         tree = json.loads(os.environ.get(REFERENCES, "{}"))
         references = {str(name): Reference.model_validate(its) for name, its in tree.items()}

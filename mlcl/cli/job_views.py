@@ -1,4 +1,4 @@
-"""How jobs are shown: a table, lines, a document."""
+"""Prints jobs as a table, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def jobs_table(views: Iterable[JobView]) -> Table:
-    """A row for each job."""
+    """The table of jobs, a row for each."""
     table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     for view in views:
         command, user = escape(shlex.join(view.command)), escape(view.user)
@@ -28,7 +28,7 @@ def jobs_table(views: Iterable[JobView]) -> Table:
 
 
 def job_lines(view: JobView, config: ClusterConfig) -> list[str]:
-    """What is known of a job, a line each."""
+    """The lines that describe a job."""
     rows = {
         "id": view.id,
         "state": view.state,
@@ -44,7 +44,7 @@ def job_lines(view: JobView, config: ClusterConfig) -> list[str]:
 
 
 def job_tree(view: JobView) -> dict[str, Any]:
-    """The same for a program."""
+    """A job as JSON."""
     return {name: value for name, value in asdict(view).items() if name != "metadata"}
 
 

@@ -20,9 +20,9 @@ EXITS = {"FAILED": Exit.FAILED, "REFUSED": Exit.BAD_INPUT, "BUDGET": Exit.BUDGET
 STOP_WAIT = 120.0
 """Seconds that `mlcl stop` waits for a job's checkpoint and end."""
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""What is no option of `mlcl resume` is one of the command that goes on."""
+"""Options that `mlcl resume` does not know are those of the command that it resumes."""
 WORDS = MORE | {"allow_interspersed_args": False}
-"""From the submitted command on, every word is its own."""
+"""All words behind the submitted command belong to it."""
 
 Id = Annotated[str, typer.Argument(help="The id that `mlcl submit` printed.")]
 

@@ -79,7 +79,7 @@ def _options(
 
 
 def main() -> None:
-    """Runs the command line. An error that the user can mend is one line and exit status 2."""
+    """Runs the command line. A UserError is printed on one line and gives exit status 2."""
     try:
         app()
     except UserError as error:
@@ -89,13 +89,13 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             sys.exit(_disk_full(error))
-        # A fault of ours or of the machine's: the whole trace, and still one document for machines.
+        # A bug or a fault of the machine: the whole trace, and with --json still one document.
         traceback.print_exc()
         if "--json" in sys.argv:
             print_json({"error": {"problem": f"{type(error).__name__}: {error}"}})
         sys.exit(Exit.FAILED)
     finally:
-        # The status is settled: a late Ctrl-C, while the interpreter ends, must not change it.
+        # A Ctrl-C while the interpreter ends must not change the exit status.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""What commands print: results to standard output, everything else to standard error."""
+"""Prints results to standard output and everything else to standard error."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mlcl.service.runs.home_version import check_home
 from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
-"""Columns of a table where the output is no terminal."""
+"""Width of a table in characters where the output is no terminal."""
 
 
 class _Progress(Console):
-    """Says nothing any more when nobody reads it, where rich would end the command and its training."""
+    """A console that goes silent when its reader ends, where rich would end the command."""
 
     def on_broken_pipe(self) -> None:
-        """The reader is gone."""
+        """Called by rich when the reader has ended."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
@@ -83,14 +83,14 @@ DEFAULT_HOME = Path("outputs")
 
 
 def again(*more: str) -> str:
-    """How this command goes on, with `more` options: by its id where a cluster runs it."""
+    """A text that says how to continue this command, with `more` options; on a cluster by its id."""
     id = submitted_id()
     words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
     return " ".join([*(words if more else words[:1]), *more])
 
 
 def fail(error: UserError, *, as_json: bool) -> Exit:
-    """Prints the one line, and for `--json` the same as a document."""
+    """Prints the error on one line, and for `--json` also as a document. Returns the exit status."""
     errors.print(f"error: {error.line()}", style="red", markup=False)
     if as_json:
         print_json({"error": error.as_dict()})
@@ -98,12 +98,12 @@ def fail(error: UserError, *, as_json: bool) -> Exit:
 
 
 def print_json(tree: Mapping[str, Any]) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document."""
     typer.echo(json.dumps(tree, indent=2, default=str))
 
 
 def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
-    """A job or a plan: YAML for a person, which reads back as a file, or one JSON document."""
+    """Prints a job or a plan, as YAML that can be read as a file, or as one JSON document."""
     if as_json:
         print_json(tree)
     else:
@@ -111,12 +111,12 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the person who waits."""
+    """Prints a line to standard error."""
     errors.print(text, markup=False)
 
 
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
-    """Final figures: one row a metric, one column for validation and one for test."""
+    """The table of final metrics: a row for each metric, columns for validation and test."""
     table = Table(title=title, title_justify="left")
     for column in ("metric", "validation", "test"):
         table.add_column(column, justify="left" if column == "metric" else "right")
@@ -124,7 +124,7 @@ def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
         prefix, _, metric = name.rpartition("/")
         lead = f"{prefix}/" if prefix else ""
         values = [metrics.get(f"{lead}{split}/{metric}") for split in ("val", "test")]
-        # An aspect's name is part of it, and comes from the data.
+        # The name may contain that of an aspect, which comes from the data.
         table.add_row(escape(printable(name)), *("" if value is None else f"{value:.4f}" for value in values))
     return table
 
@@ -136,12 +136,12 @@ def _family(key: str) -> str:
 
 
 def is_interactive() -> bool:
-    """Whether standard error is a terminal that can redraw."""
+    """Whether standard error is a terminal that can be redrawn."""
     return errors.is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def undelivered_text(count: int, home: Path) -> str:
-    """What a command says when MLflow has not got everything."""
+    """The line that a command prints where logs are undelivered."""
     logs = "1 log is" if count == 1 else f"{count} logs are"
     way = "the next command or `mlcl doctor --fix` delivers what is left"
     return f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}"

@@ -45,7 +45,7 @@ def posthoc(
 
 
 def _check_file(file: Path) -> None:
-    """Raises UserError where it cannot be written, before minutes of work."""
+    """Raises UserError where the file cannot be written, before the work starts."""
     if file.exists() and not file.is_file():
         raise UserError("is no file", file=file, key="--csv")
     try:

@@ -58,22 +58,22 @@ def predict(
         )
         if out is not None:
             with sink(out) as write:
-                told = labelling.run(write)
+                result = labelling.run(write)
         else:
-            told = labelling.run(_nowhere if json else csv_sink(sys.stdout))
+            result = labelling.run(_drop if json else csv_sink(sys.stdout))
     if json:
-        print_json({"rows": told.rows, "out": out, "way": told.way, "metrics": told.metrics})
+        print_json({"rows": result.rows, "out": out, "way": result.way, "metrics": result.metrics})
         return
-    if told.metrics:
+    if result.metrics:
         title = escape(f"{input}, {split or SPLIT}")
-        (errors if out is None else results).print(metrics_table(told.metrics, title))
-    if told.unknown:
+        (errors if out is None else results).print(metrics_table(result.metrics, title))
+    if result.unknown:
         say("not scored: the data set does not have the labels that the model predicts")
-    say(f"{told.rows} rows by {told.way}" + ("" if out is None else f" in {out}"))
+    say(f"{result.rows} rows by {result.way}" + ("" if out is None else f" in {out}"))
 
 
-def _nowhere(_columns: Columns) -> None:
-    """With --json and without --out, the document is all that is printed."""
+def _drop(_columns: Columns) -> None:
+    """Drops the rows: with --json and without --out only the document is printed."""
 
 
 @contextmanager

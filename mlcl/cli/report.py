@@ -33,6 +33,7 @@ def report(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Write a sweep's or table's report: one page that opens anywhere, Markdown, and every plot as a file."""
+    from mlcl.report.embedding_plots import EmbeddingOptions
     from mlcl.report.report import make_report
     from mlcl.report.runs import Runs
     from mlcl.service.local import mlflow_address
@@ -46,11 +47,11 @@ def report(
     tracker = Tracker.existing(home)
     if links is None and tracker.uri.startswith("sqlite:"):
         links = mlflow_address(home)
+    options = EmbeddingOptions(quick, tuple(classes or ()), row)
     with only_reading():
         made = make_report(
-            Runs(tracker), name, home, folder=to, server=links, quick=quick, classes=classes or (),
-            instance=row, log=log, announce=say,
-        )  # fmt: skip
+            Runs(tracker), name, home, folder=to, server=links, embeddings=options, log=log, announce=say
+        )
     if json:
         print_json(
             {

@@ -1,4 +1,4 @@
-"""Options that may hold a password: a variable may have it, a command line, which is public, may not."""
+"""Rejects passwords on the command line, which is public; a variable may have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcl.tracking.uri import shown
 def reject_typed_secrets(
     context: typer.Context, option: typer.CallbackParam, value: str | None
 ) -> str | None:
-    """A callback of such an option. Raises UserError for a password that was typed."""
+    """A callback of an option. Raises UserError for a value on the command line that has a password."""
     source = context.get_parameter_source(str(option.name))
     if value is not None and source is not None and source.name == "COMMANDLINE" and shown(value) != value:
         raise UserError(

@@ -80,7 +80,7 @@ def down(
 
 
 def print_service_status(home: Path, *, as_json: bool) -> Exit:
-    """What is up and whether it is well; the exit status says the same."""
+    """Prints the status of the service and returns the exit status."""
     from mlcl.service.local import service_status
 
     status = service_status(home)
@@ -93,7 +93,7 @@ def print_service_status(home: Path, *, as_json: bool) -> Exit:
 
 
 def _typed(context: typer.Context, option: str) -> bool:
-    """Whether the option stood on the command line, not in the environment."""
+    """Whether the option was on the command line, not in the environment."""
     source = context.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -114,7 +114,7 @@ def _document(started: UpResult) -> dict[str, object]:
 
 
 def _started_lines(started: UpResult) -> list[str]:
-    """Addresses, and where the secrets are: never the secrets."""
+    """Lines with the addresses and the files of the secrets."""
     folder, settings = started.folder, started.settings.shown
     ray, mlflow = (server.address for server in started.servers)
     return [
@@ -144,7 +144,7 @@ def _status_lines(status: ServiceStatus) -> list[str]:
 
 
 def _outside(listening: list[str]) -> list[str]:
-    """What other machines may reach is said, where there is anything."""
+    """A line with the addresses that other machines can reach; none where there are none."""
     if not listening:
         return []
     return [f"note: other machines can reach {', '.join(listening)}; only its secret guards it"]

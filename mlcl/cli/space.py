@@ -13,7 +13,7 @@ from mlcl.cli.output import Json, Overrides, print_json, results
 from mlcl.config import load_job, load_space
 
 VALUES_SHOWN = 10
-"""Values of a post-hoc key that are listed; of more, the first and the last."""
+"""Most values of a post-hoc key that are listed; of more, the first and the last."""
 app = typer.Typer(help="Look at space files.", no_args_is_help=True)
 
 
@@ -48,7 +48,7 @@ def describe(
 
 
 def _parameters(described: Mapping[str, Any], title: str) -> Table:
-    """One row a parameter; of weights, one row for all that share a simplex."""
+    """The table of parameters; the weights of a simplex share a row."""
     table = Table(title=title, title_justify="left")
     for column in ("parameter", "kind", "values", "scale", "when"):
         table.add_column(column, overflow="fold")

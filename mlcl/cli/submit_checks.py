@@ -1,4 +1,4 @@
-"""What `mlcl submit` checks of a command before anything is uploaded: its options, and the files it names."""
+"""Checks a command before it is submitted: its options, and the files that it names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
 
 HERE = ("home", "dry_run", "print_config")
-"""Options whose answer is this machine's."""
+"""Options that work on this machine alone."""
 
 
 def check_words(words: Sequence[str], folder: Path) -> list[Path]:
-    """Reads a command as `mlcl` would in `folder`, and the job, space, table and plugin files of it.
+    """Checks a command and its job, space, table and plugin files as `mlcl` would in `folder`.
 
-    Returns these files, by their paths as given. Raises UserError where one is wrong, or is no relative
-    path; wrong options are a usage error.
+    Returns the paths of these files as given. Raises UserError where one is wrong, and a usage error for
+    wrong options.
     """
     name = words[0]
     context = _command(name).make_context(name, list(words[1:]))
@@ -37,7 +37,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
 
 
 def with_share(words: Sequence[str], share: Share) -> list[str]:
-    """The command with the cluster's share of a process, where it does not say one itself."""
+    """The command with the options of the cluster's share that it does not have."""
     found = list(words)
     if words[0] == "run":
         return found
@@ -48,7 +48,7 @@ def with_share(words: Sequence[str], share: Share) -> list[str]:
 
 
 def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
-    """What would be sent where, for a look before it is."""
+    """What would be submitted, for `--dry-run`."""
     from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 
@@ -102,7 +102,7 @@ SUBMITTABLE = tuple(_CHECKS)
 
 
 def _command(name: str) -> Any:
-    """One of the commands that can be submitted, as the command line's library has it."""
+    """The click command of a command that can be submitted."""
     from mlcl.cli import reproduce, run, sweep
 
     functions: dict[str, Callable[..., None]] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.comparison import Comparison, Row, compare_settings
-from mlcl.report.comparison_tables import HEADS, LEFT, grid, notes, title
+from mlcl.report.comparison_tables import DIGITS, HEADS, LEFT, grid, notes, title
 from mlcl.report.document import Block, Cell, Table, Text, number_cell
 
 
@@ -28,11 +28,10 @@ def _table(found: Comparison) -> Table:
     texts = grid(found)
     first, *others = (list(map(Cell, row)) for row in texts)
     for cells, row in zip(others, found.rows, strict=True):
-        cells[3] = _difference(found, row, cells[3].text)
+        cells[3] = _difference(found, row)
     return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
 
 
-def _difference(found: Comparison, row: Row, text: str) -> Cell:
+def _difference(found: Comparison, row: Row) -> Cell:
     pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
-    cell = number_cell(row.paired.difference, found.metric, pairs, "difference")
-    return Cell(text, value=cell.value, metric=cell.metric, runs=cell.runs, statistic=cell.statistic)
+    return number_cell(row.paired.difference, found.metric, pairs, "difference", form=f"+.{DIGITS}f")

@@ -110,11 +110,18 @@ def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tu
 
 
 def number_cell(
-    value: float, metric: str, runs: Sequence[str], statistic: str = "", run_id: str = ""
+    value: float | None,
+    metric: str,
+    runs: Sequence[str],
+    statistic: str = "",
+    *,
+    form: str = f".{DIGITS}f",
 ) -> Cell:
-    """A metric's value to `DIGITS` digits, linked to `run_id`; default: the only one of `runs`."""
-    link = run_id or (runs[0] if len(runs) == 1 else "")
-    return Cell(f"{value:.{DIGITS}f}", link, float(value), metric, tuple(runs), statistic)
+    """A metric's value, linked to its run where there is only one; empty for None."""
+    if value is None:
+        return Cell("")
+    link = runs[0] if len(runs) == 1 else ""
+    return Cell(f"{value:{form}}", link, float(value), metric, tuple(runs), statistic)
 
 
 def text_row(*texts: str) -> tuple[Cell, ...]:

@@ -20,21 +20,31 @@ MOST_SETTINGS = 3
 _NAME = "embeddings"
 
 
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """What is drawn of embeddings: nothing with `quick`, `classes`, and the row of id `instance`.
+
+    By default frequent classes and a random row. The plots need the data set, which may have to be prepared,
+    and minutes.
+    """
+
+    quick: bool = False
+    classes: Sequence[str] = ()
+    instance: str | None = None
+
+
+DEFAULTS = EmbeddingOptions()
+
+
 @dataclass
 class EmbeddingPlots:
-    """Draws the embeddings of settings. `scratch` holds the files that are downloaded.
-
-    With `quick` nothing is drawn: the plots need the data set, which may have to be prepared, and minutes.
-    `classes` and the row of id `instance` are shown; by default frequent classes and a random row.
-    """
+    """Draws the embeddings of settings. `scratch` holds the files that are downloaded."""
 
     runs: Runs
     job_data_cache: JobDataCache
     scratch: Path
-    quick: bool
     announce: Callable[[str], None]
-    classes: Sequence[str] = ()
-    instance: str | None = None
+    options: EmbeddingOptions
     _announced: bool = field(default=False, init=False)
 
     def __call__(self, ids: Mapping[str, Sequence[str]]) -> PlotCollection:
@@ -43,7 +53,7 @@ class EmbeddingPlots:
         The runs at one position of all settings must have the same data. Raises UserError for an unknown
         class or row.
         """
-        if self.quick:
+        if self.options.quick:
             return [], [(_NAME, "left out by --quick")]
         if not ids:
             return [], [(_NAME, "no run is complete")]
@@ -54,7 +64,8 @@ class EmbeddingPlots:
         except UserError as error:
             return [], [(_NAME, error.line())]
         first = {setting: seeds[0] for setting, seeds in folders.items()}
-        pictures, left = representation_plots(first, job_data, classes=self.classes, instance=self.instance)
+        classes, instance = self.options.classes, self.options.instance
+        pictures, left = representation_plots(first, job_data, classes=classes, instance=instance)
         curves, more = neighbour_plots(folders, self.job_data_cache)
         return [*curves, *pictures], [*more, *left]
 
@@ -69,11 +80,8 @@ def embedding_plots(
     runs: Runs,
     home: Path,
     announce: Callable[[str], None],
-    *,
-    quick: bool = False,
-    classes: Sequence[str] = (),
-    instance: str | None = None,
+    options: EmbeddingOptions = DEFAULTS,
 ) -> Iterator[EmbeddingPlots]:
     """Yields the plotter; deletes its downloads on exit."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        yield EmbeddingPlots(runs, JobDataCache(home), Path(scratch), quick, announce, classes, instance)
+        yield EmbeddingPlots(runs, JobDataCache(home), Path(scratch), announce, options)

@@ -102,9 +102,8 @@ def metrics_table(confirmation: pd.DataFrame) -> Table:
 def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
     """A run's value in a column; empty where it is missing. `metric`: what a column `score` holds."""
     value = run.get(column)
-    if value is None or pd.isna(value):
-        return Cell("")
-    return number_cell(float(value), column, [run["run_id"]], statistic=metric and f"score: {metric}")
+    known = None if pd.isna(value) else value
+    return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")
 
 
 def value_text(value: object) -> str:

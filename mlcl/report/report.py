@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from mlflow.entities import Run
 
 from mlcl.report.document import Document
-from mlcl.report.embedding_plots import EmbeddingPlots, embedding_plots
+from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
 from mlcl.report.folder_lock import locked_folder
 from mlcl.report.links import run_link, server_of
 from mlcl.report.mlflow_note import write_note
@@ -53,30 +53,23 @@ def make_report(
     *,
     folder: Path | None = None,
     server: str | None = None,
-    quick: bool = False,
-    classes: Sequence[str] = (),
-    instance: str | None = None,
+    embeddings: EmbeddingOptions = DEFAULTS,
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
     """Makes the report of the sweep or table that `word` names.
 
-    `folder`: default `HOME/reports/ID`. `server`: the address of MLflow's pages for the links. `quick`,
-    `classes`, `instance`: see `EmbeddingPlots`. Raises UserError for an unknown sweep, class or row, where
-    the artifacts of the sweep are gone, and where `folder` holds other files.
+    `folder`: default `HOME/reports/ID`. `server`: the address of MLflow's pages for the links. Raises
+    UserError for an unknown sweep, class or row, where the sweep's artifacts are gone, and where `folder` has
+    other files.
     """
     group = runs.require_group(word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
-    with embedding_plots(
-        runs, home, announce, quick=quick, classes=classes, instance=instance
-    ) as draw_embeddings:
-        document = (
-            _sweep(runs, group, draw_embeddings)
-            if kind(group) == "sweep"
-            else _table(runs, group, draw_embeddings)
-        )
+    with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
+        read = _sweep if kind(group) == "sweep" else _table
+        document = read(runs, group, draw_embeddings)
         with locked_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
     if log:

@@ -1,4 +1,4 @@
-"""A sweep as MLflow holds it: what was asked, its trainings, their histories."""
+"""A sweep, read from MLflow: what was asked, and its trainings."""
 
 from __future__ import annotations
 
@@ -22,20 +22,16 @@ from mlcl.training.files import JOB
 
 @dataclass(frozen=True)
 class SweepData:
-    """One sweep. `search`, `dropped` and `confirmation` are frames of its trainings, see `frame_of`.
+    """A sweep. `search`, `dropped` and `confirmation` are frames of its trainings, see `frame_of`.
 
-    `score` is the figure that trials were ranked by, `goals` all of them. `varied` are the job's
-    keys in which search trials differ. `confirmed` says under which name a search trial, by its run, was
-    trained on fresh seeds, `groups` which run holds the seeds of a setting. `dropped` search trials do not
-    fit the latest space, and are in no frame.
+    `score` is the metric that ranks trials, by `mode`; `goals` are all metrics. `varied` are the job's keys
+    in which search trials differ. `dropped` has the search trials that do not fit the latest space, `search`
+    the others. `confirmed`: the label of the confirmed setting that has a trial's job, by the trial's run id.
+    `groups`: the id of the run that holds the seeds of a setting, by label. `history` gives the points
+    (step, value) of a metric by run id and name.
     """
 
-    name: str
-    id: str
-    run_id: str
-    experiment_id: str
-    state: str
-    reason: str
+    run: Run
     job: JobConfig
     space: Space
     space_text: str
@@ -48,28 +44,32 @@ class SweepData:
     dropped: pd.DataFrame
     confirmed: Mapping[str, str]
     groups: Mapping[str, str]
-    run: Run
     history: Callable[[str, str], list[tuple[int, float]]]
 
     @property
+    def name(self) -> str:
+        """The name of the sweep."""
+        return str(self.run.data.tags[Tag.NAME])
+
+    @property
     def pruned_by(self) -> str:
-        """The figure by which trials are stopped early: during training no free key is answered yet."""
+        """The metric that prunes trials: post-hoc keys are not chosen yet during training."""
         return self.space.metric
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """The keys that each training answers for itself: all of them where the space names one."""
+        """The post-hoc keys of the trials: all of them where the space names one."""
         return tuple(key for key in POSTHOC if self.space.posthoc and key in self.search)
 
     @property
     def complete(self) -> pd.DataFrame:
-        """The search trials that may be best."""
+        """The complete search trials with a score."""
         done = self.search[self.search["state"] == State.COMPLETE]
         return done[done["score"].notna()]
 
     @property
     def best(self) -> pd.Series | None:
-        """The best search trial, the earliest of equals."""
+        """The best search trial, of equals the earliest; None for none."""
         if self.complete.empty:
             return None
         ranked = self.complete.sort_values(
@@ -79,7 +79,7 @@ class SweepData:
 
 
 def read_sweep(runs: Runs, sweep: Run) -> SweepData:
-    """A sweep's run with all that is nested in it. Raises UserError where its artifacts are gone."""
+    """Reads a sweep with its trainings. Raises UserError where its artifacts are gone."""
     tags, params = sweep.data.tags, sweep.data.params
     generation = int(tags.get(Tag.SWEEP_GENERATION, "0"))
     job_text, space_text = runs.text(sweep, JOB), runs.text(sweep, space_file(generation))
@@ -90,12 +90,7 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     score, mode = params[SWEEP_SCORE], params[SWEEP_MODE]
     goals = json.loads(tags.get(Tag.SWEEP_GOALS, "[]")) or [[score, mode]]
     return SweepData(
-        name=tags[Tag.NAME],
-        id=tags[Tag.ID],
-        run_id=sweep.info.run_id,
-        experiment_id=sweep.info.experiment_id,
-        state=tags.get(Tag.STATE, ""),
-        reason=tags.get(Tag.REASON, ""),
+        run=sweep,
         job=job,
         space=space,
         space_text=space_text,
@@ -108,13 +103,12 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
         dropped=frame_of(dropped),
         confirmed=_confirmed(groups, [run for _, _, run in trials]),
         groups={setting_label(group): str(group.info.run_id) for group in groups},
-        run=sweep,
         history=runs.history,
     )
 
 
 def search_runs(runs: Runs, sweep: Run) -> tuple[list[LabelledRun], list[LabelledRun]]:
-    """The search trials by number: those that fit the latest space, and the others."""
+    """The search trials by number: those that fit the latest space, then the dropped ones."""
     kept, dropped = list[LabelledRun](), list[LabelledRun]()
     trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
     for run in sorted(trials, key=lambda run: int(run.data.tags[Tag.TRIAL])):
@@ -124,7 +118,7 @@ def search_runs(runs: Runs, sweep: Run) -> tuple[list[LabelledRun], list[Labelle
 
 
 def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """The trainings on fresh seeds: settings in the order of their beginning, each by seed."""
+    """The trainings on fresh seeds by setting and seed."""
     return [
         ("confirmation", setting_label(group), run)
         for group in seed_groups(runs, sweep)
@@ -133,12 +127,12 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
 
 
 def trainings_of(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """All of both."""
+    """Search trials and confirmations."""
     return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
 
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
-    """A trial and its confirmation have one job. The job as written may have been found again."""
+    """The label of the confirmed setting with a trial's job, by the trial's run id."""
     names = {run.data.tags.get(Tag.JOB_HASH): setting_label(run) for run in groups}
     jobs = {str(run.info.run_id): run.data.tags.get(Tag.JOB_HASH) for run in trials}
     return {id: names[job] for id, job in jobs.items() if job in names}
@@ -154,7 +148,7 @@ def _parsed(job_text: str, space_text: str) -> tuple[JobConfig, Space]:
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
-    """The columns of what the space draws: of a list its items, of a section all that differs in it."""
+    """The columns of the keys that the space draws: the items of a list, the differing keys of a section."""
     found: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):
         inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]

@@ -57,7 +57,9 @@ def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> D
         Section("What it took", _costs(data)),
         Section("Where it comes from", _source(runs, data)),
     ]
-    about = f"Sweep {data.id}, {data.state}" + (f": {data.reason}" if data.reason else "")
+    tags = data.run.data.tags
+    reason = tags.get(Tag.REASON, "")
+    about = f"Sweep {tags[Tag.ID]}, {tags.get(Tag.STATE, '')}" + (f": {reason}" if reason else "")
     return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing))
 
 

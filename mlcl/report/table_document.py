@@ -51,19 +51,12 @@ def _result(data: TableData, each: TableFigure) -> tuple[Cell, ...]:
     return (
         Cell(_label(data, each)),
         Cell(f"{len(each.by_seed)} of {len(each.values)}"),
-        _number(each, mean, "mean"),
-        _number(each, each.deviation, "sd"),
+        number_cell(mean, each.metric, each.run_ids, "mean", form=f".{each.digits}f"),
+        number_cell(each.deviation, each.metric, each.run_ids, "sd", form=f".{each.digits}f"),
         Cell("" if printed is None else f"{printed:.{each.digits}f}"),
         Cell("" if mean is None or printed is None else f"{mean - printed:+.{each.digits}f}"),
         Cell(each.verdict),
     )
-
-
-def _number(each: TableFigure, value: float | None, statistic: str) -> Cell:
-    if value is None:
-        return Cell("")
-    cell = number_cell(value, each.metric, each.run_ids, statistic)
-    return Cell(f"{value:.{each.digits}f}", cell.run_id, value, each.metric, cell.runs, statistic)
 
 
 def _seeds(data: TableData) -> Table:
@@ -77,11 +70,8 @@ def _seeds(data: TableData) -> Table:
 
 def _seed(each: TableFigure, place: int) -> Cell:
     run, value = (each.runs[place], each.values[place]) if place < len(each.values) else (None, None)
-    if value is None:
-        return Cell("")
     ids = [] if run is None else [str(run.info.run_id)]
-    cell = number_cell(value, each.metric, ids)
-    return Cell(f"{value:.{each.digits}f}", cell.run_id, value, each.metric, cell.runs)
+    return number_cell(value, each.metric, ids, form=f".{each.digits}f")
 
 
 def _source(runs: Runs, data: TableData) -> tuple[Block, ...]:

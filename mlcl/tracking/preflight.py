@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import sqlite3
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from mlcl.errors import UserError
-from mlcl.tracking.uri import KEY, shown, sqlite_file, without_login
-
-TIMEOUT = 10.0
-"""Seconds that a server may take to answer."""
+from mlcl.tracking.network import TIMEOUT, unreachable_reason
+from mlcl.tracking.uri import KEY, shown, sqlite_file
 
 
 def check_reachable(uri: str, home: Path) -> None:
@@ -36,10 +29,10 @@ def check_reachable(uri: str, home: Path) -> None:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
     if (file := sqlite_file(uri)) is not None:
         _check_sqlite(file)
-    elif uri.startswith(("http://", "https://")):
-        _check_server(uri)
-    elif uri.startswith("postgresql"):
-        _check_database(uri)
+    elif reason := unreachable_reason(uri):
+        kind = "server" if uri.startswith("http") else "database"
+        found = f"{shown(uri)} ({reason})"
+        raise UserError(f"the tracking {kind} does not answer", key=KEY, found=found)
 
 
 def _check_sqlite(path: Path) -> None:
@@ -51,27 +44,3 @@ def _check_sqlite(path: Path) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise UserError("not a usable SQLite file", key=KEY, found=f"{path} ({error})") from None
-
-
-def _check_server(uri: str) -> None:
-    try:
-        with urllib.request.urlopen(f"{without_login(uri)}/health", timeout=TIMEOUT):
-            return
-    except urllib.error.HTTPError:
-        return  # a server answers; the first request will tell what it needs
-    except (OSError, ValueError, HTTPException) as error:
-        raise UserError(
-            "the tracking server does not answer", key=KEY, found=f"{shown(uri)} ({error})"
-        ) from None
-
-
-def _check_database(uri: str) -> None:
-    """Asked here because MLflow itself would try for minutes."""
-    try:
-        parts = urlsplit(uri)
-        if parts.hostname:  # otherwise the query names the folder of a socket
-            socket.create_connection((parts.hostname, parts.port or 5432), timeout=TIMEOUT).close()
-    except (OSError, ValueError) as error:
-        raise UserError(
-            "the tracking database does not answer", key=KEY, found=f"{shown(uri)} ({error})"
-        ) from None

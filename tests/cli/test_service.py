@@ -60,7 +60,7 @@ def commands(tmp_path, monkeypatch):
     made = Commands(tmp_path)
     for name in ("up", "down"):
         monkeypatch.setattr(local, name, getattr(made, name))
-    monkeypatch.setattr(local, "look", lambda home: made.status)
+    monkeypatch.setattr(local, "service_status", lambda home: made.status)
     for name in ("MLCL_STORE", "MLCL_ARTIFACTS"):
         monkeypatch.delenv(name, raising=False)
     return made

@@ -17,11 +17,14 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.report.document import Cell, Code, Details, Document, Section, Table
+from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.html import as_html
 from mlcl.report.markdown import as_markdown
 from mlcl.report.report import make_report
 from mlcl.report.report_files import report_folder, write_report
 from mlcl.report.runs import Runs
+
+QUICK = EmbeddingOptions(quick=True)
 
 
 class Page(HTMLParser):
@@ -59,7 +62,7 @@ class Page(HTMLParser):
 def made(store, searched, tmp_path_factory):
     home, _ = searched
     folder = tmp_path_factory.mktemp("report") / "it"
-    return make_report(Runs(store.tracker), "searched <b>", home, folder=folder, quick=True)
+    return make_report(Runs(store.tracker), "searched <b>", home, folder=folder, embeddings=QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +154,9 @@ def told(store, tiny, tmp_path_factory):
             job = tiny_job(tiny, "train.epochs=2", f"experiment={name}", "train.lr=0.001")
             space = SPACE.replace("METRIC", metric).replace("FREE", free)
             world.run(world.plan(job, space, trials=3, seeds=1, name=name))
-            made = make_report(Runs(store.tracker), name, world.home, folder=world.home / "it", quick=True)
+            made = make_report(
+                Runs(store.tracker), name, world.home, folder=world.home / "it", embeddings=QUICK
+            )
             return (made.folder / "report.md").read_text()
 
     return tell
@@ -221,7 +226,7 @@ def test_it_is_an_artifact_of_the_sweep_and_a_second_one_takes_its_place(store, 
     listed = {each.path for each in client.list_artifacts(made.run_id, "report")}
     assert {"report/report.html", "report/report.md", "report/plots"} <= listed
     again = make_report(
-        Runs(store.tracker), searched[1].id, searched[0], folder=made.folder, quick=True, log=False
+        Runs(store.tracker), searched[1].id, searched[0], folder=made.folder, embeddings=QUICK, log=False
     )
     assert again.folder == made.folder
     assert [each.name for each in made.folder.parent.iterdir()] == [made.folder.name]
@@ -234,7 +239,7 @@ def test_links_lead_where_they_are_told_to(store, searched, tmp_path):
         searched[0],
         folder=tmp_path / "it",
         server="https://lab.example/mlflow/",
-        quick=True,
+        embeddings=QUICK,
         log=False,
     )
     assert "https://lab.example/mlflow/#/experiments/" in made.page.read_text()
@@ -259,7 +264,9 @@ def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name
     with pytest.raises(
         UserError, match=f"holds files that the report would take the place of; found: .*{found}.*;"
     ):
-        make_report(Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, quick=True, log=False)
+        make_report(
+            Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, embeddings=QUICK, log=False
+        )
     assert mine.read_text() == "years of work"
 
 
@@ -298,7 +305,7 @@ def test_what_a_killed_report_left_under_the_home_is_removed(store, searched):
     home, sweep = searched
     left = home / "reports" / f".{sweep.id}.partial-ab"
     left.mkdir(parents=True)
-    make_report(Runs(store.tracker), sweep.id, home, quick=True, log=False)
+    make_report(Runs(store.tracker), sweep.id, home, embeddings=QUICK, log=False)
     assert sorted(each.name for each in left.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]
 
 
@@ -330,7 +337,7 @@ def test_the_sweeps_page_in_mlflow_says_the_result(store, searched, made, page):
 def test_a_persons_note_stays(store, searched, tmp_path):
     run_id = searched[1].run_id
     store.client.set_tag(run_id, "mlflow.note.content", "Mine.")
-    make_report(Runs(store.tracker), run_id, searched[0], folder=tmp_path / "it", quick=True)
+    make_report(Runs(store.tracker), run_id, searched[0], folder=tmp_path / "it", embeddings=QUICK)
     assert store.client.get_run(run_id).data.tags["mlflow.note.content"] == "Mine."
 
 
@@ -359,7 +366,7 @@ def resumed(store, tiny, tmp_path_factory):
         for tag, value in (tags | {"mlcl.gpu_seconds": 9000 - 1000 * number}).items():
             store.client.set_tag(run.info.run_id, tag, str(value))
     store.client.set_tag(report.run_id, "mlcl.version.torch", "9.0")
-    made = make_report(runs, report.run_id, world.home, folder=world.home / "it", quick=True, log=False)
+    made = make_report(runs, report.run_id, world.home, folder=world.home / "it", embeddings=QUICK, log=False)
     return (made.folder / "report.md").read_text()
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
-from mlcl.report.embedding_plots import embedding_plots
+from mlcl.report.embedding_plots import EmbeddingOptions, embedding_plots
 from mlcl.report.posthoc import score_posthoc
 from mlcl.report.report import make_report
 from mlcl.report.run_lookup import find_settings
@@ -18,6 +18,8 @@ from mlcl.report.table_data import read_table
 from mlcl.report.table_groups import comparable_cells
 from mlcl.report.table_plots import MOST_GROUPS, group_plots
 from mlcl.training.stored_neighbours import stored_metrics
+
+QUICK = EmbeddingOptions(quick=True)
 
 LOSSES = {"CE": ("objective.heads={}",), "MLCL": ()}
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.5, 1], temperature: [1]}"
@@ -149,7 +151,7 @@ def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeyp
 
 
 def test_the_report_has_them(store, ids, trainings, tmp_path):
-    made = make_report(Runs(store.tracker), "learnt", trainings[0], folder=tmp_path / "it", quick=True)
+    made = make_report(Runs(store.tracker), "learnt", trainings[0], folder=tmp_path / "it", embeddings=QUICK)
     assert made.plots == ("cells-accuracy", "learning-1")
     assert dict(made.missing)["embeddings: 30 rows"] == "left out by --quick"
 
@@ -190,7 +192,7 @@ def test_more_groups_than_are_drawn(store):
     }
     store.table("many", cells)
     runs = Runs(store.tracker)
-    with embedding_plots(runs, None, print, quick=True) as draw_embeddings:
+    with embedding_plots(runs, None, print, QUICK) as draw_embeddings:
         plots, left = group_plots(runs, read_table(runs, runs.require_group("many")), draw_embeddings)
     assert plots == []
     assert [name for name, _ in left if name.startswith("embeddings")] == [

@@ -8,9 +8,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, RunTag
 
 from mlcl.service.doctor.finding import Scope
-from mlcl.service.doctor.network import unreachable_reason
 from mlcl.tracking import MLFLOW_STATUS, State
 from mlcl.tracking.names import Tag
+from mlcl.tracking.network import unreachable_reason
 from mlcl.tracking.uri import sqlite_file
 
 PAGE = 1000

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import connection_error
+from mlcl.tracking.network import connection_error
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:

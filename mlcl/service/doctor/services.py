@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import connection_error, denies_access, unreachable_reason
 from mlcl.service.search.study_storage import hidden
+from mlcl.tracking.network import connection_error, denies_access, unreachable_reason
 from mlcl.tracking.uri import shown
 
 RAY = "RAY_ADDRESS"

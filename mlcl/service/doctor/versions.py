@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.network import connection_error, get_text
 from mlcl.service.doctor.services import mlflow_login, ray_address
+from mlcl.tracking.network import connection_error, get_text
 
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0

@@ -63,12 +63,6 @@ def search_of():
         }
         prefixes = ("objective.heads.", "encoder.")
         given = {
-            "name": "sweep",
-            "id": "mlcl-1",
-            "run_id": "run",
-            "experiment_id": "1",
-            "state": "COMPLETE",
-            "reason": "",
             "job": JobConfig.model_validate(job),
             "space": _space(heads, goals),
             "space_text": "",

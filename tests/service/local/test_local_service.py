@@ -298,7 +298,7 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wish", "root"),
+    ("options", "root"),
     [
         (UpOptions(artifacts="/kept"), "file:///kept"),
         (UpOptions(artifacts="s3://lab/mlflow"), None),

@@ -35,7 +35,7 @@ def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wish", "key"),
+    ("options", "key"),
     [
         (UpOptions(ray_port=80), "--ray-port"),
         (UpOptions(mlflow_port=70000), "--mlflow-port"),

@@ -1,4 +1,4 @@
-"""Quick requests to servers. A password in a URI is not sent."""
+"""Quick requests to servers. A user and a password in a URI are not sent."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from urllib.parse import urlsplit
 
 from mlcl.tracking.uri import without_login
 
-TIMEOUT = 5.0
+TIMEOUT = 10.0
 """Seconds that an answer may take."""
-PORTS = {"postgresql": 5432, "postgresql+psycopg": 5432}
+POSTGRESQL_PORT = 5432
 
 
 def unreachable_reason(uri: str) -> str:
-    """Why no server answers at a URI; empty where one does, and for URIs of files."""
-    scheme = urlsplit(uri).scheme
-    if scheme in ("http", "https"):
-        return _get(uri, "health")[1]
-    if scheme in PORTS:
+    """Why no server answers at a URI; empty where one does, and for files and sockets."""
+    try:
         parts = urlsplit(uri)
-        return connection_error(parts.hostname or "localhost", parts.port or PORTS[scheme])
+        if parts.scheme in ("http", "https"):
+            return _get(uri, "health")[1]
+        # Without a host the query names the folder of a socket.
+        if parts.scheme.startswith("postgresql") and parts.hostname:
+            return connection_error(parts.hostname, parts.port or POSTGRESQL_PORT)
+    except ValueError as error:
+        return str(error)
     return ""
 
 
