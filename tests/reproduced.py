@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from builders import job_tree
 from mlflow import MlflowClient
 from mortal import Killed, Mortal
+from sweep_contents import TIME_TAGS
 from sweeps import World
 
 from mlcl.config.table import load_table
@@ -39,6 +41,16 @@ TABLE = {
     "columns": {"All": {}},
 }
 """Two cells, two seeds: four trainings of four epochs."""
+TUNE = {
+    "space": {
+        "space": {"objective.heads.detail.temperature": {"log_float": [0.05, 1.0]}},
+        "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 2},
+    },
+    "trials": 4,
+}
+"""Four trials, some of them pruned; the best on the seeds of the table."""
+TUNED = {"rows": {"Cold": {"tune": False, **TABLE["rows"]["Cold"]}, "Warm": {}}, "tune": TUNE}
+"""`TABLE` with one plain and one tuned cell."""
 
 
 class Tables(World):
@@ -97,7 +109,7 @@ class Tables(World):
         found: dict[str, dict] = {}
         for folder in sorted((self.home / "logs").iterdir()):
             its = _logged(folder)
-            name = its["tags"].get("mlcl.cell", "table")
+            name = _name(its["tags"])
             assert name not in found, f"{name} has two logs"
             found[name] = its
         return found
@@ -115,6 +127,11 @@ class Tables(World):
         return json.loads(text)
 
 
+def _name(tags: Mapping[str, str]) -> str:
+    """Cell and seed of a run; the key of a tuned cell's training; else the table."""
+    return tags.get("mlcl.cell", tags.get("mlcl.key", "table"))
+
+
 def _told(ledger: Ledger) -> dict:
     """What a table's ledger adds up to, by cell and seed."""
     labels = {key: entry.label for key, entry in ledger.entries.items()}
@@ -125,6 +142,7 @@ def _told(ledger: Ledger) -> dict:
             entry.label: vars(entry) | {"key": None, "cost": None} for entry in ledger.entries.values()
         },
         "history": [(event, labels[key], epoch) for event, key, epoch in ledger.history],
+        "groups": {key: [vars(group), ledger.group_states[key]] for key, group in ledger.groups.items()},
     }
 
 
@@ -136,7 +154,8 @@ def _logged(folder: Path) -> dict:
         if entry["kind"] == "start":
             found |= {"params": entry["params"], "nested": entry["parent"] is not None}
         if entry["kind"] in ("start", "tags"):
-            found["tags"] |= entry.get("tags", entry.get("values"))
+            tags = entry.get("tags", entry.get("values"))
+            found["tags"] |= {name: value for name, value in tags.items() if name not in TIME_TAGS}
         if entry["kind"] == "metrics":
             points = {f"{name} {entry['step']}": value for name, value in entry["values"].items()}
             assert not points.keys() & found["points"].keys(), f"{folder.name} has a point twice"
@@ -152,7 +171,7 @@ def _stored(uri: str) -> dict:
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
     found: dict = {}
     for run in runs:
-        name, tags = run.data.tags.get("mlcl.cell", "table"), dict(run.data.tags)
+        name, tags = _name(run.data.tags), dict(run.data.tags)
         assert name not in found, f"{name} is there twice"
         parent = tags.pop("mlflow.parentRunId", None)
         points = [
@@ -164,7 +183,7 @@ def _stored(uri: str) -> dict:
             "parent": parent and client.get_run(parent).data.tags["mlcl.kind"],
             "status": run.info.status,
             "params": run.data.params,
-            "tags": {key: value for key, value in tags.items() if value},
+            "tags": {key: value for key, value in tags.items() if value and key not in TIME_TAGS},
             "points": sorted(points),
             "artifacts": sorted(each.path for each in client.list_artifacts(run.info.run_id)),
         }

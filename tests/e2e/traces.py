@@ -35,8 +35,9 @@ def trace(home: Path, uri: str) -> Trace:
     found = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
     if folder.parent.name == "tables":
         # A run's id is its training's key: what no two tables share.
-        names |= {key: entry.label for key, entry in ledger.entries.items()}
-        assert len(set(names.values())) == len(names), "a training is there twice"
+        labels = {key: entry.label for key, entry in ledger.entries.items()}
+        assert len(set(labels.values())) == len(labels), "a training is there twice"
+        names |= labels
         found |= _table(home, folder)
     else:
         found |= {**_study(ledger), **_models(client, names)}
@@ -47,10 +48,12 @@ def trace(home: Path, uri: str) -> Trace:
 def _table(home: Path, folder: Path) -> Trace:
     """The table's files, and what is left of its runs."""
     found: Trace = {f"table: {path.name}": path.read_text() for path in sorted(folder.glob("table.*"))}
-    found["left: runs"] = sorted(f"{record.id} {record.state}" for _, record in RunFolders(home).records())
-    found["left: files of runs"] = sorted(
-        str(path.relative_to(home / "runs")) for path in home.glob("runs/*/**/*") if path.is_file()
-    )
+    runs = list(RunFolders(home).records())
+    found["left: runs"] = {record.id: record.state for _, record in runs}
+    found["left: files of runs"] = {
+        record.id: sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
+        for run, record in runs
+    }
     return found
 
 

@@ -31,12 +31,12 @@ class _SpaceFile(BaseModel):
     search: SearchConfig = SearchConfig()
 
 
-def load_space(path: str | Path, job: JobConfig) -> Space:
-    """The space of a file, wildcards resolved against `job`.
+def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None = None) -> Space:
+    """The space of a file, or of its content in `tree`; wildcards are resolved against `job`.
 
     Raises UserError that names file, key, what was found and what is allowed.
     """
-    parsed = validate(_SpaceFile, read_yaml(path), path)
+    parsed = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
     if not parsed.space:
         raise Place(path, "space").error("names nothing to vary")
     tree = dump_job(job)

@@ -14,6 +14,7 @@ from mlcl.config.space.condition import covers
 from mlcl.config.table.places import PLACES, check_places, placed
 from mlcl.config.table.schema import Line, Scale, Table, slug
 from mlcl.config.table.tree import PAPER, cell_tree
+from mlcl.config.table.tuning import Tuning, read_tuning, tune_of
 from mlcl.errors import UserError
 
 
@@ -31,7 +32,8 @@ class Cell:
     """A row and a column: one job a seed.
 
     `neighbours` are the settings of the kNN that this cell asks for (k, lambda, temperature), where they are
-    other than the job's: they need no training of their own.
+    other than the job's: they need no training of their own. With a `tuning` the first job is searched, and
+    there is one job for each seed of the confirmation.
     """
 
     row: str
@@ -39,6 +41,7 @@ class Cell:
     jobs: tuple[JobConfig, ...]
     figures: tuple[Figure, ...]
     neighbours: Mapping[str, float] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
     @property
     def id(self) -> str:
@@ -86,9 +89,12 @@ def cells_of(
     cells = []
     for (row, column), (tree, neighbours) in trees.items():
         name = f"{slug(row)}/{slug(column)}"
-        jobs = tuple(_job(tree, table, seed, data, overrides, file, name) for seed in range(number))
+        tune = tune_of(table, table.rows[row], table.columns[column], preset)
+        count = seeds or (tune and tune.seeds) or number
+        jobs = tuple(_job(tree, table, seed, data, overrides, file, name) for seed in range(count))
+        tuning = None if tune is None else read_tuning(tune, table, file, jobs[0])
         free = _free(neighbours, overrides)
-        cell = Cell(row, column, jobs, _figures(table, row, column, file), free)
+        cell = Cell(row, column, jobs, _figures(table, row, column, file), free, tuning)
         _check(cell, file)
         cells.append(cell)
     return cells
@@ -169,6 +175,11 @@ def _check(cell: Cell, file: Path) -> None:
         raise UserError(f"the seeds of cell {cell.id} are one and the same job", file=file, key="seed_keys")
     if not cell.neighbours:
         return
+    if cell.tuning is not None:
+        raise UserError(
+            f"a search answers the neighbours itself (cell {cell.id})", file=file,
+            key="set", found=list(cell.neighbours), allowed="these keys in the space",
+        )  # fmt: skip
     knn, train = job.evaluation.knn, job.train
     if knn is None:
         raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")

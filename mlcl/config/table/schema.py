@@ -32,12 +32,22 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
 
 
+class Tune(Section):
+    """A search for the best setting of each cell, which is then trained on fresh seeds."""
+
+    space: str | dict[str, Any] = Field(description="space file, relative to the table, or its content")
+    trials: int = Field(ge=1, description="search trials of each cell")
+    seeds: int | None = Field(None, ge=1, description="fresh seeds of the best; default: the table's")
+    sampler: str | None = Field(None, description="default: the space's")
+
+
 class Change(Section):
     """What a row, a column or a scale changes in the jobs of its cells."""
 
     vars: dict[str, str] = Field(default_factory=dict, description="names that stand in braces in `job`")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of the job to their values")
     drop: tuple[str, ...] = Field((), description="dotted keys of the job that are left out")
+    tune: Tune | Literal[False] | None = Field(None, description="search its cells; false: do not")
 
 
 class Line(Change):
@@ -76,6 +86,7 @@ class Table(Section):
     kind: Literal["table", "curve"] = "table"
     job: str | None = Field(None, description="job file of all cells, may hold names in braces")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of every job to their values")
+    tune: Tune | None = Field(None, description="search every cell; default: train its job as it is")
     metrics: dict[Text, str] = Field(min_length=1, description="how a figure is called, and the run's metric")
     better: Direction | dict[str, Direction] = Field(
         "higher", description="for all figures, or by name; default: by the metric"

@@ -105,7 +105,7 @@ class Task(ABC, Generic[R]):
         """The folder that the command goes on with, or a new one. Raises UserError for another's."""
 
     @abstractmethod
-    def most(self, announce: Callable[[str], None]) -> int:
+    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:
         """How many trainings there will be at most; without any, no Ray is started."""
 
     def log_id(self, id: str, logs: JobLogs) -> str:  # noqa: ARG002
@@ -164,7 +164,7 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
     with (
         stop_on_signal(announce) as stop,
         _held(home, task) as folder,
-        _cluster(task, home, announce) as packing,
+        _cluster(task, folder, home, announce) as packing,
         Delivery(tracker, announce) as delivery,
     ):
         delivery.add_left()
@@ -211,9 +211,11 @@ def _tidy(folder: Path) -> None:
 
 
 @contextmanager
-def _cluster(task: Task[R], home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
+def _cluster(
+    task: Task[R], folder: RunFolder, home: Path, announce: Callable[[str], None]
+) -> Iterator[Packing]:
     """A Ray, and how many trainings fit into it at once; none where there is nothing to train."""
-    most = task.most(announce)
+    most = task.most(folder, announce)
     if most == 0:
         yield Packing(0, task.resources.cpus, 0.0, task.job.train.workers)
         return

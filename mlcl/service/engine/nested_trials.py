@@ -54,15 +54,23 @@ def _costs(entry: Entry) -> dict[str, str]:
 
 
 class NestedTrials(TrainingStore):
-    """A training KEY of a sweep lies in `trials/KEY` and logs to `SWEEP.KEY`.
+    """A training KEY of the search `scope` lies in `trials/KEY` and logs to `SWEEP.KEY`, below `parent`.
 
     The values of `free` post-hoc keys are decided after training and are no parameters before.
     """
 
     def __init__(
-        self, ledger: Ledger, folder: Path, logs: JobLogs, data: DatasetInfo, free: tuple[str, ...]
+        self,
+        ledger: Ledger,
+        folder: Path,
+        logs: JobLogs,
+        data: DatasetInfo,
+        free: tuple[str, ...],
+        scope: str = "",
+        parent: str = "",
     ) -> None:
         self._ledger, self._folder, self._logs, self._data, self._free = ledger, folder, logs, data, free
+        self._scope, self._parent = scope, parent or folder.name
 
     def folder(self, entry: Entry) -> Path:
         """`trials/KEY`."""
@@ -77,13 +85,13 @@ class NestedTrials(TrainingStore):
         kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
         if entry.number is not None:
             kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
-        parent = self._folder.name if entry.group is None else log_id(self._folder.name, entry.group)
+        parent = self._parent if entry.group is None else log_id(self._folder.name, entry.group)
         self._start(entry, entry.label, parent, kind)
 
     def open_group(self, group: Group) -> None:
         """Starts the log of a confirmation, in which those of its seeds are nested."""
         kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
-        self._start(group, f"{group.label}{FRESH}", self._folder.name, kind)
+        self._start(group, f"{group.label}{FRESH}", self._parent, kind)
 
     def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)
@@ -117,16 +125,20 @@ class NestedTrials(TrainingStore):
     def open_all(self) -> None:
         """Starts the logs that a kill has kept from being started."""
         for group in self._ledger.groups.values():
-            self.open_group(group)
-            if group.key in self._ledger.group_states:
-                self.close_group(group.key)
-        for entry in self._ledger.entries.values():
+            if group.scope == self._scope:
+                self.open_group(group)
+                if group.key in self._ledger.group_states:
+                    self.close_group(group.key)
+        for entry in self._entries():
             self.open(entry)
 
     def close_all(self) -> None:
         """Brings all logs to what the ledger says: a kill may have cut that short."""
-        for entry in self._ledger.entries.values():
+        for entry in self._entries():
             self.closed(entry)
+
+    def _entries(self) -> list[Entry]:
+        return [entry for entry in self._ledger.entries.values() if entry.scope == self._scope]
 
     def close_group(self, key: str) -> None:
         """Writes the means over its seeds and its state, which are in the ledger already, to its log."""

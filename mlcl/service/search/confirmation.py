@@ -48,6 +48,16 @@ def pareto(trials: Sequence[Entry], goals: Sequence[Goal]) -> list[Entry]:
     return front
 
 
+def best_candidate(trial: Entry) -> Candidate:
+    """A trial's setting."""
+    job, name = load_job(trial.job), trial.label
+    return Candidate(_key(job), name, f"best found ({name})", job, dict(trial.settings))
+
+
+def _key(job: JobConfig) -> str:
+    return f"confirm-{job_hash(job)[:12]}"
+
+
 def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Baselines, the job as written, and the best found (with several goals: of the Pareto front).
 
@@ -60,11 +70,10 @@ def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
     best = ranked(trials, plan.space.mode)[: plan.confirm]
     for place, trial in enumerate(best, start=1):
         rank = "best found" if place == 1 else f"no. {place} found"
-        label = f"{rank} ({trial.label})"
-        found.append(Candidate("", trial.label, label, load_job(trial.job), dict(trial.settings)))
+        found.append(replace(best_candidate(trial), label=f"{rank} ({trial.label})"))
     merged: dict[str, Candidate] = {}
     for one in found:
-        key = f"confirm-{job_hash(one.job)[:12]}"
+        key = _key(one.job)
         same = merged.get(key)
         if same is None:
             merged[key] = replace(one, key=key)

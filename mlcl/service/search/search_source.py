@@ -108,7 +108,7 @@ class SearchSource(TrainingSource):
         entry = self._ledger.open(
             Training(
                 key=scoped(self._scope, f"trial-{number:04d}"),
-                label=f"trial {number}",
+                label=f"{self._plan.name}, trial {number}" if self._scope else f"trial {number}",
                 job=dump_job(load_job(dump_job(self._job), settings)),
                 settings=dict(settings),
                 version=self._version,

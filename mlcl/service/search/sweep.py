@@ -71,7 +71,7 @@ class SweepTask(Task[SweepReport]):
             raise UserError("a sweep has its own trials already", key="--warm-start", found=self.name)
         return folder
 
-    def most(self, announce: Callable[[str], None]) -> int:  # noqa: ARG002
+    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:  # noqa: ARG002
         """The longer one of the two stages."""
         plan = self._plan
         return max(plan.most, plan.seeds * (1 + plan.confirm + len(plan.baselines)))

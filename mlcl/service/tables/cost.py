@@ -14,6 +14,7 @@ from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.ledger import LEDGER
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished
+from mlcl.service.tables.tuned_cell import tuned_cells
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
@@ -26,7 +27,7 @@ TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """The plan of a table. Checks everything; prepares data sets where that has not been done."""
-    runs = check_table(plan, home)
+    runs, tuned = check_table(plan, home), tuned_cells(plan, home)
     done = finished(home)
     samples = _Samples(home)
     rows = {run.key: _rows(run, samples(run)) for run in runs}
@@ -55,10 +56,11 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "missing": len(missing),
             **_amount(missing, rows, rates),
             "kinds": _kinds(missing, rows, rates),
+            **({"tuned": {each.cell.id: each.cost for each in tuned}} if tuned else {}),
             "share": {
                 "cpus": plan.resources.cpus,
                 "gpus": "one where there are any" if plan.resources.gpus is None else plan.resources.gpus,
-                "workers": runs[0].job.train.workers,
+                "workers": plan.cells[0].jobs[0].train.workers,
             },
         },
         "writes": {

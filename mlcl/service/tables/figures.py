@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.plan import Key, TablePlan, TableRun
 from mlcl.service.tables.summary import CellReport, FigureReport, scaled
+from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.tracking import State
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import setting_of
@@ -40,6 +44,22 @@ class Figures:
             except UserError as error:
                 metrics.append({})
                 reasons.append(error.line())
+        names = [None if folder is None else folder.path.name for folder in folders]
+        return self._report(cell, metrics, names, reasons)
+
+    def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellReport:
+        """A tuned cell as far as its confirmation is done; its runs are the trainings of that."""
+        seeds = tuned.seeds(ledger)
+        none = [None] * (len(tuned.cell.jobs) - len(seeds))
+        metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
+        names = [*(seed.key if seed.state is State.COMPLETE else None for seed in seeds), *none]
+        report = self._report(tuned.cell, metrics, names, tuned.reasons(ledger))
+        best = tuned.best(ledger)
+        return report if best is None else replace(report, settings={**best.settings, **best.chosen})
+
+    def _report(
+        self, cell: Cell, metrics: Sequence[Metrics], names: Sequence[str | None], reasons: list[str]
+    ) -> CellReport:
         figures = []
         for figure in cell.figures:
             values = tuple(scaled(found.get(figure.metric), self._plan.table.unit) for found in metrics)
@@ -63,7 +83,7 @@ class Figures:
             column=cell.column,
             id=cell.id,
             figures=tuple(figures),
-            runs=tuple(None if folder is None else folder.path.name for folder in folders),
+            runs=tuple(names),
             reasons=tuple(dict.fromkeys(reasons)),
         )
 

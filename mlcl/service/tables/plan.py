@@ -113,7 +113,7 @@ class TableRun:
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """The trainings of all cells, each once: the first seed of every cell, then the second of every cell.
+    """The trainings of cells that are not tuned, each once: the first seed of each cell, then the second.
 
     Raises UserError before Ray or MLflow are touched. The first seed of a cell is checked whole; the others
     differ from it in their seed alone.
@@ -124,36 +124,45 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
         job_data = _checked(cell, home, verify=_place(cell.jobs[0]) not in infos)
         infos[_place(cell.jobs[0])] = job_data.dataset.info
         check_prepared(job_data, plan.data)
-        check_metrics(cell, job_data, plan.file)
+        if cell.tuning is None:
+            check_metrics(cell, job_data, plan.file)
+    plain = [cell for cell in plan.cells if cell.tuning is None]
     runs: dict[Key, TableRun] = {}
     # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
-    for seed in range(len(plan.cells[0].jobs)):
-        for cell in plan.cells:
+    for seed in range(len(plain[0].jobs) if plain else 0):
+        for cell in plain:
             job = cell.jobs[seed]
             place = _place(job)
             if place not in infos:
                 infos[place] = open_dataset(job, home, verify=True).info
             run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[place])
             runs.setdefault(run.key, run)
-    _check_processes(plan, list(runs.values()))
+    _check_processes(plan)
     return list(runs.values())
 
 
-def _check_processes(plan: TablePlan, runs: Sequence[TableRun]) -> None:
+def _check_processes(plan: TablePlan) -> None:
     for name in ALIKE:
-        found = sorted({str(getattr(run.job.train, name)) for run in runs})
+        found = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})
         if len(found) > 1:
             problem = "the trainings of a table share this key"
             raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
-    plan.resources.check(runs[0].job)
+    plan.resources.check(plan.cells[0].jobs[0])
 
 
-def identity(plan: TablePlan, runs: Sequence[TableRun]) -> str:
-    """Sixteen hex digits: the same table, asked for in the same way, on the same data."""
+def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] = ()) -> str:
+    """Sixteen hex digits: the same table, asked for in the same way, on the same data.
+
+    `tuned` has what tells the tuned cells from others.
+    """
     cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
     keys = sorted(run.key for run in runs)
     limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
-    content = [plan.table.model_dump(mode="json"), plan.about, limits, cells, keys]
+    lines = {"__all__": {"tune"}}
+    table = plan.table.model_dump(
+        mode="json", exclude={"tune": True, "rows": lines, "columns": lines, "scales": lines}
+    )
+    content = [table, plan.about, limits, cells, keys, *tuned]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

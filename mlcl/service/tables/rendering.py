@@ -18,6 +18,8 @@ def as_dict(report: TableReport) -> dict[str, Any]:
     tree = asdict(report)
     tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
     for cell, plain in zip(report.cells, tree["cells"], strict=True):
+        if cell.settings is None:
+            del plain["settings"]
         for figure, its in zip(cell.figures, plain["figures"], strict=True):
             its |= {"mean": figure.mean, "deviation": figure.deviation}
             its |= {"difference": figure.difference, "verdict": figure.verdict}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mlcl.tracking import State
 
@@ -65,7 +66,7 @@ class FigureReport:
 class CellReport:
     """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing.
 
-    `reasons` say why something is.
+    `reasons` say why something is. Of a tuned cell, `settings` are the best that its search found.
     """
 
     row: str
@@ -74,6 +75,7 @@ class CellReport:
     figures: tuple[FigureReport, ...]
     runs: tuple[str | None, ...]
     reasons: tuple[str, ...] = ()
+    settings: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

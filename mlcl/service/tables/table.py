@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcl.service.engine.command import Command, Task, Work, run_command
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressListener
 from mlcl.service.engine.session import Engine
@@ -18,6 +19,7 @@ from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity
 from mlcl.service.tables.summary import TableReport
 from mlcl.service.tables.table_log import TableLog
+from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import State
 
 MAX_FAILED = 3
@@ -39,12 +41,14 @@ class TableTask(Task[TableReport]):
 
     def __init__(self, plan: TablePlan, home: Path) -> None:
         self._plan, self._home = plan, home
-        self._runs = check_table(plan, home)
+        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
         self.name, self.experiment = plan.name, plan.table.experiment
-        self.job, self.job_hash = self._runs[0].job, identity(plan, self._runs)
+        self.job = plan.cells[0].jobs[0]
+        self.job_hash = identity(plan, self._runs, [tuned.identity for tuned in self._tuned])
         self.resources = plan.resources
         self.identity = {"job_hash": self.job_hash}
-        self.asked = {"runs": len(self._runs)}
+        self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
+        self.asked = {"runs": self._all}
 
     def folder(self) -> RunFolder:
         """That of the same table, asked for in the same way."""
@@ -56,11 +60,12 @@ class TableTask(Task[TableReport]):
         done = finished(self._home)
         return [run for run in self._runs if run.key not in done]
 
-    def most(self, announce: Callable[[str], None]) -> int:
-        """The runs that are missing."""
-        missing = len(self._missing())
-        announce(f"{self.name}: {len(self._runs) - missing} of {len(self._runs)} runs are done")
-        return missing
+    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:
+        """The trainings that are missing."""
+        ledger = Ledger(folder.path)
+        left = len(self._missing()) + sum(tuned.left(ledger) for tuned in self._tuned)
+        announce(f"{self.name}: {self._all - left} of {self._all} runs are done")
+        return left
 
     def log_id(self, id: str, logs: JobLogs) -> str:
         """The table's id, numbered where another store has a log of it."""
@@ -74,7 +79,8 @@ class TableTask(Task[TableReport]):
         command.logs.deliver(log.id)
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         source = CellsSource(self._missing(), command.ledger, SharedRuns(command.logs, log.id))
-        return PaperTable(self._plan, self._runs, command, command.engine(reporter, MAX_FAILED), log, source)
+        engine = command.engine(reporter, MAX_FAILED)
+        return PaperTable(self._plan, self._runs, self._tuned, command, engine, log, source)
 
 
 @dataclass
@@ -83,15 +89,19 @@ class PaperTable(Work[TableReport]):
 
     plan: TablePlan
     runs: list[TableRun]
+    tuned: list[TunedCell]
     command: Command
     engine: Engine
     log: TableLog
     source: CellsSource
 
     def train(self) -> None:
-        """Trains all that is missing."""
+        """Trains all that is missing: plain cells, then one tuned cell after the other."""
         if self.source.left():
             self.engine.run(self.source)
+        for tuned in self.tuned:
+            if tuned.left(self.command.ledger) and not self.engine.stop():
+                tuned.train(self.command, self.engine, self.log.id)
 
     def outcome(self) -> TableReport:
         """COMPLETE where every figure is there. Writes the table's files."""
@@ -102,18 +112,24 @@ class PaperTable(Work[TableReport]):
 
     def _trained(self) -> tuple[State, str]:
         """An end that was asked for when everything was there changes nothing."""
-        done, stop = finished(self.command.logs.home), self.engine.stop
-        left = sum(run.key not in done for run in self.runs)
+        done, stop, ledger = finished(self.command.logs.home), self.engine.stop, self.command.ledger
+        left = sum(run.key not in done for run in self.runs) + sum(t.left(ledger) for t in self.tuned)
         if left == 0:
             return State.COMPLETE, ""
         if stop.cause is not None:
             return stop.cause, stop.reason
-        return State.FAILED, f"{left} of {len(self.runs)} runs are missing"
+        return State.FAILED, f"{left} of {len(self.runs) + sum(t.most for t in self.tuned)} runs are missing"
 
     def _read(self, state: State, reason: str) -> TableReport:
         plan, table, home = self.plan, self.plan.table, self.command.logs.home
         figures, done = Figures(plan, self.runs, home), finished(home)
-        cells = tuple(figures.cell(cell, done, self.source.failures) for cell in plan.cells)
+        tuned = {each.cell.id: each for each in self.tuned}
+        cells = tuple(
+            figures.tuned(tuned[cell.id], self.command.ledger)
+            if cell.id in tuned
+            else figures.cell(cell, done, self.source.failures)
+            for cell in plan.cells
+        )
         names = sorted({figure.name for cell in cells for figure in cell.figures})
         report = TableReport(
             id=self.command.folder.path.name,

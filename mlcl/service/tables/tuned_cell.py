@@ -1,0 +1,100 @@
+"""A tuned cell: its figures are those of the best setting that a search finds, on fresh seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcl.config.table import Cell
+from mlcl.service.engine.command import Command
+from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import NestedTrials
+from mlcl.service.engine.session import Engine
+from mlcl.service.search.confirmation import best_candidate, ranked
+from mlcl.service.search.confirmation_source import ConfirmationSource
+from mlcl.service.search.search_source import SearchSource
+from mlcl.service.search.space_versions import SpaceVersions
+from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.service.tables.metrics import check_metrics
+from mlcl.service.tables.plan import TablePlan
+
+
+class TunedCell:
+    """A cell's search and its confirmation, in the ledger of the table. Raises UserError for bad input."""
+
+    def __init__(self, cell: Cell, table: TablePlan, home: Path) -> None:
+        assert cell.tuning is not None
+        self.cell, self._scope = cell, cell.id.replace("/", "_")  # no id has this sign
+        self._plan = SweepPlan(
+            job=cell.jobs[0],
+            space=cell.tuning.space,
+            space_text=cell.tuning.text,
+            name=f"{cell.row}, {cell.column}",
+            trials=cell.tuning.trials,
+            seeds=len(cell.jobs),
+            resources=table.resources,
+        )
+        self._data = check_plan(self._plan, home)
+        check_metrics(cell, self._data, table.file)
+
+    @property
+    def identity(self) -> list[str]:
+        """What tells it from another; more trials go on with it."""
+        return [self.cell.id, self._data.fingerprint, self._plan.space_text]
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """Trainings and epochs at most, for the plan of the table."""
+        epochs = self.most * self._plan.job.train.epochs
+        return {"trials": self._plan.most, "seeds": self._plan.seeds, "most_epochs": epochs}
+
+    @property
+    def most(self) -> int:
+        """How many trainings it takes at most."""
+        return self._plan.most + self._plan.seeds
+
+    def left(self, ledger: Ledger) -> int:
+        """How many of them have not ended."""
+        trials = sum(trial.ended for trial in ledger.counted(self._scope))
+        return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
+
+    def seeds(self, ledger: Ledger) -> list[Entry]:
+        """The confirmation trainings of the best trial so far, one a seed, as far as they are open."""
+        best = self.best(ledger)
+        known = [] if best is None else ledger.seeds_of(scoped(self._scope, best_candidate(best).key))
+        return known[: self._plan.seeds]
+
+    def best(self, ledger: Ledger) -> Entry | None:
+        """The best complete trial so far."""
+        return next(iter(ranked(ledger.counted(self._scope), self._plan.space.mode)), None)
+
+    def reasons(self, ledger: Ledger) -> list[str]:
+        """Why trainings that are needed have no figures."""
+        seeds = self.seeds(ledger)
+        failed = seeds or ledger.trials(scope=self._scope)
+        return [entry.reason for entry in failed if entry.reason]
+
+    def train(self, command: Command, engine: Engine, parent: str) -> None:
+        """Searches, then trains the best on fresh seeds. Its logs are nested in the log `parent`."""
+        plan, ledger, folder = self._plan, command.ledger, command.folder.path
+        versions = SpaceVersions(
+            plan, ledger, open_storage(folder / "study.journal"), engine.home, self._scope
+        )
+        _, study = versions.open(engine.reporter.note)
+        data = self._data.dataset.info
+        store = NestedTrials(ledger, folder, command.logs, data, plan.free, self._scope, parent)
+        with command.stop.shielded():
+            store.open_all()
+            search = SearchSource(plan, ledger, study, store, scope=self._scope)
+            store.close_all()
+            search.sync()
+        engine.run(search)
+        best = search.best()
+        if best is not None and not engine.stop():
+            engine.run(ConfirmationSource(plan, ledger, store, [best_candidate(best)], self._scope))
+
+
+def tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
+    """The cells of a table that are tuned. Raises UserError for whatever is wrong with one."""
+    return [TunedCell(cell, plan, home) for cell in plan.cells if cell.tuning is not None]

@@ -1,0 +1,157 @@
+"""Tuned cells: a search on validation, the best on fresh seeds, whose test figures are the cell's."""
+
+import json
+
+import pytest
+import yaml
+from reproduced import TABLE, TUNE, TUNED, Tables
+
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables import plan_table
+from mlcl.service.tables.plan import identity
+from mlcl.tracking import State
+
+NAME = "objective.heads.detail.temperature"
+
+
+@pytest.fixture
+def tables(tiny, tmp_path, monkeypatch):
+    return Tables(tmp_path / "home", monkeypatch, tiny)
+
+
+def tuned(report):
+    return next(cell for cell in report.cells if cell.row == "Warm")
+
+
+def ledger(report):
+    return Ledger(report.folder)
+
+
+def searched(report):
+    return ledger(report).trials(scope="warm_all")
+
+
+def test_the_figures_are_those_of_the_best_on_fresh_seeds(tables):
+    report = tables.run(tables.plan(TUNED))
+    assert (report.state, report.missing) == (State.COMPLETE, [])
+    trials = searched(report)
+    assert len(trials) == 4
+    assert {trial.job["train"]["seed"] for trial in trials} == {0}
+    assert not any("test/accuracy" in trial.metrics for trial in trials)
+    best = max((t for t in trials if t.state is State.COMPLETE), key=lambda trial: trial.score)
+    (group,) = ledger(report).groups.values()
+    assert (group.label, group.settings) == (best.label, best.settings)
+    seeds = ledger(report).seeds_of(group.key)
+    assert [seed.job["train"]["seed"] for seed in seeds] == [1, 2]
+    cell = tuned(report)
+    assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
+    assert cell.runs == tuple(seed.key for seed in seeds)
+    assert cell.settings == best.settings
+    plain = report.cells[0]
+    assert (plain.settings, len(tables.states())) == (None, 2)
+
+
+def test_the_settings_stand_in_the_json_of_tuned_cells_alone(tables):
+    report = tables.run(tables.plan(TUNED))
+    cold, warm = json.loads((report.folder / "table.json").read_text())["cells"]
+    assert "settings" not in cold
+    assert list(warm["settings"]) == [NAME]
+
+
+def test_its_runs_are_nested_and_named_after_the_cell(tables):
+    report = tables.run(tables.plan(TUNED))
+    log = tables.home / "logs" / f"{report.id}.warm_all.trial-0002" / "log.jsonl"
+    start = json.loads(log.read_text().splitlines()[0])
+    assert (start["name"], start["parent"]) == ("Warm, All, trial 2", report.id)
+    labels = [event.row.label for event in tables.events if event.kind == "begin"]
+    assert labels[:3] == ["Cold, All, seed 0", "Cold, All, seed 1", "Warm, All, trial 0"]
+
+
+def test_a_second_command_trains_nothing_and_tells_the_same(tables):
+    first = tables.run(tables.plan(TUNED))
+    trained, files = list(tables.formula.trained), tables.everything()
+    assert tables.run(tables.plan(TUNED)) == first
+    assert (tables.formula.trained, tables.everything()) == (trained, files)
+    assert "8 of 8 runs are done" in tables.notes()
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(tiny, tmp_path, monkeypatch, seed):
+    whole = Tables(tmp_path / "whole", monkeypatch, tiny)
+    whole.run(whole.plan(TUNED))
+    tables = Tables(tmp_path / "home", monkeypatch, tiny)
+    tables.stop_when(lambda job, epoch: job.train.seed == seed and epoch == 2 and len(tables.trained()) > 3)
+    report = tables.run(tables.plan(TUNED))
+    assert (report.state, tuned(report).figures[0].verdict) == (State.STOPPED, "missing")
+    assert tables.run(tables.plan(TUNED)).state is State.COMPLETE
+    mine, its = tables.everything()["ledger"], whole.everything()["ledger"]
+    assert (mine["entries"], mine["groups"]) == (its["entries"], its["groups"])
+
+
+def test_more_trials_go_on_with_the_same_table(tables):
+    first = tables.run(tables.plan(TUNED))
+    more = tables.run(tables.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
+    assert (more.id, more.state) == (first.id, State.COMPLETE)
+    before, after = searched(first), searched(more)
+    assert len(after) == 6
+    assert [trial.settings for trial in after][:4] == [trial.settings for trial in before][:4]
+    other = {**TUNE, "space": {"space": {NAME: {"log_float": [0.1, 1.0]}}}}
+    assert tables.run(tables.plan({**TUNED, "tune": other})).id != first.id
+
+
+def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
+    tables.write("space", TUNE["space"])
+    tree = {
+        "rows": {"Cold": {"tune": {"space": "space.yaml", "trials": 9, "sampler": "random"}}},
+        "columns": {"All": {}, "Few": {"tune": {"space": "space.yaml", "trials": 2, "seeds": 1}}},
+    }
+    cells = {cell.id: cell for cell in tables.plan(tree).cells}
+    assert (cells["cold/all"].tuning.trials, len(cells["cold/all"].jobs)) == (9, 2)
+    assert (cells["cold/few"].tuning.trials, len(cells["cold/few"].jobs)) == (2, 1)
+    assert cells["cold/all"].tuning.space.search.sampler == "random"
+    assert len(tables.plan(tree, seeds=3).cells[1].jobs) == 3
+    assert tables.run(tables.plan({**tree, "rows": {"Cold": {}}}, only=["*/few"])).state is State.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ({"seed_keys": ["train.seed", "data.split_seed"], "tune": TUNE}, "a search varies one seed alone"),
+        ({"tune": {**TUNE, "space": "missing.yaml"}}, "missing.yaml"),
+        ({"tune": {**TUNE, "space": {"space": {"train.lrr": {"float": [0, 1]}}}}}, "train.lrr"),
+        ({"tune": {**TUNE, "sampler": "tpee"}}, "tpe"),
+        ({"tune": {**TUNE, "trials": 0}}, "tune.trials"),
+        ({"rows": {"Cold": {"set": {"evaluation.knn.k": 1}}}, "tune": TUNE}, "answers the neighbours itself"),
+        ({"metrics": {"Acc": "test/accurcy"}, "tune": TUNE}, "did you mean test/accuracy"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_starts(tables, tree, text):
+    with pytest.raises(UserError, match=text) as caught:
+        tables.run(tables.plan(tree))
+    assert "\n" not in caught.value.line()
+    assert not list(tables.home.glob("tables/mlcl-*"))
+
+
+def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
+    tables.formula.fails = lambda job, _epoch: job.objective.heads["detail"].temperature != 0.05
+    report = tables.run(tables.plan({**TUNED, "tune": {**TUNE, "trials": 2}}))
+    assert (report.state, report.missing) == (State.FAILED, ["warm/all Acc"])
+    assert tuned(report).reasons == ("Diverged: the loss is not finite [step 10]",)
+    assert tuned(report).runs == (None, None)
+
+
+def test_the_plan_counts_its_trainings(tables):
+    plan = plan_table(tables.plan(TUNED), tables.home)
+    assert plan["trainings"]["tuned"] == {"warm/all": {"trials": 4, "seeds": 2, "most_epochs": 24}}
+    assert plan["trainings"]["all"] == 2
+    assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
+
+
+def test_a_table_without_a_search_is_the_same_table_as_before_there_were_any(tables):
+    plan = tables.plan()
+    before = yaml.safe_load(plan.file.read_text())
+    assert "tune" not in before
+    assert before == {**TABLE}
+    off = tables.plan({"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}})
+    assert identity(off, []) == identity(plan, [])
