@@ -55,6 +55,7 @@ FULL = (
     "service/search/test_sampler.py",
     "service/search/test_study_storage.py::test_a_study_in_postgresql",
     "service/tables/test_tables.py::test_neighbours_of_a_row_are_those_of_a_run_with_that_setting",
+    "testing",
     "tracking/test_artifacts.py",
     "tracking/test_delivery.py",
     "tracking/test_log.py",
@@ -62,7 +63,7 @@ FULL = (
     "tracking/test_sender.py",
     "tracking/test_tracker.py",
     "training/test_distributed.py",
-    "training/test_every_encoder.py",
+    "training/test_encoders.py",
     "training/test_exported.py",
     "training/test_rank_evaluation.py",
 )

@@ -1,6 +1,7 @@
 """No line of the package hands text or bytes from elsewhere to something that runs them."""
 
 import ast
+import re
 
 import pytest
 
@@ -16,6 +17,9 @@ WRONG = {
     "shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False,
     "use_safetensors": False,
 }  # fmt: skip
+
+PLUGINS = {f"mlcl/config/plugin_files.py: {name}" for name in ("compile", "exec")}
+"""A job's plugin files are code: what was hashed is run, where the checks allow it, and no other text is."""
 
 
 def calls(root):
@@ -43,7 +47,8 @@ def findings(place, name, keywords):
 def test_the_package_runs_nothing_that_it_reads(root):
     every = list(calls(root))
     assert len(every) > 1000
-    assert [finding for call in every for finding in findings(*call)] == []
+    found = [finding for call in every for finding in findings(*call)]
+    assert {re.sub(r":\d+:", ":", finding) for finding in found} == PLUGINS
 
 
 @pytest.mark.parametrize(
