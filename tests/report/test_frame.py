@@ -41,8 +41,8 @@ def test_figures_and_costs_are_the_ledgers(frame, ledger):
     for entry in ledger.trials():
         row = by_number.loc[entry.number]
         assert row["score"] == entry.score or (math.isnan(row["score"]) and entry.score is None)
-        assert row["seconds"] == pytest.approx(entry.seconds, abs=1e-3)
-        assert row["cpu_seconds"] == pytest.approx(entry.cpu_seconds, abs=1e-3)
+        assert row["seconds"] == pytest.approx(entry.cost.seconds, abs=1e-3)
+        assert row["cpu_seconds"] == pytest.approx(entry.cost.cpu_seconds, abs=1e-3)
         for key, value in entry.settings.items():
             assert row[key] == pytest.approx(value, rel=1e-9)
 
