@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -24,7 +23,6 @@ from mlcl.models import LinearClassifier, Projection, PrototypeClassifier, build
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
-from mlcl.training.events import Listener
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import check_micro_batch
@@ -112,9 +110,7 @@ def build_loop(
     *,
     checkpoint: Path | None,
     identity: dict[str, str],
-    listener: Listener,
-    validate: Callable[[], dict[str, float]],
-    should_stop: Callable[[], bool],
+    callbacks: Callbacks,
 ) -> Loop:
     """The loop over `rows` with the job's optimiser and schedule.
 
@@ -144,7 +140,7 @@ def build_loop(
             checkpoint_every=train.checkpoint_every,
             patience=_patience(job),
         ),
-        callbacks=Callbacks(listener, validate, should_stop),
+        callbacks=callbacks,
         checkpoint=checkpoint,
         identity=identity,
     )

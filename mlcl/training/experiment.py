@@ -14,6 +14,7 @@ from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Listener, Stopped
 from mlcl.training.files import write_results
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.random_state import seed_all
 
@@ -54,9 +55,7 @@ def run_experiment(
         context,
         checkpoint=folder / CHECKPOINT,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        listener=listener,
-        validate=evaluator.quick,
-        should_stop=should_stop,
+        callbacks=Callbacks(listener, evaluator.quick, should_stop),
     )
     resumed = loop.resume()
     loop.tell("start", note="resumed" if resumed else "")

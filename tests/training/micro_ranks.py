@@ -13,6 +13,7 @@ from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.random_state import seed_all
 
 
@@ -83,9 +84,7 @@ def memory_rank(rank, world, folder, data):
             Context.current("cpu"),
             checkpoint=None,
             identity={},
-            listener=events.append,
-            validate=dict,
-            should_stop=lambda: False,
+            callbacks=Callbacks(events.append, dict, lambda: False),
         )
         loop.run()
         answers.append(

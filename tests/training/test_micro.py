@@ -15,6 +15,7 @@ from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.memory import check_micro_batch, fit
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.random_state import rng_state, seed_all
@@ -180,9 +181,7 @@ def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0)
         CPU,
         checkpoint=checkpoint,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        listener=events.append,
-        validate=dict,
-        should_stop=should_stop,
+        callbacks=Callbacks(events.append, dict, should_stop),
     )
     return loop, events
 

@@ -16,6 +16,7 @@ from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.random_state import seed_all
 
 
@@ -43,9 +44,7 @@ def float64_weights(job, home):
         context,
         checkpoint=None,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        listener=lambda event: curve.append(event.metrics.get("train/loss")),
-        validate=dict,
-        should_stop=lambda: False,
+        callbacks=Callbacks(lambda event: curve.append(event.metrics.get("train/loss")), dict, lambda: False),
     )
     loop.run()
     return {"weights": model.state_dict(), "curve": [x for x in curve if x is not None]}
