@@ -26,7 +26,7 @@ KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5,
 BATCHES = "evaluation.batch_size=4"
 """Shares of 48 and 24 rows end with a batch of this size, so that the ranks encode the same batches."""
 TASKS = {
-    "single": ("evaluation.probe={epochs: 3}",),
+    "single": (),
     "multi_label": (
         "objective.classifier={loss: bce, labels: tags}",
         "objective.heads.detail={loss: simdis, labels: tags, weight: 0.3}",
@@ -101,7 +101,7 @@ def found(context):
 def evaluated(data, folder, task, context):
     """The figures of an untrained model; its embeddings are written into the folder."""
     transfer = (f"evaluation.transfer_to.path={data}", "evaluation.transfer_to.labels=detail")
-    job = tiny_job(Path(data), KNN, BATCHES, *TASKS[task], *transfer)
+    job = tiny_job(Path(data), KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
     job_data = JobData.of(job, folder / "home")
     seed_all(0)
     model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
