@@ -16,7 +16,6 @@ import difflib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -161,10 +160,16 @@ class Registry(Mapping[str, P]):
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        found: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self.group):
+            found.setdefault(point.name, point)
+        return found
 
     def _load(self, point: EntryPoint) -> None:
         origin = _distribution(point)
+        rivals = {_distribution(each) for each in entry_points(group=self.group, name=point.name)}
+        if len(rivals) > 1:
+            raise PluginError(f"{self.kind} {point.name} is declared by {' and '.join(sorted(rivals))}")
         try:
             value = point.load()
         except Exception as error:  # foreign code: whatever it raises, the message says whose it is
@@ -207,22 +212,25 @@ class Registry(Mapping[str, P]):
         self._known = None
 
 
-_files_run: ContextVar[bool] = ContextVar("files_run", default=True)
+class _Files:
+    """Whether plugin files of jobs are run in this process."""
+
+    run = True
 
 
 @contextmanager
 def only_reading() -> Iterator[None]:
     """While inside, jobs are read without running their plugin files; unknown names are no error then."""
-    token = _files_run.set(False)
+    before, _Files.run = _Files.run, False
     try:
         yield
     finally:
-        _files_run.reset(token)
+        _Files.run = before
 
 
 def files_are_run() -> bool:
     """Whether loading a job runs its plugin files."""
-    return _files_run.get()
+    return _Files.run
 
 
 def registry(plural: str) -> Registry[Any]:

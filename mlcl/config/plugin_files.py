@@ -101,20 +101,29 @@ def run_plugins(plugins: Any) -> None:
 
 def _run(plugin: PluginFile) -> None:
     name = f"mlcl_plugin_{plugin.sha256}"
-    if name in sys.modules:
-        return
+    known = sys.modules.get(name)
+    module = known or _module(name, plugin)
+    try:
+        if known is None:
+            sys.modules[name] = module
+            _execute(plugin, module)
+        # A second time for a registry that has forgotten it; nothing new is no mistake then.
+        if not _register(plugin, module) and known is None:
+            raise UserError(
+                "declares no plugin", file=plugin.file, key=KEY, found="nothing", allowed=list(REGISTRIES)
+            )
+    except UserError:
+        del sys.modules[name]
+        raise
+
+
+def _module(name: str, plugin: PluginFile) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = plugin.file
     # For the lines of a traceback, as the text may come from elsewhere than a file.
     lines = plugin.source.splitlines(keepends=True)
     linecache.cache[plugin.file] = (len(plugin.source), None, lines, plugin.file)
-    sys.modules[name] = module
-    try:
-        _execute(plugin, module)
-        _register(plugin, module)
-    except UserError:
-        del sys.modules[name]
-        raise
+    return module
 
 
 def _execute(plugin: PluginFile, module: ModuleType) -> None:
@@ -128,7 +137,8 @@ def _execute(plugin: PluginFile, module: ModuleType) -> None:
         raise UserError("fails when it is run", file=plugin.file, key=KEY, found=found) from error
 
 
-def _register(plugin: PluginFile, module: ModuleType) -> None:
+def _register(plugin: PluginFile, module: ModuleType) -> list[str]:
+    """The names of what the module declares, registered: all of it or nothing."""
     added: list[str] = []
     try:
         for plural in REGISTRIES:
@@ -139,10 +149,7 @@ def _register(plugin: PluginFile, module: ModuleType) -> None:
         raise UserError(
             error.problem, file=plugin.file, key=KEY, allowed="another name; for a changed file a new process"
         ) from None
-    if not added:
-        raise UserError(
-            "declares no plugin", file=plugin.file, key=KEY, found="nothing", allowed=list(REGISTRIES)
-        )
+    return added
 
 
 def _digest(source: str) -> str:

@@ -140,7 +140,7 @@ def _question(
     question = _Question(
         neighbours, train_labels, targets, model.float().cpu()[rows], task, metric, threshold, aspects
     )
-    # One evaluation tells everything that can be wrong with the metric's name and the shapes.
+    # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
     evaluate(task, question.model, targets, threshold, aspects, [metric])
     return question
 

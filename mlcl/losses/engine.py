@@ -83,7 +83,7 @@ def solve(
     made = DistanceGradients if similarities.euclidean else DotGradients
     pulls: PairGradients = made(similarities, parts, [ratios[part.softmax] for part in parts])
     if gradient or tau_gradient or similarities.euclidean:
-        softmax.tell(_told(parts, lse_TN, ratios, candidates))
+        softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
         for rows, cols, mirrored in similarities.tiles():
             u_IJ = similarities.tile(rows, cols)
             pulls.add(softmax.pull(u_IJ, rows, cols, mirrored), u_IJ, rows, cols, mirrored)
@@ -105,8 +105,10 @@ def _nothing(candidates: Candidates, parts: int, taus: int) -> Solution:
     return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
 
 
-def _told(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates) -> Tensor:
-    """What all rows tell of themselves (2, T, B + L): logsumexp_i, and ratio_t R_i.
+def _row_values(
+    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates
+) -> Tensor:
+    """logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
 
     R are the parts' row sums and factors at each temperature; 0 for prototypes, which are no anchors.
     """

@@ -1,4 +1,4 @@
-"""What becomes of the softmax's pull on a pair: the gradient of the rows, for either similarity.
+"""The gradient of the rows, from the derivative of the softmax part by each pair's similarity.
 
 Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J of a tile; u = s / tau.
 """
@@ -118,7 +118,7 @@ class DistanceGradients:
         self.gradient[rows].addmm_(force_IJ, self._z[cols], alpha=-1)
 
     def _move_close(self, force_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Close pairs by z_i - z_j itself, which `_move` would lose by cancelling; they keep no force."""
+        """Adds close pairs by z_i - z_j itself, which cancels in `_move`, and sets their force there to 0."""
         if not self._similarities.close:
             return
         for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):

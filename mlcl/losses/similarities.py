@@ -62,7 +62,7 @@ class Similarities:
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)
-        # Close rows are about as long, so that one of them tells the scale. Most tiles have none.
+        # Close rows are about as long, so the square of one gives the scale. Most tiles have no close rows.
         if bool(u_IJ.amin() > CLOSE * square_I1.amax()):
             self.close = ()
             u_IJ.sqrt_().neg_()

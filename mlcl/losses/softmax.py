@@ -35,7 +35,7 @@ class Softmax:
         self._bounded = reach < (300 if similarities.z.dtype == torch.float64 else 40)
         self._moments = moments
         self._keep = moments or len(ratios) > 1 or similarities.euclidean
-        self._told: list[tuple[Tensor, Tensor]] = []
+        self._rows: list[tuple[Tensor, Tensor]] = []
         self._factors: list[Tensor] = []
         self._entropy_T = similarities.z.new_zeros(len(ratios), dtype=torch.float64)
         size = tiling.entries(len(similarities.z), similarities.z.device)
@@ -52,10 +52,10 @@ class Softmax:
                 add(sum_N, self._logit(u_IJ, ratio, cols, keep=len(sum_TN) > 1), rows, cols, mirrored)
         return sum_TN.log_() if self._bounded else sum_TN
 
-    def tell(self, told_2TB: Tensor) -> None:
-        """Gives logsumexp_i and ratio_t R_i of all rows, which is all that a row has to tell of itself."""
-        lse_TB, sum_TB = told_2TB
-        self._told = list(zip(lse_TB, sum_TB, strict=True))
+    def set_rows(self, value_2TB: Tensor) -> None:
+        """Sets logsumexp_i and ratio_t R_i of all rows, which `pull` needs of those of other processes."""
+        lse_TB, sum_TB = value_2TB
+        self._rows = list(zip(lse_TB, sum_TB, strict=True))
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
 
     def pull(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
@@ -86,7 +86,7 @@ class Softmax:
         own = slice(0, self._similarities.own)
         rest = [
             torch.dot(lse_B[own].double(), sum_B[own].double()) / ratio
-            for (lse_B, sum_B), ratio in zip(self._told, self._ratios, strict=True)
+            for (lse_B, sum_B), ratio in zip(self._rows, self._ratios, strict=True)
         ]
         return self._entropy_T + torch.stack(rest)
 
@@ -105,7 +105,7 @@ class Softmax:
     def _shifted_pull(
         self, number: int, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
-        lse_B, sum_B = self._told[number]
+        lse_B, sum_B = self._rows[number]
         # No p is above 1, but at large logits rounding would let it be.
         back_log_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
         there_log_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)

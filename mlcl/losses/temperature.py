@@ -25,7 +25,7 @@ class Temperature(nn.Module):
         raise NotImplementedError
 
     def set_progress(self, fraction: float) -> None:
-        """Tells the share of the training that is done, 0 to 1; only a schedule listens."""
+        """Sets the share of the training that is done, 0 to 1; only a schedule depends on it."""
 
 
 class ConstantTemperature(Temperature):
@@ -61,7 +61,7 @@ class ScheduledTemperature(Temperature):
         self.register_buffer("tau", torch.tensor(self.start, dtype=torch.float64))
 
     def value(self) -> Tensor:
-        """The temperature at the progress told last; a copy, since a graph may outlive it."""
+        """The temperature at the progress set last; a copy, since a graph may outlive it."""
         return self.tau.clone()
 
     def set_progress(self, fraction: float) -> None:

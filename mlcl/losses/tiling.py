@@ -28,7 +28,7 @@ def tiles(
     """Rows, columns and `mirrored` of tiles that cover the pairs of `own` rows with all rows and prototypes.
 
     The own rows are the first, the prototypes come after all rows. Of two tiles that lie mirrored within the
-    own rows only one is given, with `mirrored` true: it stands for both. A tile on the diagonal has equal
+    own rows only one is given, with `mirrored` true, for both. A tile on the diagonal has equal
     rows and columns. No tile holds both own and other columns, or both rows and prototypes.
     """
     size = edge(device)

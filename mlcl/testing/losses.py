@@ -139,13 +139,11 @@ class LossTestCase:
                 scale = max(1.0, float(other.abs().max()))
                 torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * scale)
 
-    @pytest.mark.parametrize("reduction", ["sum", "mean", "mean_valid"])
-    def test_the_order_of_rows_is_irrelevant(
-        self, case: Case, engine: Engine, reduction: Reduction, batch: LossBatch
-    ) -> None:
+    def test_the_order_of_rows_is_irrelevant(self, case: Case, engine: Engine, batch: LossBatch) -> None:
         """Rows are a set."""
         name, options = case
-        loss = build_loss(name, temperature=0.3, reduction=reduction, engine=engine, **options)
+        reductions: dict[Engine, Reduction] = {"dense": "sum", "tiled": "mean", "auto": "mean_valid"}
+        loss = build_loss(name, temperature=0.3, reduction=reductions[engine], engine=engine, **options)
         order = torch.randperm(len(batch.z), generator=torch.Generator().manual_seed(1))
         again = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
         assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)

@@ -43,9 +43,10 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
             "fewer samples in a batch than workers", key="train.batch_size", found=job.train.batch_size
         )
     _check_files(job)
-    if job.train.views == 1 and any(head.loss == "simclr" for head in job.objective.heads.values()):
+    of_views = [head.loss for head in job.objective.heads.values() if LOSSES[head.loss].labels == "none"]
+    if job.train.views == 1 and of_views:
         raise UserError(
-            "simclr has no positives with one view", key="train.views", found=1, allowed="2 or more"
+            f"{of_views[0]} has no positives with one view", key="train.views", found=1, allowed="2 or more"
         )
     return task
 

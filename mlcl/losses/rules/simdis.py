@@ -23,7 +23,7 @@ def simdis_rule(
 
     `form="printed"` is Eq. 13 to the letter: K inside the logarithm, -1/|P| sum log(K p). There log K is
     constant in the embeddings, so the gradient is ANY's and the value ANY's plus -1/|P| sum log K. The paper
-    speaks of re-weighted positives, which only `form="weighted"` does. `normalizer="factors"` divides by
+    describes re-weighted positives, which only `form="weighted"` gives. `normalizer="factors"` divides by
     sum_p K_ip instead of |P(i)|.
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """

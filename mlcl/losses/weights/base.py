@@ -1,4 +1,4 @@
-"""What the tiled engine asks of a rule's weights W, which it never builds as a B x B matrix.
+"""The weights W of a rule as the tiled engine uses them: as products, never as a B x B matrix.
 
 Shapes: N own rows (the first N of all), B rows of all processes, D embedding.
 """

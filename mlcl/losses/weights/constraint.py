@@ -15,7 +15,7 @@ from mlcl.losses.weights.incidence import IncidenceWeights, group_sizes, group_w
 
 
 class Constrained(PairWeights):
-    """What both granularities have before they know the embeddings."""
+    """What both granularities compute from the labels; the weights follow once the embeddings are given."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class Constrained(PairWeights):
         detach: bool,
     ) -> None:
         self.groups = groups_HB
-        # A row in no group gets one that nobody else has.
-        nobody_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
-        self.keys = torch.where(groups_HB < 0, nobody_B, groups_HB)
+        # A row in no group gets a group of its own.
+        own_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
+        self.keys = torch.where(groups_HB < 0, own_B, groups_HB)
         self.shares = shares
         self.own = own
         self.ranks = ranks
@@ -43,7 +43,7 @@ class Constrained(PairWeights):
         return (self.count[:, : self.own] * (share_H1 > 0)).amax(0)
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Not known before the embeddings are."""
+        """Raises NotImplementedError: the weights follow from the embeddings, see `given`."""
         raise NotImplementedError("the weights follow from the embeddings: call given first")
 
 

@@ -106,7 +106,7 @@ class ConstrainedPairs(Constrained):
         return loss_HN.T.contiguous()
 
     def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, ratio: float) -> int:
-        """With which row the anchor has its largest loss at a level; its process decides for all."""
+        """The row with which the anchor has its largest loss at a level, computed by the anchor's process."""
         chosen_N1 = self.groups.new_zeros(self.own, 1)
         if anchor < self.own:
             row_1 = torch.tensor([anchor], device=z_BD.device)
@@ -118,7 +118,7 @@ class ConstrainedPairs(Constrained):
         return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
 
     def _first(self, wanted_B: Tensor) -> int:
-        """Of the wanted rows the one that is the first for every process."""
+        """The first of the wanted rows in the order of ranks, so that every process finds the same."""
         return int(self.ranks.local_rows(self.ranks.global_rows(wanted_B.nonzero()[:, 0]).min()))
 
 
@@ -187,7 +187,7 @@ class _RaisedPairs(PairWeights):
         return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
 
     def add_pair(self, anchor: int, partner: int, mass: Tensor) -> None:
-        """Lets a pair have the weight of those that are raised to it."""
+        """Adds to a pair the weight of the pairs that are raised to it."""
         self._pairs.append((anchor, partner, mass))
         if anchor < len(self.row_sums):
             self.row_sums[anchor] += mass
