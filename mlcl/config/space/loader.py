@@ -82,7 +82,7 @@ def _conditioned(
 def _check_sampler(space: Space, file: str | Path) -> None:
     sampler = space.search.sampler
     continuous = [p.name for p in space.parameters if p.domain.continuous]
-    if continuous and not SAMPLERS[sampler].continuous:
+    if continuous and SAMPLERS[sampler].exhaustive:
         finite = sorted(kind for kind, domain in KINDS.items() if not domain.continuous)
         raise Place(file, "search.sampler").error(
             f"{sampler} cannot try all of a continuous range", continuous, " and ".join(finite)

@@ -12,8 +12,8 @@ class Sampler:
     """One way to propose trials.
 
     `type` is the class, as module:name, that is called with `options`, a seed and, with `startup`, the number
-    of random trials that come first. `continuous`: it takes ranges of numbers and weights, not only what can
-    be listed. `several_goals`: it follows more than one metric.
+    of random trials that come first. `exhaustive`: it tries every combination once and ends, so that nothing
+    may be continuous. `several_goals`: it follows more than one metric.
     """
 
     name: str
@@ -21,7 +21,7 @@ class Sampler:
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
     startup: bool = False
-    continuous: bool = True
+    exhaustive: bool = False
     several_goals: bool = True
 
 
@@ -54,6 +54,6 @@ BRUTE_FORCE = Sampler(
     "brute_force",
     "every combination once",
     "optuna.samplers:BruteForceSampler",
-    continuous=False,
+    exhaustive=True,
 )
 SAMPLERS = {sampler.name: sampler for sampler in (TPE, GP, CMAES, RANDOM, BRUTE_FORCE)}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import optuna
 
 from mlcl.config import dump_job, load_job
+from mlcl.config.space import SAMPLERS
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -151,7 +152,7 @@ class SearchSource(TrainingSource):
         left = self._plan.trials - len(self._trials())
         if not space.parameters:  # post-hoc keys alone: one training answers all of them
             return max(0, min(left, 1 - self._tried()))
-        size = grid_size(space) if space.search.sampler == "brute_force" else None
+        size = grid_size(space) if SAMPLERS[space.search.sampler].exhaustive else None
         return max(0, left if size is None else min(left, size - self._tried()))
 
     def _tried(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
+from mlcl.config.space import SAMPLERS
 from mlcl.errors import UserError
 from mlcl.service.engine.resources import Resources
 from mlcl.service.search.sampling import grid_size
@@ -57,7 +58,7 @@ class SweepPlan:
     @property
     def most(self) -> int:
         """Search trials there can be: a grid ends when all of it has been tried; post-hoc keys need one."""
-        ends = self.space.search.sampler == "brute_force" or not self.space.parameters
+        ends = SAMPLERS[self.space.search.sampler].exhaustive or not self.space.parameters
         size = grid_size(self.space) if ends else None
         return self.trials if size is None else min(self.trials, size)
 
