@@ -40,7 +40,7 @@ class _Nowhere:
     """A delivery that delivers nothing: the logs alone are looked at."""
 
     def __init__(self, *_):
-        self.add, self.add_left = (lambda _id: None), (lambda: None)
+        self.add, self.add_undelivered = (lambda _id: None), (lambda: None)
 
     def __enter__(self):
         return self
@@ -63,7 +63,7 @@ class _AtOnce:
 
     def __init__(self, tracker, announce):
         self._home, self._queue, self._added = tracker.home, DeliveryQueue(tracker, announce), 0
-        self.add_left = self._queue.add_left
+        self.add_undelivered = self._queue.add_undelivered
 
     def __enter__(self):
         return self

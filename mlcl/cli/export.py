@@ -42,8 +42,8 @@ def _print(found: ExportResult, *, as_json: bool) -> None:
     index = found.index
     if as_json:
         ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}
-        told = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
-        print_json({**told, "ways": ways, "best": index.best, "metrics": index.metrics})
+        document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
+        print_json({**document, "ways": ways, "best": index.best, "metrics": index.metrics})
         return
     results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
     if found.folder is not None:

@@ -127,5 +127,5 @@ def _hint(run: Run) -> str:
 
 def _provenance(runs: Runs, run: Run) -> dict[str, str]:
     experiment = runs.tracker.client.get_experiment(run.info.experiment_id).name
-    told = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
-    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **told}
+    described = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
+    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **described}

@@ -123,25 +123,25 @@ def read_cells(runs: Runs, table: Run, only: str | None = None) -> dict[str, lis
 def _with_cell_metrics(figures: Sequence[TableFigure], unit: str) -> list[Run]:
     """The runs of a cell. Where its figures are not theirs, its figures replace all their kNN metrics."""
     share = 100.0 if unit == "percent" else 1.0
-    told = [
+    measured = [
         (run, {each.metric: value / share for each in figures if (value := each.values[place]) is not None})
         for place, run in enumerate(figures[0].runs)
         if run is not None
     ]
     own = all(
         math.isclose(run.data.metrics.get(name, math.nan), value, rel_tol=1e-9)
-        for run, its in told
+        for run, its in measured
         for name, value in its.items()
     )
-    return [run if own else _replace_metrics(run, its) for run, its in told]
+    return [run if own else _replace_metrics(run, its) for run, its in measured]
 
 
-def _replace_metrics(run: Run, told: Mapping[str, float]) -> Run:
+def _replace_metrics(run: Run, measured: Mapping[str, float]) -> Run:
     its = {name: value for name, value in run.data.metrics.items() if not name.startswith(NEIGHBOURS)}
     return Run(
         run.info,
         RunData(
-            [Metric(name, value, 0, 0) for name, value in {**its, **told}.items()],
+            [Metric(name, value, 0, 0) for name, value in {**its, **measured}.items()],
             [Param(key, text) for key, text in run.data.params.items() if key not in POSTHOC],
             [RunTag(key, text) for key, text in run.data.tags.items()],
         ),

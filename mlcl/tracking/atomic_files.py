@@ -27,7 +27,7 @@ def replace_text(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def remove_left(path: Path) -> None:
+def remove_partial_files(path: Path) -> None:
     """Removes the partial files of killed writers. The caller must hold the lock to write the file."""
     for left in path.parent.glob(f".{path.name}.*.partial"):
         left.unlink(missing_ok=True)

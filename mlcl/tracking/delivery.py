@@ -51,9 +51,9 @@ class Delivery:
         self._queue.add(id)
         self._wake.set()
 
-    def add_left(self, *, refused: bool = False) -> None:
+    def add_undelivered(self, *, refused: bool = False) -> None:
         """Delivers the logs of earlier commands for this store; with `refused` also those MLflow refused."""
-        self._queue.add_left(refused=refused)
+        self._queue.add_undelivered(refused=refused)
         self._wake.set()
 
     def run_id(self, id: str) -> str | None:
@@ -109,6 +109,6 @@ def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _
     Raises UserError where the store does not answer.
     """
     with Delivery(Tracker(home, uri), announce) as delivery:
-        delivery.add_left(refused=True)
+        delivery.add_undelivered(refused=True)
         delivery.drain()
     return len(undelivered(home, uri))

@@ -34,7 +34,7 @@ class DeliveryQueue:
         with self._guard:
             self._ids[id] = False
 
-    def add_left(self, *, refused: bool = False) -> None:
+    def add_undelivered(self, *, refused: bool = False) -> None:
         """Adds the logs of earlier commands for this store; with `refused` also those MLflow refused."""
         with self._guard:
             self._scans.append(refused)

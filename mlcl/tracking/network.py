@@ -1,4 +1,4 @@
-"""Quick requests to servers. A user and a password in a URI are not sent."""
+"""Quick requests to servers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urlsplit
 
@@ -14,6 +15,31 @@ from mlcl.tracking.uri import without_login
 TIMEOUT = 10.0
 """Seconds that an answer may take."""
 POSTGRESQL_PORT = 5432
+MOST_BYTES = 2**24
+"""Most bytes of an answer that are read."""
+# For servers on this machine: a proxy would connect to its own loopback address.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status and text of an answer; without an answer, status 0 and the reason."""
+
+    status: int
+    text: str
+
+
+def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """Sends a GET request, once."""
+    try:
+        open_url = _DIRECT.open if urlsplit(url).hostname == "127.0.0.1" else urllib.request.urlopen
+        request = urllib.request.Request(url, headers=dict(headers or {}))
+        with open_url(request, timeout=TIMEOUT) as answer:
+            return Answer(answer.status, answer.read(MOST_BYTES).decode(errors="replace"))
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, "")
+    except (OSError, ValueError, HTTPException) as error:
+        return Answer(0, str(error) or type(error).__name__)
 
 
 def unreachable_reason(uri: str) -> str:
@@ -21,7 +47,8 @@ def unreachable_reason(uri: str) -> str:
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
-            return _get(uri, "health")[1]
+            answer = get(f"{without_login(uri)}/health")
+            return "" if answer.status else answer.text
         # Without a host the query names the folder of a socket.
         if parts.scheme.startswith("postgresql") and parts.hostname:
             return connection_error(parts.hostname, parts.port or POSTGRESQL_PORT)
@@ -37,25 +64,3 @@ def connection_error(host: str, port: int) -> str:
     except OSError as error:
         return str(error)
     return ""
-
-
-def get_text(uri: str, page: str, headers: Mapping[str, str] | None = None) -> str:
-    """A page of a server; empty where there is none."""
-    return _get(uri, page, headers)[0]
-
-
-def denies_access(uri: str, page: str, headers: Mapping[str, str]) -> bool:
-    """Whether a server refuses a page with status 401 or 403."""
-    return _get(uri, page, headers)[2] in (401, 403)
-
-
-def _get(uri: str, page: str, headers: Mapping[str, str] | None = None) -> tuple[str, str, int]:
-    """The text of a page, the reason for no answer, and the status (0 without an answer)."""
-    try:
-        request = urllib.request.Request(f"{without_login(uri)}/{page}", headers=dict(headers or {}))
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            return answer.read(1000).decode(errors="replace").strip(), "", answer.status
-    except urllib.error.HTTPError as error:
-        return "", "", error.code  # a server answers, and asks for a login
-    except (OSError, ValueError, HTTPException) as error:
-        return "", str(error), 0

@@ -1,4 +1,4 @@
-"""Exported models in MLflow's registry, as pyfunc: code that loads the folder, and the folder beside it."""
+"""Exported models as pyfunc models in MLflow's registry: the exported folder, and code that loads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# Before MLflow reads them: neither bars nor other people's lock files.
+# Set before MLflow reads them: no progress bars, and no lock files of the working folder.
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
 
@@ -33,7 +33,7 @@ from mlcl.training.export import Index
 from mlcl.training.export.model_index import INDEX
 
 ARTIFACT = "pyfunc"
-"""Under a run's artifacts."""
+"""The artifact with the model."""
 CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
@@ -43,7 +43,7 @@ logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 
 
 def check_name(name: str, alias: str) -> None:
-    """Raises UserError for a name or an alias that MLflow does not take, or that no URI can name."""
+    """Raises UserError for a name or an alias that MLflow or a URI cannot have."""
     if not name.strip() or set(name) & set("/:@"):
         raise UserError("no name of a model", key="--register", found=name, allowed="a name without / : @")
     if ALIAS.fullmatch(alias) is None:
@@ -58,9 +58,9 @@ def check_name(name: str, alias: str) -> None:
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """A version of the registered model `name` from an exported folder, one a run; `alias` moves to it.
+    """Registers an exported folder as a version of the model `name`, once a run, and sets `alias` to it.
 
-    The folder is logged once a run, whatever names it has. Raises UserError for what MLflow does not take.
+    The folder is logged once a run, also for several names. Raises UserError where MLflow does not take it.
     """
     client = tracker.client
     source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
@@ -83,7 +83,7 @@ def register_export(
 
 
 def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
-    """The exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION`, copied below `to`.
+    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` to a folder below `to`.
 
     Raises UserError where there is none, and for a version that `mlcl export` did not register.
     """
@@ -93,12 +93,12 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
             "names no model", key="MODEL", found=uri, allowed="models:/NAME@ALIAS, models:/NAME/1"
         )
     try:
-        version = _named(tracker, parts)
+        version = _find_version(tracker, parts)
         found: Iterable[Path] = ()
         if str(version.source).endswith(f"/{version.run_id}/artifacts/{ARTIFACT}"):
             place = f"{ARTIFACT}/artifacts"
             held = Path(tracker.client.download_artifacts(str(version.run_id), place, str(to)))
-            # MLflow keeps it under the name that it was exported as.
+            # MLflow keeps the name of the folder that was exported.
             found = held.glob(f"*/{INDEX}")
     except (MlflowException, OSError) as error:
         reason = tracker.safe(str(error)).splitlines()[0]
@@ -110,14 +110,14 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
     )
 
 
-def _named(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
+def _find_version(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
     if parts["alias"] is not None:
         return tracker.client.get_model_version_by_alias(parts["name"], parts["alias"])
     return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
 def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
-    """Not by MLflow's `log_model`: it sets the run running again, and logs its metrics a second time."""
+    """Logs the model, without MLflow's `log_model`, which would set the run RUNNING and log metrics again."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         target = Path(scratch) / ARTIFACT
         mlflow.pyfunc.save_model(
@@ -128,7 +128,7 @@ def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str
             input_example=_example(index),
             pip_requirements=_requirements(encoder),
         )
-        replace_artifacts(tracker, run_id, target, ARTIFACT)  # an upload that broke off may have left some
+        replace_artifacts(tracker, run_id, target, ARTIFACT)  # an interrupted upload may have left files
 
 
 def _signature(index: Index) -> ModelSignature:
@@ -156,7 +156,7 @@ def _outputs(index: Index) -> list[ColSpec]:
 
 
 def _example(index: Index) -> pd.DataFrame:
-    """Made up: a row of the data set may be nobody's to publish."""
+    """A made-up example, since the rows of the data set may be confidential."""
     if index.modality == "text":
         return pd.DataFrame({"text": ["an example"]})
     with io.BytesIO() as file:
@@ -165,10 +165,10 @@ def _example(index: Index) -> pd.DataFrame:
 
 
 def _requirements(encoder: str) -> list[str]:
-    """What predicting needs, at the versions that are installed here."""
+    """The packages that predicting needs, with their installed versions."""
     found = []
     for name in (*NEEDED, *ENCODERS[encoder].packages):
-        # The encoder may do without: peft is for adapters alone.
+        # Some are optional, as peft, which only adapters need.
         with suppress(metadata.PackageNotFoundError):
             found.append(f"{name}=={metadata.version(name)}")
     return found

@@ -1,4 +1,4 @@
-"""The code of a registered model, which MLflow runs when it loads it: nothing is pickled."""
+"""The code of a registered model, which MLflow runs to load it, so that nothing is pickled."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ import mlcl
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """`predict` takes a frame with a column `text` or `image` and gives one of labels and probabilities."""
+    """`predict` takes a frame with a column `text` or `image` and returns labels and probabilities."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""

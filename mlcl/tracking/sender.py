@@ -15,7 +15,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import remove_left
+from mlcl.tracking.atomic_files import remove_partial_files
 from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
@@ -57,7 +57,7 @@ class Sender:
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
         self.folder = log_folder(tracker.home, id)
-        remove_left(self.folder / CURSOR)
+        remove_partial_files(self.folder / CURSOR)
         self.cursor = Cursor.read(self.folder)
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
 

@@ -102,7 +102,7 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     ]
     assert len(undelivered(logs.home)) == 3
     with Delivery(logs.tracker) as delivery:
-        delivery.add_left()
+        delivery.add_undelivered()
         assert delivery.drain() == 0
     assert undelivered(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
@@ -128,7 +128,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
         log.finish(State.COMPLETE)
     for _ in range(2):  # the second one does not even try
         with Delivery(logs.tracker, said.append) as delivery:
-            delivery.add_left()
+            delivery.add_undelivered()
             assert delivery.drain() == 0
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
@@ -175,7 +175,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
         assert mine
         assert undelivered(logs.home)[0].locked
         with Delivery(logs.tracker) as delivery:
-            delivery.add_left()
+            delivery.add_undelivered()
             delivery.add("run")
             until(lambda: delivery.drain() == 0)  # the other process answers for it
             assert delivery.run_id("run") is None

@@ -129,13 +129,13 @@ def _explore(panels: Sequence[Panel]) -> Interactive:
     figure = make_subplots(
         lines, columns, subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.1
     )
-    told: set[str] = set()
+    in_legend: set[str] = set()
     for position, panel in enumerate(panels):
         place = {"row": position // columns + 1, "col": position % columns + 1}
         for rank, cloud in sorted(enumerate(panel.clouds), key=_largest_first):
             # The first trace with points makes the entry in the legend; an empty trace makes none.
-            first = bool(len(cloud.x)) and cloud.name not in told
-            told |= {cloud.name} if first else set()
+            first = bool(len(cloud.x)) and cloud.name not in in_legend
+            in_legend |= {cloud.name} if first else set()
             figure.add_trace(_trace(cloud, first, rank), **place)
     figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
     figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)

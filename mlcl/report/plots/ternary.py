@@ -78,5 +78,5 @@ def _folded(shares: pd.DataFrame, parts: tuple[str, ...]) -> pd.DataFrame:
 
 def _table(data: SweepData, complete: pd.DataFrame, early: pd.DataFrame) -> pd.DataFrame:
     shares = pd.concat([complete, early]).sort_index()
-    told = data.search.loc[shares.index, ["number", "state", "score"]].rename(columns={"number": "trial"})
-    return told.join(shares)
+    trials = data.search.loc[shares.index, ["number", "state", "score"]].rename(columns={"number": "trial"})
+    return trials.join(shares)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.search.study_storage import hidden
-from mlcl.tracking.network import connection_error, denies_access, unreachable_reason
-from mlcl.tracking.uri import shown
+from mlcl.tracking.network import connection_error, get, unreachable_reason
+from mlcl.tracking.uri import shown, without_login
 
 RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -25,7 +25,7 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
         if reason:
             yield Finding(printed, f"does not answer ({reason})", f"start it, or correct {key}")
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
-    if is_server and denies_access(scope.uri, "version", mlflow_login()):
+    if is_server and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)
         why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")

@@ -14,7 +14,8 @@ from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.services import mlflow_login, ray_address
-from mlcl.tracking.network import connection_error, get_text
+from mlcl.tracking.network import connection_error, get
+from mlcl.tracking.uri import without_login
 
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0
@@ -40,7 +41,8 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
     """Servers with another version than the installed client."""
     if scope.uri.startswith(("http://", "https://")):
-        version = get_text(scope.uri, "version", mlflow_login())
+        answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
+        version = answer.text.strip() if answer.status == 200 else ""
         yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
     host, port = ray_address()
     if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not connection_error(host, port):

@@ -167,7 +167,7 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
         _cluster(task, folder, home, announce) as packing,
         Delivery(tracker, announce) as delivery,
     ):
-        delivery.add_left()
+        delivery.add_undelivered()
         command = Command(
             folder=folder,
             ledger=Ledger(folder.path),

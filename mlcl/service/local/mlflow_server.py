@@ -12,11 +12,11 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.service.local.environment import inherited_environment
 from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.http import Answer, get
 from mlcl.service.local.ports import HOST
 from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.network import Answer, get
 
 # To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
 # The server is one process, so that a changed password counts at once.

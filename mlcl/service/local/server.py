@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcl.service.local.http import Answer
+from mlcl.tracking.network import Answer
 
 RESTART = "`mlcl down --force`, then `mlcl up`"
 

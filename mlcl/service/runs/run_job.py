@@ -60,7 +60,7 @@ def run_job(
     tracker.experiment(job.experiment)
     recover(home)
     with stop_on_signal(announce) as stop, Delivery(tracker, announce) as delivery:
-        delivery.add_left()
+        delivery.add_undelivered()
         logs = JobLogs(home, tracker.uri, provenance(), delivery.add)
         run = _Run(job_data, home, logs, listener, stop, announce)
         try:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.tracking import State, shown
-from mlcl.tracking.atomic_files import locked, remove_left, replace_text
+from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
 RECORD = "run.json"
@@ -102,7 +102,7 @@ class RunFolder:
         """
         with locked(self.path / ".lock", patience) as mine:
             if mine:
-                remove_left(self.path / RECORD)
+                remove_partial_files(self.path / RECORD)
             yield mine
 
 
