@@ -100,7 +100,7 @@ def in_process(callbacks, *, most: int, at_once: int = 1, **_: object) -> None:
 
 
 def _play(task: TrialTask, callbacks) -> dict:
-    """The last report of a training; empty where the desk stopped it early."""
+    """The last report of a training; empty where it was stopped early."""
     last: dict = {}
 
     def report(result: dict) -> None:

@@ -31,13 +31,13 @@ def tune_of(table: Table, *changes: Change) -> Tune | None:
 
 def read_tuning(tune: Tune, table: Table, file: Path, job: JobConfig) -> Tuning:
     """The checked search of a cell with this job. Raises UserError."""
-    if table.seed_keys != ("train.seed",):
+    if "data.split_seed" in table.seed_keys:
         raise UserError(
-            "a search varies one seed alone",
+            "the search of a cell and its confirmation share one split",
             file=file,
             key="seed_keys",
-            found=table.seed_keys,
-            allowed="train.seed, or no tune",
+            found="data.split_seed",
+            allowed="other keys, or no tune",
         )
     inline = not isinstance(tune.space, str)
     place = file if inline else file.parent / str(tune.space)

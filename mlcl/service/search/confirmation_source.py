@@ -20,7 +20,8 @@ from mlcl.tracking.names import Tag
 class ConfirmationSource(TrainingSource):
     """The seeds of all candidates of the search `scope`: the first seed of each, then the second of each.
 
-    One setting's seeds after another would let a stop leave some settings without any.
+    One setting's seeds after another would let a stop leave some settings without any. A job's `seed_keys`
+    get the seed.
     """
 
     stage = "confirmation"
@@ -33,9 +34,10 @@ class ConfirmationSource(TrainingSource):
         store: NestedTrials,
         chosen: Sequence[Candidate],
         scope: str = "",
+        seed_keys: Sequence[str] = ("train.seed",),
     ) -> None:
         self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._scope = plan, ledger, scope
+        self._plan, self._ledger, self._scope, self._seed_keys = plan, ledger, scope, seed_keys
         self._chosen = [replace(each, key=scoped(scope, each.key)) for each in chosen]
         self._entries: list[Entry] = []
         self._waiting: list[Entry] = []
@@ -61,7 +63,7 @@ class ConfirmationSource(TrainingSource):
     def _open(self, group: str, seed: int) -> Entry:
         held, key = self._ledger.groups[group], f"{group}-seed{seed}"
         if key not in self._ledger.entries:
-            job = dump_job(load_job(held.job, {"train.seed": seed}))
+            job = dump_job(load_job(held.job, dict.fromkeys(self._seed_keys, seed)))
             training = Training(
                 key=key,
                 label=f"{held.label}, seed {seed}",

@@ -26,6 +26,7 @@ class TunedCell:
     def __init__(self, cell: Cell, table: TablePlan, home: Path) -> None:
         assert cell.tuning is not None
         self.cell, self._scope = cell, cell.id.replace("/", "_")  # no id has this sign
+        self._seed_keys = table.table.seed_keys
         self._plan = SweepPlan(
             job=cell.jobs[0],
             space=cell.tuning.space,
@@ -92,7 +93,8 @@ class TunedCell:
         engine.run(search)
         best = search.best()
         if best is not None and not engine.stop():
-            engine.run(ConfirmationSource(plan, ledger, store, [best_candidate(best)], self._scope))
+            chosen = [best_candidate(best)]
+            engine.run(ConfirmationSource(plan, ledger, store, chosen, self._scope, self._seed_keys))
 
 
 def tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:

@@ -23,67 +23,67 @@ def make(tmp_path, clock):
     return new
 
 
-def test_nothing_halts(make):
-    halt = make()
+def test_nothing_stops(make):
+    stop = make()
     for _ in range(20):
-        halt.count(State.FAILED, "x")
-    assert not halt()
-    assert (halt.cause, halt.overdue(), halt.file.exists()) == (None, False, False)
+        stop.count(State.FAILED, "x")
+    assert not stop()
+    assert (stop.cause, stop.overdue(), stop.file.exists()) == (None, False, False)
 
 
 def test_a_person(make):
     asked = []
-    halt = make(lambda: bool(asked))
-    assert not halt()
+    stop = make(lambda: bool(asked))
+    assert not stop()
     asked.append(1)
-    assert halt()
-    assert (halt.cause, halt.reason, halt.file.exists()) == (State.STOPPED, "", True)
+    assert stop()
+    assert (stop.cause, stop.reason, stop.file.exists()) == (State.STOPPED, "", True)
 
 
 def test_the_budget(make, clock):
-    halt = make(budget="10s")
-    assert not halt()
+    stop = make(budget="10s")
+    assert not stop()
     clock[0] += 11
-    assert halt()
-    assert (halt.cause, halt.reason) == (State.BUDGET, "the budget is used up")
+    assert stop()
+    assert (stop.cause, stop.reason) == (State.BUDGET, "the budget is used up")
 
 
 def test_a_row_of_failures(make):
-    halt = make(max_failed=1)
-    halt.count(State.FAILED, "a")
-    halt.count(State.STOPPED, "")  # no answer to whether it works
-    halt.count(State.COMPLETE, "")
-    halt.count(State.FAILED, "b")
-    assert not halt()
-    halt.count(State.FAILED, "c")
-    assert halt()
-    assert halt.cause is State.FAILED
-    assert halt.reason == "2 trainings failed in a row, the limit is 1; the last: c"
+    stop = make(max_failed=1)
+    stop.count(State.FAILED, "a")
+    stop.count(State.STOPPED, "")  # no answer to whether it works
+    stop.count(State.COMPLETE, "")
+    stop.count(State.FAILED, "b")
+    assert not stop()
+    stop.count(State.FAILED, "c")
+    assert stop()
+    assert stop.cause is State.FAILED
+    assert stop.reason == "2 trainings failed in a row, the limit is 1; the last: c"
 
 
 def test_the_first_cause_stays(make, clock):
-    halt = make(lambda: clock[0] > 200, budget="10s", max_failed=0)
+    stop = make(lambda: clock[0] > 200, budget="10s", max_failed=0)
     clock[0] += 11
-    assert halt()
+    assert stop()
     clock[0] += 100
-    halt.count(State.FAILED, "later")
-    assert halt()
-    assert halt.cause is State.BUDGET
+    stop.count(State.FAILED, "later")
+    assert stop()
+    assert stop.cause is State.BUDGET
 
 
 def test_trainings_have_their_time_to_end(make, clock):
-    halt = make(lambda: True)
-    assert not halt.overdue()
+    stop = make(lambda: True)
+    assert not stop.overdue()
     clock[0] += GRACE
-    assert not halt.overdue()
+    assert not stop.overdue()
     clock[0] += 1
-    assert halt.overdue()
+    assert stop.overdue()
 
 
 def test_a_stop_file_of_an_earlier_command_stops_nobody(make, tmp_path):
     (tmp_path / "STOP").touch()
-    halt = make()
-    assert not halt.file.exists()
-    halt.file.touch()
-    halt.clear()
-    assert not halt.file.exists()
+    stop = make()
+    assert not stop.file.exists()
+    stop.file.touch()
+    stop.clear()
+    assert not stop.file.exists()

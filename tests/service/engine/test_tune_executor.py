@@ -1,4 +1,4 @@
-"""What Tune asks of the desk. Tune itself runs in the end-to-end tests."""
+"""What Tune asks of the callbacks. Tune itself runs in the end-to-end tests."""
 
 import pickle
 from contextlib import nullcontext
@@ -66,7 +66,7 @@ def test_trainings_are_handed_out_until_there_are_none(task):
 
 
 @pytest.mark.parametrize(("early", "answer"), [(True, TrialScheduler.STOP), (False, TrialScheduler.CONTINUE)])
-def test_the_desk_says_who_stops_early(task, early, answer):
+def test_the_callbacks_say_who_stops_early(task, early, answer):
     callbacks = TrialCallbacks(early=early)
     result = {"epoch": 2, "score": 0.5, "ended": ""}
     assert _Scheduler(callbacks).on_trial_result(None, trial(task), result) == answer
@@ -113,7 +113,7 @@ def test_a_training_that_was_given_up_says_why(task, error, reason):
     assert callbacks.heard == [("died", "t", reason)]
 
 
-def test_the_desks_first_error_is_kept_and_ends_all(task):
+def test_the_first_error_of_a_callback_is_kept_and_ends_all(task):
     class Broken(TrialCallbacks):
         def begin(self, key):
             raise OSError("disk full")
@@ -128,14 +128,14 @@ def test_the_desks_first_error_is_kept_and_ends_all(task):
     assert callbacks.heard == []
 
 
-def test_the_desk_ends_all_and_no_single_one(task):
+def test_the_callbacks_end_all_and_no_single_one(task):
     assert _Abort(TrialCallbacks(over=True)).stop_all()
     assert not _Abort(TrialCallbacks()).stop_all()
     assert not _Abort(TrialCallbacks(over=True))("t", {})
 
 
 @pytest.mark.parametrize("kind", [_Feed, _Scheduler, _Closer, _Abort])
-def test_snapshots_leave_the_desk_out(kind):
+def test_snapshots_leave_the_callbacks_out(kind):
     assert pickle.loads(pickle.dumps(kind(TrialCallbacks()))).__dict__ == {}
 
 

@@ -23,7 +23,7 @@ def world(tmp_path, monkeypatch):
     return World(tmp_path / "home", monkeypatch)
 
 
-def test_what_the_judge_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
+def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
     plan = world.plan(tiny_job(tiny), SPACE, trials=4)
     end = Session.end
 
