@@ -55,8 +55,10 @@ class TunedCell:
         """How many trainings it takes at most."""
         return self._plan.most + self._plan.seeds
 
-    def left(self, ledger: Ledger) -> int:
-        """How many of them have not ended."""
+    def left(self, ledger: Ledger | None) -> int:
+        """How many of them have not ended, by the ledger where there is one."""
+        if ledger is None:
+            return self.most
         trials = sum(trial.ended for trial in ledger.counted(self._scope))
         return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
 

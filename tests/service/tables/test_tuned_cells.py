@@ -151,7 +151,11 @@ def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
 def test_the_plan_counts_its_trainings(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
     assert plan["trainings"]["tuned"] == {"warm/all": {"trials": 4, "seeds": 2, "most_epochs": 24}}
-    assert plan["trainings"]["all"] == 2
+    assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
+    tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
+    tables.run(tables.plan(TUNED))
+    trainings = plan_table(tables.plan(TUNED), tables.home)["trainings"]
+    assert [trainings[name] for name in ("all", "done", "missing")] == [8, 7, 1]
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
 
 
