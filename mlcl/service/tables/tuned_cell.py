@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.entries import Entry, scoped
@@ -42,7 +43,7 @@ class TunedCell:
     @property
     def identity(self) -> list[str]:
         """What tells it from another; more trials go on with it."""
-        return [self.cell.id, self._data.fingerprint, self._plan.space_text]
+        return [self.cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
 
     @property
     def cost(self) -> dict[str, int]:

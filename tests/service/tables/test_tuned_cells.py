@@ -107,6 +107,16 @@ def test_more_trials_go_on_with_the_same_table(tables):
     assert tables.run(tables.plan({**TUNED, "tune": other})).id != first.id
 
 
+def test_another_job_is_another_search(tables):
+    plan = {**TUNED, "rows": {"Warm": {}}}
+    first = tables.run(tables.plan(plan))
+    trained = len(tables.formula.trained)
+    second = tables.run(tables.plan(plan, overrides={"train.lr": 0.02}))
+    assert second.id != first.id
+    assert len(tables.formula.trained) > trained
+    assert tables.run(tables.plan(plan, cpus=2)).id == first.id
+
+
 def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
     tables.write("space", TUNE["space"])
     tree = {
