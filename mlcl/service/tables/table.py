@@ -99,7 +99,7 @@ class PaperTable(Work[TableReport]):
         if self.source.left():
             self.engine.run(self.source)
         for tuned in self.tuned:
-            if tuned.left(self.command.ledger) and not self.engine.stop():
+            if not self.engine.stop():
                 tuned.train(self.command, self.engine, self.log.id)
 
     def outcome(self) -> TableReport:

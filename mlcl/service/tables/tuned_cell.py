@@ -19,6 +19,7 @@ from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.metrics import check_metrics
 from mlcl.service.tables.plan import TablePlan
+from mlcl.tracking import State
 
 
 class TunedCell:
@@ -79,8 +80,16 @@ class TunedCell:
         failed = seeds or ledger.trials(scope=self._scope)
         return [entry.reason for entry in failed if entry.reason]
 
+    def _confirmed(self, ledger: Ledger) -> bool:
+        seeds = self.seeds(ledger)
+        closed = {key for key, (state, _) in ledger.group_states.items() if state is not State.STOPPED}
+        return self.left(ledger) == 0 and all(seed.group in closed for seed in seeds)
+
     def train(self, command: Command, engine: Engine, parent: str) -> None:
-        """Searches, then trains the best on fresh seeds. Its logs are nested in the log `parent`."""
+        """Searches, then trains the best on fresh seeds; what is done is only told again, as after a kill.
+
+        Its logs are nested in the log `parent`.
+        """
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         versions = SpaceVersions(
             plan, ledger, open_storage(folder / "study.journal"), engine.home, self._scope
@@ -93,9 +102,10 @@ class TunedCell:
             search = SearchSource(plan, ledger, study, store, scope=self._scope)
             store.close_all()
             search.sync()
-        engine.run(search)
+        if search.left():
+            engine.run(search)
         best = search.best()
-        if best is not None and not engine.stop():
+        if best is not None and not engine.stop() and not self._confirmed(ledger):
             chosen = [best_candidate(best)]
             engine.run(ConfirmationSource(plan, ledger, store, chosen, self._scope, self._seed_keys))
 
