@@ -30,10 +30,10 @@ def trace(home: Path, uri: str) -> Trace:
     assert len(ledgers) == 1, f"one sweep or table, not {len(ledgers)}"
     folder = ledgers[0].parent
     client, ledger = MlflowClient(uri), Ledger(folder)
-    runs = _runs(client)
-    names = {run.info.run_id: _name(run) for run in runs} | {folder.name: "IT"}
+    runs, kind = _runs(client), "TABLE" if folder.parent.name == "tables" else "SWEEP"
+    names = {run.info.run_id: _name(run) for run in runs} | {folder.name: kind}
     found = {**_mlflow(client, runs, names), **_left(home, folder, runs)}
-    if folder.parent.name == "tables":
+    if kind == "TABLE":
         # A run's id is its training's key: what no two tables share.
         labels = {key: entry.label for key, entry in ledger.entries.items()}
         assert len(set(labels.values())) == len(labels), "a training is there twice"

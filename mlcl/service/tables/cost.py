@@ -11,9 +11,9 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
 from mlcl.service.engine.budget import amount_text
-from mlcl.service.engine.ledger import LEDGER
+from mlcl.service.engine.ledger import LEDGER, Ledger
 from mlcl.service.runs.run_store import RunFolder
-from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished
+from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.tuned_cell import tuned_cells
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
@@ -33,6 +33,10 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     rows = {run.key: _rows(run, samples(run)) for run in runs}
     rates = _rates(runs, rows, done, home)
     missing = [run for run in runs if run.key not in done]
+    known = known_folder(home, plan.name, identity(plan, runs, [each.identity for each in tuned]))
+    ledger = None if known is None else Ledger(known.path)
+    left = len(missing) + sum(each.left(ledger) for each in tuned)
+    count = len(runs) + sum(each.most for each in tuned)
     return {
         "table": {
             "name": plan.name,
@@ -51,9 +55,9 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             for cell in plan.cells
         },
         "trainings": {
-            "all": len(runs),
-            "done": len(runs) - len(missing),
-            "missing": len(missing),
+            "all": count,
+            "done": count - left,
+            "missing": left,
             **_amount(missing, rows, rates),
             "kinds": _kinds(missing, rows, rates),
             **({"tuned": {each.cell.id: each.cost for each in tuned}} if tuned else {}),

@@ -166,6 +166,12 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def known_folder(home: Path, name: str, asked: str) -> RunFolder | None:
+    """The folder of the table of this name that was asked for in the same way (`identity`)."""
+    records = RunFolders(home, "tables").records()
+    return next((f for f, record in records if (record.name, record.job_hash) == (name, asked)), None)
+
+
 def finished(home: Path) -> dict[Key, RunFolder]:
     """The complete runs under `home` by job and data, the latest of equals."""
     found: dict[Key, RunFolder] = {}

@@ -16,7 +16,7 @@ from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
-from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity
+from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.summary import TableReport
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
@@ -52,9 +52,8 @@ class TableTask(Task[TableReport]):
 
     def folder(self) -> RunFolder:
         """That of the same table, asked for in the same way."""
-        folders, asked = RunFolders(self._home, "tables"), (self.name, self.job_hash)
-        known = (f for f, record in folders.records() if (record.name, record.job_hash) == asked)
-        return next(known, None) or folders.new(submitted_id())
+        known = known_folder(self._home, self.name, self.job_hash)
+        return known or RunFolders(self._home, "tables").new(submitted_id())
 
     def _missing(self) -> list[TableRun]:
         done = finished(self._home)
@@ -100,7 +99,7 @@ class PaperTable(Work[TableReport]):
         if self.source.left():
             self.engine.run(self.source)
         for tuned in self.tuned:
-            if tuned.left(self.command.ledger) and not self.engine.stop():
+            if not self.engine.stop():
                 tuned.train(self.command, self.engine, self.log.id)
 
     def outcome(self) -> TableReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.entries import Entry, scoped
@@ -18,6 +19,7 @@ from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.metrics import check_metrics
 from mlcl.service.tables.plan import TablePlan
+from mlcl.tracking import State
 
 
 class TunedCell:
@@ -42,7 +44,7 @@ class TunedCell:
     @property
     def identity(self) -> list[str]:
         """What tells it from another; more trials go on with it."""
-        return [self.cell.id, self._data.fingerprint, self._plan.space_text]
+        return [self.cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
 
     @property
     def cost(self) -> dict[str, int]:
@@ -55,8 +57,10 @@ class TunedCell:
         """How many trainings it takes at most."""
         return self._plan.most + self._plan.seeds
 
-    def left(self, ledger: Ledger) -> int:
-        """How many of them have not ended."""
+    def left(self, ledger: Ledger | None) -> int:
+        """How many of them have not ended, by the ledger where there is one."""
+        if ledger is None:
+            return self.most
         trials = sum(trial.ended for trial in ledger.counted(self._scope))
         return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
 
@@ -76,8 +80,16 @@ class TunedCell:
         failed = seeds or ledger.trials(scope=self._scope)
         return [entry.reason for entry in failed if entry.reason]
 
+    def _confirmed(self, ledger: Ledger) -> bool:
+        seeds = self.seeds(ledger)
+        closed = {key for key, (state, _) in ledger.group_states.items() if state is not State.STOPPED}
+        return self.left(ledger) == 0 and all(seed.group in closed for seed in seeds)
+
     def train(self, command: Command, engine: Engine, parent: str) -> None:
-        """Searches, then trains the best on fresh seeds. Its logs are nested in the log `parent`."""
+        """Searches, then trains the best on fresh seeds; what is done is only told again, as after a kill.
+
+        Its logs are nested in the log `parent`.
+        """
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         versions = SpaceVersions(
             plan, ledger, open_storage(folder / "study.journal"), engine.home, self._scope
@@ -90,9 +102,10 @@ class TunedCell:
             search = SearchSource(plan, ledger, study, store, scope=self._scope)
             store.close_all()
             search.sync()
-        engine.run(search)
+        if search.left():
+            engine.run(search)
         best = search.best()
-        if best is not None and not engine.stop():
+        if best is not None and not engine.stop() and not self._confirmed(ledger):
             chosen = [best_candidate(best)]
             engine.run(ConfirmationSource(plan, ledger, store, chosen, self._scope, self._seed_keys))
 

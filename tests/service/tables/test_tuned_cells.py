@@ -107,6 +107,16 @@ def test_more_trials_go_on_with_the_same_table(tables):
     assert tables.run(tables.plan({**TUNED, "tune": other})).id != first.id
 
 
+def test_another_job_is_another_search(tables):
+    plan = {**TUNED, "rows": {"Warm": {}}}
+    first = tables.run(tables.plan(plan))
+    trained = len(tables.formula.trained)
+    second = tables.run(tables.plan(plan, overrides={"train.lr": 0.02}))
+    assert second.id != first.id
+    assert len(tables.formula.trained) > trained
+    assert tables.run(tables.plan(plan, cpus=2)).id == first.id
+
+
 def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
     tables.write("space", TUNE["space"])
     tree = {
@@ -151,7 +161,11 @@ def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
 def test_the_plan_counts_its_trainings(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
     assert plan["trainings"]["tuned"] == {"warm/all": {"trials": 4, "seeds": 2, "most_epochs": 24}}
-    assert plan["trainings"]["all"] == 2
+    assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
+    tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
+    tables.run(tables.plan(TUNED))
+    trainings = plan_table(tables.plan(TUNED), tables.home)["trainings"]
+    assert [trainings[name] for name in ("all", "done", "missing")] == [8, 7, 1]
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
 
 
