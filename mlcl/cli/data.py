@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +83,7 @@ def check(
 
     report = check_data(path, allow_untrained)
     if json:
-        print_json(report.as_dict())
+        print_json(asdict(report))
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
     typer.echo(printable(f"{report.name} is sound: {rows} rows in {report.shards} shards"))
@@ -97,7 +98,7 @@ def describe(path: Place, json: Json = False) -> None:
 
     description = describe_data(path)
     if json:
-        print_json(description.as_dict())
+        print_json(asdict(description))
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
     typer.echo(printable(f"{description.name} ({description.modality}): {rows}"))

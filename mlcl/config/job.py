@@ -53,12 +53,21 @@ class AugmentConfig(Section):
     grayscale: Fraction = Field(0.2, description="probability of a gray image")
 
 
-class DataConfig(Section):
-    """Which data set: a source by name, which is prepared once, or a prepared folder by path."""
-
+class _DataPlace(Section):
     source: str | None = Field(None, description="a source, see `mlcl data sources`")
     path: str | None = Field(None, description="folder or URI of a prepared data set")
     options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.source is None) == (self.path is None):
+            raise ValueError("give exactly one of source and path")
+        return self
+
+
+class DataConfig(_DataPlace):
+    """Which data set: a source by name, which is prepared once, or a prepared folder by path."""
+
     split_seed: int = Field(
         0, ge=0, description="seed of the train/validation/test split, where the source makes one"
     )
@@ -67,9 +76,7 @@ class DataConfig(Section):
     augment: AugmentConfig = AugmentConfig()
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if (self.source is None) == (self.path is None):
-            raise ValueError("give exactly one of source and path")
+    def _no_options(self) -> Self:
         if self.path is not None and self.options:
             raise ValueError("options go with source: a prepared data set has none")
         return self
@@ -220,10 +227,6 @@ class TrainConfig(Section):
     threads: int | None = Field(None, ge=1, description="CPU threads of a worker; default: the machine's")
 
 
-def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(sorted(set(values)))
-
-
 class KnnGrid(Section):
     """Settings that are all scored on validation from one retrieval."""
 
@@ -234,7 +237,7 @@ class KnnGrid(Section):
     @field_validator("k", "lambda_", "temperature")
     @classmethod
     def _sorted(cls, values: tuple[float, ...]) -> tuple[float, ...]:
-        return _ascending(values)
+        return tuple(sorted(set(values)))
 
 
 class KnnConfig(Section):
@@ -255,23 +258,14 @@ class ProbeConfig(Section):
     batch_size: int = Field(512, ge=1)
 
 
-class TransferConfig(Section):
+class TransferConfig(_DataPlace):
     """Another data set, on which a linear probe of the frozen encoder is trained and tested."""
 
-    source: str | None = Field(None, description="a source, see `mlcl data sources`")
-    path: str | None = Field(None, description="folder or URI of a prepared data set")
-    options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
     split_seed: int = Field(0, ge=0, description="seed of the split, where the source makes one")
     labels: str = Field(description="label space that is predicted")
     metric: str = Field(
         "accuracy", pattern=r"^[a-z0-9_]+$", description="what selects the probe, on validation"
     )
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if (self.source is None) == (self.path is None):
-            raise ValueError("give exactly one of source and path")
-        return self
 
 
 class EvaluationConfig(Section):

@@ -6,9 +6,8 @@ The other splits are counted, not read: no choice may depend on held-out labels.
 from __future__ import annotations
 
 import io
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -58,10 +57,6 @@ class Description:
     labels: dict[str, LabelDescription]
     hierarchies: dict[str, list[str]]
     content: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as plain data, for `--json`."""
-        return asdict(self)
 
 
 def describe(place: str | Path) -> Description:

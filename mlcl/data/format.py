@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from mlcl.config.section import Section
 from mlcl.errors import UserError, nearest
 
 INFO_FILE = "dataset.json"
@@ -25,13 +26,7 @@ Modality = Literal["text", "image"]
 SpaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
-class Record(BaseModel):
-    """A part of `dataset.json`: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LabelSpace(Record):
+class LabelSpace(Section):
     """One way to label a row.
 
     `single`: one of `classes`. `multi_label`: any number of `classes`. `aspects`: one rating on `scale` for
@@ -66,7 +61,7 @@ class LabelSpace(Record):
         return len(self.scale) if self.kind == "aspects" else len(self.classes)
 
 
-class Shard(Record):
+class Shard(Section):
     """One Parquet file."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.parquet$")]
@@ -74,7 +69,7 @@ class Shard(Record):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class DatasetInfo(Record):
+class DatasetInfo(Section):
     """All of `dataset.json`."""
 
     version: Literal[1] = 1

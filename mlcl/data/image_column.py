@@ -21,8 +21,11 @@ class ImageColumn(Sequence[bytes]):
     def __init__(self, reader: ShardReader, rows: Tensor) -> None:
         self._reader = reader
         self._rows: list[int] = rows.tolist()
-        self._first = np.cumsum([0, *(shard.rows for shard in reader.info.shards)])
-        self._groups: OrderedDict[tuple[int, int], tuple[int, Any]] = OrderedDict()
+        footers = [reader.parquet(shard).metadata for shard in range(len(reader.info.shards))]
+        self._places = [(shard, i) for shard, it in enumerate(footers) for i in range(it.num_row_groups)]
+        sizes = [footers[shard].row_group(i).num_rows for shard, i in self._places]
+        self._first = np.cumsum([0, *sizes])
+        self._groups: OrderedDict[int, Any] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -37,26 +40,15 @@ class ImageColumn(Sequence[bytes]):
         return self._image(self._rows[item])
 
     def _image(self, row: int) -> bytes:
-        shard = int(np.searchsorted(self._first, row, side="right")) - 1
-        first, images = self._group(shard, int(row - self._first[shard]))
-        image: bytes = images[row - int(self._first[shard]) - first].as_py() or b""
+        group = int(np.searchsorted(self._first, row, side="right")) - 1
+        if group not in self._groups:
+            self._groups[group] = self._read(*self._places[group])
+            if len(self._groups) > ROW_GROUPS_KEPT:
+                self._groups.popitem(last=False)
+        self._groups.move_to_end(group)
+        image: bytes = self._groups[group][row - int(self._first[group])].as_py() or b""
         return image
 
-    def _group(self, shard: int, row: int) -> tuple[int, Any]:
-        for (number, group), (first, images) in reversed(self._groups.items()):
-            if number == shard and first <= row < first + len(images):
-                self._groups.move_to_end((number, group))
-                return first, images
-        return self._load(shard, row)
-
-    def _load(self, shard: int, row: int) -> tuple[int, Any]:
-        file = self._reader.parquet(shard)
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        starts = np.cumsum([0, *sizes])
-        group = int(np.searchsorted(starts, row, side="right")) - 1
+    def _read(self, shard: int, group: int) -> Any:
         with self._reader.reading(shard):
-            images = file.read_row_group(group, columns=["image"]).column(0)
-        self._groups[shard, group] = (int(starts[group]), images)
-        if len(self._groups) > ROW_GROUPS_KEPT:
-            self._groups.popitem(last=False)
-        return self._groups[shard, group]
+            return self._reader.parquet(shard).read_row_group(group, columns=["image"]).column(0)

@@ -6,8 +6,9 @@ Shapes: N rows, A aspects, H levels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,64 +42,56 @@ class SplitRows:
         self.name = name
         self.parts = parts
         self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[tuple[Part, Any]]:
         """A column's rows of this split, part by part."""
         read = self.reader.column
         return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
 
+    @cached_property
     def ids(self) -> list[str]:
         """The ids of all rows."""
-        ids: list[str] = self._keep("id", lambda: self._strings("id"))
-        return ids
+        return self.strings("id")
 
-    def texts(self) -> list[str]:
-        """The texts of all rows."""
-        return self._strings("text")
+    def strings(self, column: str) -> list[str]:
+        """The ids or texts of all rows."""
+        return [text for _, chunk in self.chunks(column) for text in chunk.to_pylist()]
 
-    def labels(self, name: str) -> Tensor | LabelRows:
-        """The labels of all rows in a label space, an aspect or a level."""
+    def labels(
+        self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
+    ) -> Tensor | LabelRows:
+        """The labels of all rows in a label space, an aspect or a level; of `changed` spaces those."""
         space_name, _, part = name.partition(".")
         space = self.reader.info.label_spaces[space_name]
         if space.kind == "hierarchy":
-            levels = [part] if part else space.levels
-            class_NH = torch.stack([self._classes(level) for level in levels], dim=1)
-            return class_NH[:, 0] if part else class_NH
-        if space.kind == "aspects" and part:
-            rating_NA = self._keep(space_name, lambda: self._read(space_name, space))
-            return columns.rating_classes(rating_NA[:, space.aspects.index(part)], space.scale)
-        labels: Tensor | LabelRows = self._keep(space_name, lambda: self._read(space_name, space))
-        return labels
-
-    def _strings(self, column: str) -> list[str]:
-        return [text for _, chunk in self.chunks(column) for text in chunk.to_pylist()]
-
-    def _classes(self, name: str) -> Tensor:
-        classes: Tensor = self._keep(name, lambda: self._read(name, self.reader.info.label_spaces[name]))
-        return classes
-
-    def _keep(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+            if part:
+                return self.labels(part, changed)
+            levels: list[Any] = [self.labels(level, changed) for level in space.levels]
+            return torch.stack(levels, dim=1)
+        if changed and space_name in changed:
+            labels: Any = changed[space_name]
+        elif space_name in self._kept:
+            labels = self._kept[space_name]
+        else:
+            labels = self._kept[space_name] = self._read(space_name, space)
+        if part:
+            return columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
+        whole: Tensor | LabelRows = labels
+        return whole
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
         chunks = self.chunks(name)
         for part, chunk in chunks:
             bad = np.flatnonzero(columns.bad_rows(chunk, space))
             if len(bad):
-                self._refuse(part, int(bad[0]), name, space, chunk)
+                row, file = int(bad[0]), self.reader.shard_file(part.number)
+                raise label_error(name, space, chunk[row].as_py(), file, int(part.here[row]))
         if space.kind == "multi_label":
             return LabelRows.cat([columns.label_rows(chunk, space.n_classes) for _, chunk in chunks])
         if space.kind == "aspects":
             return torch.cat([columns.ratings(chunk, len(space.aspects)) for _, chunk in chunks])
         return torch.cat([columns.single_classes(chunk) for _, chunk in chunks])
-
-    def _refuse(self, part: Part, row: int, name: str, space: LabelSpace, chunk: Any) -> None:
-        raise label_error(
-            name, space, chunk[row].as_py(), self.reader.shard_file(part.number), int(part.here[row])
-        )
 
 
 def label_error(
@@ -151,7 +144,7 @@ class Split:
     @property
     def ids(self) -> list[str]:
         """The ids of the rows."""
-        return self._pick(self.whole.ids())
+        return self._pick(self.whole.ids)
 
     def id_column(self, rows: range) -> Any:
         """The ids of some of the rows, by number, as an Arrow column; those of the others are not kept."""
@@ -162,7 +155,7 @@ class Split:
     def texts(self) -> list[str]:
         """The texts of the rows. Raises UserError where the rows are images."""
         self._need("text")
-        return self._pick(self.whole.texts())
+        return self._pick(self.whole.strings("text"))
 
     def images(self) -> ImageColumn:
         """The encoded images of the rows, read when asked for. Raises UserError where the rows are texts."""
@@ -177,27 +170,10 @@ class Split:
         name and for a label that the space does not have.
         """
         self.info.space(name)
-        labels = self._whole_labels(name)
+        labels = self.whole.labels(name, self.changed)
         if self.index is None:
             return labels
         return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
-
-    def _whole_labels(self, name: str) -> Tensor | LabelRows:
-        """Labels of the whole split: the stored ones, unless they or what they are made of were changed."""
-        if not self.changed:
-            return self.whole.labels(name)
-        if name in self.changed:
-            return self.changed[name]
-        space_name, _, part = name.partition(".")
-        space = self.info.label_spaces[space_name]
-        if space.kind == "hierarchy":
-            levels = [self._whole_labels(level) for level in ([part] if part else space.levels)]
-            class_NH = torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)
-            return class_NH[:, 0] if part else class_NH
-        rating_NA = self.changed.get(space_name)
-        if isinstance(rating_NA, Tensor) and space.kind == "aspects":
-            return columns.rating_classes(rating_NA[:, space.aspects.index(part)], space.scale)
-        return self.whole.labels(name)
 
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from mlcl.data.format import SPLITS
 
 FRACTIONS = (0.8, 0.1, 0.1)
 """Shares of train, validation and test."""
+WORD = re.compile(r"\w+")
+
+
+def words_of(text: str) -> str:
+    """The words of a text in small letters, one space between; the text itself where it has none.
+
+    As a key it is the same for two copies of a text, which keeps them out of two splits.
+    """
+    return " ".join(WORD.findall(text.casefold())) or text
 
 
 def position(key: str, seed: int) -> float:
@@ -43,3 +55,19 @@ def train_every_class(
             if splits[row] != "train" and not trained.issuperset(space[row]):
                 splits[row] = "train"
                 trained.update(space[row])
+
+
+def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Key to split, of exact sizes: keys in the order of a seeded hash, the first to the first of `sizes`.
+
+    Keys that no split has room for are left out; of too few keys the last splits get less. The keys of the
+    first split stay when a later split grows. Keys must differ; only as many as are drawn are held.
+    """
+    first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
+    splits = (split for split, size in sizes.items() for _ in range(size))
+    return dict(zip(first, splits, strict=False))
+
+
+def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
+    """Key to `validation` or `test`, half of the keys each; of an odd number test gets one more."""
+    return draw(keys, seed, {"validation": len(keys) // 2, "test": len(keys) - len(keys) // 2})

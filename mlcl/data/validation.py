@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,10 +34,6 @@ class CheckReport:
     shards: int
     warnings: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The same as plain data, for `--json`."""
-        return asdict(self)
-
 
 def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
     """Check every row of a data set.
@@ -62,47 +57,35 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
 
 
 def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
+    file = data.reader.shard_file(number)
     ids = data.reader.column(number, "id").to_pylist()
+
+    def bad(row: int, problem: str, key: str, found: object = None, allowed: object = None) -> UserError:
+        where = f"{problem} at row {row}, id {ids[row]}"
+        return UserError(where, file=file, key=key, found=found, allowed=allowed)
+
     for row, row_id in enumerate(ids):
         if not row_id:
-            raise _bad(data, number, row, ids, "id is empty", "id")
+            raise bad(row, "id is empty", "id")
         if row_id in seen:
-            raise _bad(data, number, row, ids, f"id is also in shard {seen[row_id]}", "id")
+            raise bad(row, f"id is also in shard {seen[row_id]}", "id")
         seen[row_id] = number
     splits = data.reader.column(number, "split").to_pylist()
     for row, split in enumerate(splits):
         if split not in SPLITS:
-            raise _bad(data, number, row, ids, "unknown split", "split", split, SPLITS)
+            raise bad(row, "unknown split", "split", split, SPLITS)
     if data.info.modality == "text":
         for row, text in enumerate(data.reader.column(number, "text").to_pylist()):
             if not (text and text.strip()):
-                raise _bad(data, number, row, ids, "text is empty", "text")
+                raise bad(row, "text is empty", "text")
     for name, space in data.info.label_spaces.items():
         if space.kind != "hierarchy":
-            _check_labels(data, number, ids, name, space)
+            column = data.reader.column(number, name)
+            outside = np.flatnonzero(columns.bad_rows(column, space))
+            if len(outside):
+                row = int(outside[0])
+                raise label_error(name, space, column[row].as_py(), file, row, ids[row])
     return Counter(splits)
-
-
-def _check_labels(data: Dataset, number: int, ids: list[str], name: str, space: LabelSpace) -> None:
-    column = data.reader.column(number, name)
-    bad = np.flatnonzero(columns.bad_rows(column, space))
-    if len(bad):
-        row = int(bad[0])
-        raise label_error(name, space, column[row].as_py(), data.reader.shard_file(number), row, ids[row])
-
-
-def _bad(
-    data: Dataset,
-    number: int,
-    row: int,
-    ids: list[str],
-    problem: str,
-    key: str,
-    found: Any = None,
-    allowed: Any = None,
-) -> UserError:
-    where = f"{problem} at row {row}, id {ids[row]}"
-    return UserError(where, file=data.reader.shard_file(number), key=key, found=found, allowed=allowed)
 
 
 def _check_counts(data: Dataset, splits: Counter[str]) -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_image_sizes(write_images, image_batch):
 
 def test_it_is_plain_data(text_set):
     found = describe(text_set)
-    assert json.loads(json.dumps(found.as_dict()))["labels"]["tags"]["classes"] == 4
+    assert json.loads(json.dumps(asdict(found)))["labels"]["tags"]["classes"] == 4
 
 
 def test_held_out_labels_are_not_read(text_set, monkeypatch):

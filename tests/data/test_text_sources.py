@@ -7,8 +7,7 @@ import pytest
 
 from mlcl.data import Dataset
 from mlcl.data.sources import aapd, beeradvocate, goemotions, rcv1, reuters21578, tripadvisor
-from mlcl.data.sources.common.dedup_key import words_of
-from mlcl.data.sources.common.sized_split import draw, halves
+from mlcl.data.split_assignment import draw, halves, words_of
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart

@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +13,7 @@ def test_a_good_set_passes_with_its_counts(text_set):
     report = check(text_set)
     assert report.rows == {"train": 24, "validation": 8, "test": 8}
     assert (report.name, report.shards, report.warnings) == ("toy", 5, ())
-    assert json.loads(json.dumps(report.as_dict()))["fingerprint"] == report.fingerprint
+    assert json.loads(json.dumps(asdict(report)))["fingerprint"] == report.fingerprint
 
 
 def test_a_good_image_set_passes(write_images, image_batch):

@@ -22,6 +22,7 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     distinct,
     in_batches,
@@ -31,10 +32,12 @@ from mlcl.data.split_assignment import assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-TITLE = "AAPD (Yang et al. 2018, from the authors of SGM)"
 PARTS = {"train": "train", "val": "validation", "test": "test"}
 """How the files name the published splits."""
-FILES = [f"{kind}_{part}" for part in PARTS for kind in ("text", "label")]
+RELEASE = Release(
+    "AAPD (Yang et al. 2018, from the authors of SGM)",
+    [f"{kind}_{part}" for part in PARTS for kind in ("text", "label")],
+)
 COUNTS = {"train": 53_840, "validation": 1_000, "test": 1_000, "classes": 54, "labels a row": 2.41}
 PAPER_SHARES = (37.8 / 55.8, 6.7 / 55.8, 11.3 / 55.8)
 
@@ -45,15 +48,9 @@ class Options(DistributionOptions):
     split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with Distribution(options.path, TITLE, FILES) as files:
-        return files.state()
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set with the multi-label space `subjects`. Raises UserError with file and line."""
-    with Distribution(options.path, TITLE, FILES) as files:
+    with RELEASE.open(options.path) as files:
         parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
         rows = {part: len(names) for part, names in parts.items()}
         names = list(chain.from_iterable(parts.values()))
@@ -106,5 +103,5 @@ SOURCE = Source(
     version="1",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

@@ -20,16 +20,16 @@ from typing import Any
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, compare_counts
+from mlcl.data.sources.common.distribution import Distribution, Release, compare_counts
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
-TITLE = "BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)"
 FILES = tuple(
     f"{name}.{ending}"
     for name in ("beeradvocate", "Beeradvocate")
     for ending in ("txt.gz", "txt", "json.gz", "json")
 )
+RELEASE = Release("BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)", [FILES])
 REVIEWS = ReviewSet(
     name="beeradvocate",
     aspects=("appearance", "aroma", "palate", "taste", "overall"),
@@ -46,18 +46,12 @@ class Options(ReviewOptions):
     """Which reviews are taken."""
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when the file does."""
-    with Distribution(options.path, TITLE, [FILES]) as files:
-        return files.state()
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
 
     Raises UserError with file and line.
     """
-    with Distribution(options.path, TITLE, [FILES]) as files:
+    with RELEASE.open(options.path) as files:
         return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, files, options))
 
 
@@ -112,5 +106,5 @@ SOURCE = Source(
     version="2",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

@@ -32,8 +32,8 @@ from mlcl.data.sources.common.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.common.sized_split import halves
 from mlcl.data.sources.common.user_path import UserPath
+from mlcl.data.split_assignment import halves
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

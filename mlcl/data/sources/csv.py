@@ -6,13 +6,12 @@ import codecs
 import csv
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, field_validator
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import LONGEST_FIELD, Row, TableOptions, file_state, write_table
+from mlcl.data.sources.common.table import LONGEST_FIELD, Row, TableOptions, state, write_table
 from mlcl.errors import UserError
 
 
@@ -30,11 +29,6 @@ class Options(TableOptions):
         except LookupError:
             raise ValueError("unknown encoding") from None
         return encoding
-
-
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when the file does."""
-    return file_state(options.path)
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:

@@ -23,6 +23,7 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     in_batches,
 )
@@ -33,11 +34,15 @@ from mlcl.errors import UserError
 
 COUNTS = {"train": 209_222, "validation": 40_000, "test": 40_000, "categories": 50}
 """Published rows of each split, and categories."""
-TITLE = "DeepFashion (Category and Attribute Prediction Benchmark, CUHK Multimedia Lab)"
 TYPES = ("upper-body", "lower-body", "full-body")
 CLOTH = ("Anno_coarse/list_category_cloth.txt", "Anno/list_category_cloth.txt")
 IMAGES = ("Anno_coarse/list_category_img.txt", "Anno/list_category_img.txt")
 PARTITION = ("Eval/list_eval_partition.txt",)
+RELEASE = Release(
+    "DeepFashion (Category and Attribute Prediction Benchmark, CUHK Multimedia Lab)",
+    [CLOTH, IMAGES, PARTITION],
+    more=("Img/img", "img"),
+)
 
 
 class Options(DistributionOptions):
@@ -46,15 +51,9 @@ class Options(DistributionOptions):
     path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with _open(options) as files:
-        return files.state("Img/img", "img")
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
-    with _open(options) as files:
+    with RELEASE.open(options.path) as files:
         cloth = _table(files, CLOTH)
         types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
         category = {
@@ -94,10 +93,6 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
         )
 
 
-def _open(options: Options) -> Distribution:
-    return Distribution(options.path, TITLE, [CLOTH, IMAGES, PARTITION])
-
-
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """The lines of a list with their numbers and two fields; the first line is the number of rows."""
     lines = [(number, line.split()) for number, line in files.lines(*names) if line.strip()]
@@ -130,8 +125,7 @@ def _split(files: Distribution, line: int, value: str) -> str:
 def _wrong(
     files: Distribution, names: tuple[str, ...], line: int, problem: str, found: object, allowed: object
 ) -> UserError:
-    file = files.file(files.first(*names) or names[0])
-    return UserError(f"{problem} at line {line}", file=file, found=found, allowed=allowed)
+    return UserError(f"{problem} at line {line}", file=files.file(*names), found=found, allowed=allowed)
 
 
 SOURCE = Source(
@@ -141,5 +135,5 @@ SOURCE = Source(
     version="1",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mlcl.config.section import Section
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.split_assignment import FRACTIONS, assign
@@ -27,10 +28,8 @@ SMALLEST = 0.7
 Pixels = NDArray[np.uint8]
 
 
-class Options(BaseModel):
+class Options(Section):
     """How many scenes, and how large."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scenes: int = Field(5_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")

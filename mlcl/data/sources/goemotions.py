@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     in_batches,
 )
@@ -29,11 +30,10 @@ from mlcl.data.sources.common.multi_label import count, indices, space_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-TITLE = "GoEmotions (Google Research, the folder data)"
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
 GROUPS = {"ekman": "ekman_mapping.json", "sentiment": "sentiment_dict.json"}
 """Label space to the file that says which emotions a group has."""
-FILES = [*PARTS, "emotions.txt", *GROUPS.values()]
+RELEASE = Release("GoEmotions (Google Research, the folder data)", [*PARTS, "emotions.txt", *GROUPS.values()])
 NEUTRAL = "neutral"
 COUNTS = {"train": 43_410, "validation": 5_426, "test": 5_427, "classes": 28, "labels a row": 1.18}
 
@@ -51,15 +51,9 @@ class Comment(NamedTuple):
     emotions: list[str]
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with Distribution(options.path, TITLE, FILES) as files:
-        return files.state()
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
     """Write the data set in its own split. Raises UserError with file and line."""
-    with Distribution(options.path, TITLE, FILES) as files:
+    with RELEASE.open(options.path) as files:
         emotions = files.class_names("emotions.txt")
         groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
         comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
@@ -123,5 +117,5 @@ SOURCE = Source(
     version="1",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

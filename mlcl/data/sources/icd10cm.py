@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from mlcl.config.section import Section
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 
 
-class Options(BaseModel):
+class Options(Section):
     """No options."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Diagnosis(NamedTuple):

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mlcl.config.section import Section
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import ROWS_AT_ONCE, SPLIT_NAMES
+from mlcl.data.sources.common.distribution import in_batches
+from mlcl.data.sources.common.table import SPLIT_NAMES
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset
@@ -24,10 +26,8 @@ from mlcl.errors import UserError
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
-class Options(BaseModel):
+class Options(Section):
     """Where the images are, and how they are split where no folders say so."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(
@@ -106,18 +106,15 @@ def _prefix(image: Found, depth: int) -> str:
 
 def _batches(
     options: Options, images: list[Found], classes: dict[str, list[str]], seed: int
-) -> Iterator[dict[str, list[Any]]]:
+) -> Iterator[dict[str, Any]]:
     ids = [image.file.relative_to(options.path).as_posix() for image in images]
     index = {name: {label: i for i, label in enumerate(labels)} for name, labels in classes.items()}
     labels = {name: [index[name][_prefix(image, d)] for image in images] for d, name in enumerate(classes)}
     splits = [image.split or assign(i, seed, options.fractions) for image, i in zip(images, ids, strict=True)]
     if images[0].split is None:
         train_every_class(splits, [[[c] for c in column] for column in labels.values()], ids, seed)
-    for first in range(0, len(images), ROWS_AT_ONCE):
-        here = slice(first, first + ROWS_AT_ONCE)
-        columns = {name: column[here] for name, column in labels.items()}
-        content = [image.file.read_bytes() for image in images[here]]
-        yield {"id": ids[here], "split": splits[here], "image": content, **columns}
+    columns: dict[str, list[Any]] = {"id": ids, "split": splits, **labels}
+    return in_batches(columns, "image", (image.file.read_bytes() for image in images))
 
 
 SOURCE = Source(

@@ -30,6 +30,7 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     hold_out,
     in_batches,
@@ -48,9 +49,12 @@ COUNTS = {
     "labels a row": 2.4,
 }
 """Published rows, rows of each list, concepts, rows with one and the labels of these."""
-TITLE = "NUS-WIDE (ImageList.zip, Groundtruth.zip, ConceptsList.zip, National University of Singapore)"
 LIST, TRAIN, TEST = (f"ImageList/{name}magelist.txt" for name in ("I", "TrainI", "TestI"))
 CONCEPTS = ("Concepts81.txt", "ConceptsList/Concepts81.txt")
+RELEASE = Release(
+    "NUS-WIDE (ImageList.zip, Groundtruth.zip, ConceptsList.zip, National University of Singapore)",
+    [LIST, TRAIN, TEST, CONCEPTS],
+)
 PAPER = (0.6, 0.2, 0.2)
 
 
@@ -66,13 +70,13 @@ class Options(DistributionOptions):
 
 def state(options: Options) -> list[Any]:
     """Plain data that changes when one of the files does."""
-    with _open(options) as files:
+    with RELEASE.open(options.path) as files:
         return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
-    with _open(options) as files:
+    with RELEASE.open(options.path) as files:
         concepts = files.class_names(*CONCEPTS)
         images = _images(files, LIST)
         parts = _parts(files, images)
@@ -98,10 +102,6 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             # A part of the set may lack classes that the whole trains.
             allow_untrained=not options.check_counts,
         )
-
-
-def _open(options: Options) -> Distribution:
-    return Distribution(options.path, TITLE, [LIST, TRAIN, TEST, CONCEPTS])
 
 
 def _label_file(concept: str) -> str:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import ROWS_AT_ONCE, Row, TableOptions, file_state, write_table
+from mlcl.data.sources.common.distribution import ROWS_AT_ONCE
+from mlcl.data.sources.common.table import Row, TableOptions, state, write_table
 from mlcl.errors import UserError
 
 
 class Options(TableOptions):
     """How the file is read."""
-
-
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when the file does."""
-    return file_state(options.path)
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:

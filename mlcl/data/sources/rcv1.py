@@ -27,20 +27,21 @@ from mlcl.data.sources.common.distribution import (
     ROWS_AT_ONCE,
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     distinct,
 )
 from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
-from mlcl.data.sources.common.sized_split import draw
+from mlcl.data.split_assignment import draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-TITLE = "RCV1-V2 (Lewis et al. 2004, appendices 8 and 12 of the article)"
 STORIES = [
     (name, f"{name}.gz")
     for name in ("lyrl2004_tokens_train.dat", *(f"lyrl2004_tokens_test_pt{part}.dat" for part in range(4)))
 ]
 TOPICS = ("rcv1-v2.topics.qrels", "rcv1-v2.topics.qrels.gz")
+RELEASE = Release("RCV1-V2 (Lewis et al. 2004, appendices 8 and 12 of the article)", [*STORIES, TOPICS])
 LAST_TRAINING = 26_150
 """The highest number of a training story in LYRL2004."""
 COUNTS = {"train": 23_149, "test": 781_265, "classes": 103, "labels a row": 3.24}
@@ -63,15 +64,9 @@ class Story(NamedTuple):
     words: str
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with Distribution(options.path, TITLE, [*STORIES, TOPICS]) as files:
-        return files.state()
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set with the multi-label space `topics`. Raises UserError with file and line."""
-    with Distribution(options.path, TITLE, [*STORIES, TOPICS]) as files:
+    with RELEASE.open(options.path) as files:
         topics = _topics(files)
         names, ids = list(topics.values()), list(topics)
         splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
@@ -103,8 +98,8 @@ def _topics(files: Distribution) -> dict[str, list[str]]:
     for line, text in files.lines(*TOPICS, encoding="latin-1"):
         fields = text.split()
         if len(fields) != 3 or not fields[1].isdecimal() or fields[2] != "1":
-            file = files.file(files.first(*TOPICS) or "")
-            raise UserError(f"line {line} is no topic, number and 1", file=file, found=text)
+            problem = f"line {line} is no topic, number and 1"
+            raise UserError(problem, file=files.file(*TOPICS), found=text)
         # Millions of lines repeat a hundred topics.
         topics.setdefault(fields[1], []).append(sys.intern(fields[0]))
     return topics
@@ -134,7 +129,7 @@ def _take(rows: dict[str, tuple[str, list[int]]], story: Story) -> tuple[str, li
 
 
 def _stories(files: Distribution, *names: str) -> Iterator[Story]:
-    file = files.file(files.first(*names) or "")
+    file = files.file(*names)
     line, number, words = 0, "", list[str]()
     for at, text in files.lines(*names, encoding="latin-1"):
         if text.startswith(".I "):
@@ -154,5 +149,5 @@ SOURCE = Source(
     version="1",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

@@ -17,26 +17,27 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.dedup_key import words_of
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     distinct,
     in_batches,
 )
 from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.split_assignment import words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-TITLE = "Reuters-21578 (D. D. Lewis, distribution 1.0)"
 FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
+RELEASE = Release("Reuters-21578 (D. D. Lewis, distribution 1.0)", FILES)
 SPLITS = {"TRAIN": "train", "TEST": "test"}
 NEEDED = {"TOPICS", "LEWISSPLIT", "NEWID"}
 COUNTS = {"train": 7_770, "test": 3_019, "classes": 90, "labels a row": 1.23}
@@ -60,15 +61,9 @@ class Story(NamedTuple):
     text: str
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with Distribution(options.path, TITLE, FILES) as files:
-        return files.state()
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set with the multi-label space `topics`. Raises UserError with file and story."""
-    with Distribution(options.path, TITLE, FILES) as files:
+    with RELEASE.open(options.path) as files:
         stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
     if options.check_counts:
@@ -139,5 +134,5 @@ SOURCE = Source(
     version="2",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

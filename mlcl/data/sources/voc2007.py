@@ -23,11 +23,12 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
+    Release,
     compare_counts,
     in_batches,
 )
-from mlcl.data.sources.common.sized_split import halves
 from mlcl.data.sources.common.user_path import UserPath
+from mlcl.data.split_assignment import halves
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -37,9 +38,13 @@ CLASSES = (
 )  # fmt: skip
 COUNTS = {"train": 2_501, "val": 2_510, "test": 4_952, "labels a row": 1.5}
 """Published rows of each set (VOC 2007 development kit) and labels a row (Similarity-Dissimilarity)."""
-TITLE = "PASCAL VOC 2007 (VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar, University of Oxford)"
 MAIN = "ImageSets/Main"
 SETS = {"train": "train", "val": "validation", "test": "test"}
+RELEASE = Release(
+    "PASCAL VOC 2007 (VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar, University of Oxford)",
+    [f"{MAIN}/{name}.txt" for name in SETS],
+    more=("JPEGImages", *(f"{MAIN}/{name}_{part}.txt" for name in CLASSES for part in SETS)),
+)
 MARKS = {"1": 1, "-1": -1, "0": 0}
 
 
@@ -51,15 +56,9 @@ class Options(DistributionOptions):
     difficult: bool = Field(False, description="count a class whose objects are all difficult as present")
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with _open(options) as files:
-        return files.state("JPEGImages", *(f"{MAIN}/{c}_{name}.txt" for c in CLASSES for name in SETS))
-
-
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
-    with _open(options) as files:
+    with RELEASE.open(options.path) as files:
         sets = _sets(files)
         labels = _labels(files, sets, options.difficult)
         if options.check_counts:
@@ -87,10 +86,6 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             # A part of the set may lack classes that the whole trains.
             allow_untrained=not options.check_counts,
         )
-
-
-def _open(options: Options) -> Distribution:
-    return Distribution(options.path, TITLE, [f"{MAIN}/{name}.txt" for name in SETS])
 
 
 def _sets(files: Distribution) -> dict[str, list[str]]:
@@ -144,5 +139,5 @@ SOURCE = Source(
     version="2",
     options=Options,
     write=write,
-    state=state,
+    state=RELEASE.state,
 )

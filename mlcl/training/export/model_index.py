@@ -11,7 +11,8 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from mlcl.config.loader import validate
-from mlcl.data.format import LabelSpace, Modality, Record
+from mlcl.config.section import Section
+from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting, Task
 from mlcl.training.files import JOB, TOKENIZER
@@ -26,7 +27,7 @@ under the job's own setting or the one that was best on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
-class KnnSetting(Record):
+class KnnSetting(Section):
     """Neighbours, their share in the prediction, and the temperature of their weights."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -41,14 +42,14 @@ class KnnSetting(Record):
         return Setting(self.k, self.lambda_, self.temperature)
 
 
-class Level(Record):
+class Level(Section):
     """A coarser level: its classes, and the class there of each class that is predicted, -1 unknown."""
 
     classes: tuple[str, ...]
     parents: tuple[int, ...]
 
 
-class Index(Record):
+class Index(Section):
     """All of `model.json`. `ways` has the settings of those with neighbours; the first way needs none."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")

@@ -39,7 +39,7 @@ def read_splits(lists: Distribution, names: Mapping[str, tuple[str, ...]]) -> di
     """Admission to split. Raises UserError for a line that is no id, and for an id of two lists."""
     splits: dict[str, str] = {}
     for split, choice in names.items():
-        file = lists.file(lists.first(*choice) or "")
+        file = lists.file(*choice)
         for number, line in lists.lines(*choice):
             admission = line.strip()
             if not admission.isdecimal():

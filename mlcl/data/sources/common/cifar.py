@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mlcl.config.section import Section
 from mlcl.data.download import fetch
 from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
@@ -36,10 +37,8 @@ URLS = ("https://cave.cs.toronto.edu/kriz/", "https://www.cs.toronto.edu/~kriz/"
 LICENCE = "none stated; cite Krizhevsky 2009"
 
 
-class CifarOptions(BaseModel):
+class CifarOptions(Section):
     """Where the files are, and how much of train is held out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: UserPath | None = Field(None, description="the folder or archive; default: download it")
     check_counts: bool = Field(True, description="compare with the published counts")

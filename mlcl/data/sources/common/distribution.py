@@ -14,12 +14,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from mlcl.config.section import Section
 from mlcl.data.sources.common.archive import UNREADABLE, open_store
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import assign
@@ -30,10 +32,8 @@ SLACK = 0.1
 """How far an average may lie from the published one, which is rounded."""
 
 
-class DistributionOptions(BaseModel):
+class DistributionOptions(Section):
     """The options that every source of a public distribution has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: UserPath = Field(description="the folder or archive of the distribution")
     check_counts: bool = Field(True, description="compare with the published counts")
@@ -99,14 +99,14 @@ class Distribution:
                 try:
                     yield number, content.decode(encoding).rstrip("\r\n")
                 except UnicodeError as error:
-                    where = self.file(self.first(*names) or "")
-                    problem = f"line {number} is no text"
-                    raise UserError(problem, file=where, found=error, allowed=encoding) from None
+                    raise UserError(
+                        f"line {number} is no text", file=self.file(*names), found=error, allowed=encoding
+                    ) from None
 
     def class_names(self, *names: str) -> tuple[str, ...]:
         """The names in a file with one a line. Raises UserError for none and for one that comes twice."""
         found = [line.strip() for _, line in self.lines(*names) if line.strip()]
-        return distinct(found, self.file(self.first(*names) or ""))
+        return distinct(found, self.file(*names))
 
     def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
         """What a JSON file holds; `hook` replaces each object as it is read. Raises UserError for no JSON."""
@@ -115,9 +115,9 @@ class Distribution:
         except (ValueError, RecursionError) as error:
             raise UserError("not valid JSON", file=self.file(name), found=error) from None
 
-    def file(self, name: str) -> Path:
-        """Where a file lies, for messages."""
-        return self.path / (self._base + name)
+    def file(self, *names: str) -> Path:
+        """Where the first of several names that is there lies, for messages."""
+        return self.path / (self._base + (self.first(*names) or names[0]))
 
     def state(self, *more: str) -> list[Any]:
         """Path, size and time of change of each file: the expected ones, and of `more` those that are there.
@@ -126,15 +126,33 @@ class Distribution:
         or renamed. Of an archive it is the archive itself.
         """
         if self.path.is_file():
-            return [_stat(self.path)]
+            return [file_state(self.path)]
         named = [self.file(name) for names in (*self._expected, more) for name in names]
         files = [file for file in named if _exists(file)]
         files += [below for file in files if file.is_dir() for below in _folders(file)]
-        return [_stat(file) for file in files]
+        return [file_state(file) for file in files]
 
     def _find_base(self) -> str:
         first = self._expected[0]
         return next((f for f in self._store.folders() if any(self._store.has(f + n) for n in first)), "")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a source reads: `title`, the `expected` files, and `more` that may change, as in Distribution."""
+
+    title: str
+    expected: Sequence[str | tuple[str, ...]]
+    more: tuple[str, ...] = ()
+
+    def open(self, path: Path) -> Distribution:
+        """The files in a folder or archive."""
+        return Distribution(path, self.title, self.expected)
+
+    def state(self, options: DistributionOptions) -> list[Any]:
+        """Plain data that changes when one of the files does."""
+        with self.open(options.path) as files:
+            return files.state(*self.more)
 
 
 def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
@@ -197,6 +215,7 @@ def _exists(file: Path) -> bool:
     return False
 
 
-def _stat(file: Path) -> list[Any]:
+def file_state(file: Path) -> list[Any]:
+    """Path, size and time of change of a file, as plain data."""
     stat = file.stat()
     return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from mlcl.config.section import Section
 from mlcl.data.format import RESERVED, SpaceName
 
 
@@ -26,9 +27,7 @@ Names = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct
 Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascending)]
 
 
-class _Label(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Label(Section):
     def wanted(self) -> dict[str, str]:
         """Option key to the column it names."""
         return {}

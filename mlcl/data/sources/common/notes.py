@@ -38,7 +38,7 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
     Raises UserError with the line for a missing column, a wrong number of fields and what is no CSV.
     """
     csv.field_size_limit(LONGEST_FIELD)
-    where = files.file(files.first(*names) or names[0])
+    where = files.file(*names)
     line = 1
     with files.open(*names) as file:
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.common.dedup_key import words_of
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
-from mlcl.data.sources.common.sized_split import draw
+from mlcl.data.split_assignment import draw, words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

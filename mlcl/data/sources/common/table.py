@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from mlcl.config.section import Section
 from mlcl.data.format import SPLITS, DatasetInfo, Modality
+from mlcl.data.sources.common.distribution import file_state, in_batches
 from mlcl.data.sources.common.label_column import LabelColumns
 from mlcl.data.sources.common.label_reader import LabelReader
 from mlcl.data.sources.common.user_path import UserPath
@@ -26,7 +28,6 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "dev": "validation",
 }
 """How a split may be written."""
-ROWS_AT_ONCE = 1_024
 LONGEST_FIELD = 1 << 27
 """Characters of one field of a CSV file; the module's own limit of 131,072 is short for clinical notes."""
 
@@ -38,10 +39,8 @@ class Row(NamedTuple):
     values: Mapping[str, Any]
 
 
-class TableOptions(BaseModel):
+class TableOptions(Section):
     """How the columns of a table are read."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: UserPath = Field(description="the file")
     text: str | None = Field(None, description="column of the text")
@@ -80,12 +79,11 @@ class TableOptions(BaseModel):
         return self.text or self.image or ""
 
 
-def file_state(path: Path) -> list[Any]:
+def state(options: TableOptions) -> list[Any]:
     """Plain data that changes when the file does. Raises UserError where there is no file."""
-    if not path.is_file():
-        raise UserError("no such file", file=path, key="data.options.path")
-    stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+    if not options.path.is_file():
+        raise UserError("no such file", file=options.path, key="data.options.path")
+    return file_state(options.path)
 
 
 @dataclass
@@ -178,17 +176,10 @@ def _split(options: TableOptions, row: Row, column: str) -> str:
     return SPLIT_NAMES[found]
 
 
-def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, list[Any]]]:
+def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, Any]]:
     labels = {name: values for name, reader in read.labels.items() if (values := reader.values()) is not None}
-    content: list[Any] = []
-    first = 0
-    for row in rows:
-        content.append(_content(options, row))
-        if len(content) == ROWS_AT_ONCE or first + len(content) == len(read.ids):
-            here = slice(first, first + len(content))
-            columns = {name: values[here] for name, values in labels.items()}
-            yield {"id": read.ids[here], "split": read.splits[here], options.modality: content, **columns}
-            first, content = here.stop, []
+    columns = {"id": read.ids, "split": read.splits, **labels}
+    return in_batches(columns, options.modality, (_content(options, row) for row in rows))
 
 
 def _content(options: TableOptions, row: Row) -> Any:
