@@ -12,7 +12,7 @@ from pydantic import ConfigDict, SerializeAsAny, ValidatorFunctionWrapHandler, W
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from mlcl.config.section import Section
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, files_are_run, registry
 
 
@@ -70,11 +70,10 @@ def _unknown(name: str) -> PydanticCustomError:
     origins = registry("encoders").origins()
     tags = [f"'{encoder.name}'" for encoder in built_in()]
     tags += [f"'{each}' ({origin})" for each, origin in origins.items() if origin != BUILT_IN]
-    near = nearest(name, origins)
     return PydanticCustomError(
         "union_tag_invalid",
         "Input tag '{tag}' found using 'name' does not match any of the expected tags: {expected_tags}{near}",
-        {"tag": name, "expected_tags": ", ".join(tags), "near": f"; did you mean {near}?" if near else ""},
+        {"tag": name, "expected_tags": ", ".join(tags), "near": did_you_mean(name, origins)},
     )
 
 

@@ -17,7 +17,7 @@ from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.job import JobConfig
 from mlcl.config.plugin_files import read_plugins
 from mlcl.config.safe_yaml import MOST_CHARACTERS, load_yaml
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -113,9 +113,8 @@ def _user_error(
     dotted = ".".join(path) or None
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     if detail["type"] == "extra_forbidden":
-        near = nearest(keys[-1], known)
-        hint = f"; did you mean {near}?" if near else ""
-        return UserError(f"unknown key{hint}", file=file, key=dotted, found=keys[-1], allowed=sorted(known))
+        problem = f"unknown key{did_you_mean(keys[-1], known)}"
+        return UserError(problem, file=file, key=dotted, found=keys[-1], allowed=sorted(known))
     if detail["type"] == "missing":
         return UserError(f"missing key{more}", file=file, key=dotted)
     context = detail.get("ctx", {})

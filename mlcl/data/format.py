@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from mlcl.config.section import Section
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 INFO_FILE = "dataset.json"
 SPLITS = ("train", "validation", "test")
@@ -108,11 +108,9 @@ class DatasetInfo(Section):
         Raises UserError for an unknown name.
         """
         if name not in self.space_names():
-            near = nearest(name, self.space_names())
-            hint = f"; did you mean {near}?" if near else ""
-            raise UserError(
-                f"{self.name} has no such label space{hint}", found=name, allowed=self.space_names()
-            )
+            known = self.space_names()
+            problem = f"{self.name} has no such label space{did_you_mean(name, known)}"
+            raise UserError(problem, found=name, allowed=known)
         space_name, _, part = name.partition(".")
         space = self.label_spaces[space_name]
         if space.kind == "aspects":

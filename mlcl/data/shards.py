@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -78,7 +79,7 @@ class _ShardFile:
         return Shard(file=self._path.name, rows=self.rows, sha256=self._sink.digest.hexdigest())
 
 
-class _HashingFile:
+class _HashingFile(io.RawIOBase):
     """A file that is hashed as it is written; Parquet writes front to back."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -93,21 +94,9 @@ class _HashingFile:
     def tell(self) -> int:
         return self._file.tell()
 
-    def flush(self) -> None:
-        self._file.flush()
-
     def close(self) -> None:
         self._file.close()
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def readable(self) -> bool:
-        return False
+        super().close()
 
     def writable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return False

@@ -102,7 +102,7 @@ def tables3(tmp_path):
 def mimic3_set(tmp_path, tables3):
     def mimic3_set(root=None, **options):
         given = {"path": root or tables3(), "splits": tmp_path / "lists", "check_counts": False} | options
-        mimic3.write(tmp_path / "set", mimic3.Options(**given), 0)
+        mimic3.write(tmp_path / "set", mimic3.SOURCE.options(**given), 0)
         return Dataset.open(tmp_path / "set")
 
     return mimic3_set
@@ -262,7 +262,7 @@ def test_lists_that_name_no_coded_admission(mimic3_set, tables3, tmp_path):
 
 
 def test_state_tells_changed_lists_and_tables(tables3, tmp_path):
-    options = mimic3.Options(path=tables3(), splits=tmp_path / "lists")
+    options = mimic3.SOURCE.options(path=tables3(), splits=tmp_path / "lists")
     before = mimic3.state(options)
     assert mimic3.state(options) == before
     put_lists(tmp_path / "lists", {"dev": ["100007", "100011"]})

@@ -33,7 +33,7 @@ def read(tmp_path):
 
     def read(source, path, seed=0, **options):
         made = tmp_path / "made"
-        source.write(made, source.Options(path=path, check_counts=False, **options), seed)
+        source.write(made, source.SOURCE.options(path=path, check_counts=False, **options), seed)
         check(made)
         rows = rows_of(Dataset.open(made))
         made.rename(tmp_path / f"made-{len(list(tmp_path.iterdir()))}")
@@ -62,7 +62,7 @@ def named(labels, space):
 
 def refused(source, path, tmp_path, **options):
     with pytest.raises(UserError) as error:
-        source.write(tmp_path / "no", source.Options(path=path, **options), 0)
+        source.write(tmp_path / "no", source.SOURCE.options(path=path, **options), 0)
     assert not (tmp_path / "no").exists()
     return error.value.line()
 
@@ -573,7 +573,7 @@ def test_halves_are_halves():
 def test_a_path_may_begin_at_home(folder, read, monkeypatch):
     monkeypatch.setenv("HOME", str(folder(GOEMOTIONS).parent))
     assert len(read(goemotions, "~/given")) == 5
-    assert goemotions.Options(path="~nobody-of-this-name/x").path.name == "x"
+    assert goemotions.SOURCE.options(path="~nobody-of-this-name/x").path.name == "x"
 
 
 def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():

@@ -10,7 +10,7 @@ from typing import Any
 from mlcl.config.space.domain import Domain
 from mlcl.config.space.domains import KINDS
 from mlcl.config.space.error_location import Place
-from mlcl.errors import nearest
+from mlcl.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class Entry:
             raise place.error("give exactly one kind", kinds, tuple(KINDS))
         kind = kinds[0]
         if kind not in KINDS:
-            near = nearest(kind, KINDS)
-            raise place.error(f"unknown kind{f'; did you mean {near}?' if near else ''}", kind, tuple(KINDS))
+            raise place.error(f"unknown kind{did_you_mean(kind, KINDS)}", kind, tuple(KINDS))
         if "when" in spec and (not isinstance(spec["when"], Mapping) or not spec["when"]):
             raise place.error("when needs a key and its values", spec["when"], "when: {key: [values]}")
         return cls(place, pattern, kind, spec[kind], spec.get("when"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcl.config.space.condition import covers
 from mlcl.config.space.error_location import Place
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 POSTHOC = {
     "evaluation.knn.k": "evaluation.knn.grid.k",
@@ -65,9 +65,8 @@ def matches(place: Place, pattern: str, known: Iterable[str]) -> dict[str, tuple
 
 def unknown_key(place: Place, key: str, known: Iterable[str]) -> UserError:
     """The error for a key that the job does not have, with the nearest that it has."""
-    near = nearest(key, known)
-    hint = f"; did you mean {near}?" if near else ""
-    return place.error(f"names no key of the job{hint}", key, "a key path of the job, * for one part of it")
+    problem = f"names no key of the job{did_you_mean(key, known)}"
+    return place.error(problem, key, "a key path of the job, * for one part of it")
 
 
 def _expand(pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:

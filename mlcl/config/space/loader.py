@@ -8,10 +8,9 @@ from graphlib import CycleError
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import read_yaml, validate
+from mlcl.config.section import Section
 from mlcl.config.space.branches import branch_to, in_order
 from mlcl.config.space.corners import check_corners
 from mlcl.config.space.domains import KINDS
@@ -25,8 +24,7 @@ from mlcl.config.space.space import Space
 from mlcl.config.space.when_clause import read_condition
 
 
-class _SpaceFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _SpaceFile(Section):
     space: dict[str, dict[str, Any]]
     search: SearchConfig = SearchConfig()
 

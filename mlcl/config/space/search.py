@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from mlcl.config.section import Section
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.samplers import SAMPLERS
-from mlcl.errors import nearest
+from mlcl.errors import did_you_mean
 from mlcl.plugins import registry
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-class SearchConfig(BaseModel):
+class SearchConfig(Section):
     """How the space is searched."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     sampler: SamplerName = Field("tpe", description="how trials are proposed")
     scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
         "asha", description="which trials stop early"
@@ -108,7 +108,6 @@ def _prune_by(search: SearchConfig, goals: tuple[Goal, ...], place: Place) -> Go
             )
         return goals[0]
     if search.prune_by not in metrics:
-        near = nearest(search.prune_by, metrics)
-        hint = f"; did you mean {near}?" if near else ""
-        raise place.error(f"is none of the search's metrics{hint}", search.prune_by, metrics)
+        problem = f"is none of the search's metrics{did_you_mean(search.prune_by, metrics)}"
+        raise place.error(problem, search.prune_by, metrics)
     return goals[metrics.index(search.prune_by)]

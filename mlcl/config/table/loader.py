@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlcl.config.loader import read_yaml, validate
 from mlcl.config.table.schema import Table
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 FOLDER = Path("tables")
 """Where tables are looked for by name, from the folder that a command is run in."""
@@ -23,11 +23,8 @@ def find_table(name: str, folder: Path = FOLDER) -> Path:
         return Path(name)
     names = {file.stem: file for file in table_files(folder)}
     if name not in names:
-        near = nearest(name, names)
-        hint = f"; did you mean {near}?" if near else ""
-        raise UserError(
-            f"no such table{hint}", key="TABLE", found=name, allowed=sorted(names) or f"{folder}/*.yaml"
-        )
+        problem = f"no such table{did_you_mean(name, names)}"
+        raise UserError(problem, key="TABLE", found=name, allowed=sorted(names) or f"{folder}/*.yaml")
     return names[name]
 
 

@@ -42,11 +42,7 @@ COUNTS = {"reviews": 1_586_614}
 """Reviews in the file; the paper and SNAP's page say 1,586,259."""
 
 
-class Options(ReviewOptions):
-    """Which reviews are taken."""
-
-
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+def write(folder: Path, options: ReviewOptions, split_seed: int) -> DatasetInfo:
     """Write the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
 
     Raises UserError with file and line.
@@ -55,7 +51,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, files, options))
 
 
-def _reviews(files: Distribution, options: Options) -> Iterator[Review]:
+def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
     name = files.first(*FILES) or ""
     file = files.file(name)
     fields = _literals if ".json" in name else _blocks
@@ -104,7 +100,7 @@ SOURCE = Source(
     title="BeerAdvocate beer reviews: five rated aspects",
     licence="for research",
     version="2",
-    options=Options,
+    options=ReviewOptions,
     write=write,
     state=RELEASE.state,
 )

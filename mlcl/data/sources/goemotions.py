@@ -38,10 +38,6 @@ NEUTRAL = "neutral"
 COUNTS = {"train": 43_410, "validation": 5_426, "test": 5_427, "classes": 28, "labels a row": 1.18}
 
 
-class Options(DistributionOptions):
-    """Nothing of its own."""
-
-
 class Comment(NamedTuple):
     """One row."""
 
@@ -51,7 +47,7 @@ class Comment(NamedTuple):
     emotions: list[str]
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
+def write(folder: Path, options: DistributionOptions, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
     """Write the data set in its own split. Raises UserError with file and line."""
     with RELEASE.open(options.path) as files:
         emotions = files.class_names("emotions.txt")
@@ -115,7 +111,7 @@ SOURCE = Source(
     title="GoEmotions comments: 28 emotions > 7 Ekman > 4 sentiments, multi-label",
     licence="Apache 2.0 and CC BY 4.0",
     version="1",
-    options=Options,
+    options=DistributionOptions,
     write=write,
     state=RELEASE.state,
 )

@@ -23,7 +23,7 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common import icd9
 from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
 from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
-from mlcl.data.sources.common.distribution import Distribution
+from mlcl.data.sources.common.distribution import Distribution, Release
 from mlcl.data.sources.common.notes import NoteStore, records
 
 TITLE = "MIMIC-III v1.4 (PhysioNet)"
@@ -33,6 +33,7 @@ TABLES = (
     CodeTable(("DIAGNOSES_ICD.csv.gz", "DIAGNOSES_ICD.csv"), icd9.diagnosis, icd9.diagnosis_chapter),
     CodeTable(("PROCEDURES_ICD.csv.gz", "PROCEDURES_ICD.csv"), icd9.procedure, icd9.procedure_chapter),
 )
+RELEASE = Release(TITLE, [NOTES, *(table.names for table in TABLES)])
 PUBLISHED: dict[str, dict[str, float]] = {
     "full": {"train": 47_723, "validation": 1_631, "test": 3_372, "codes": 8_692, "codes a row": 15.7},
     "50": {"train": 8_066, "validation": 1_573, "test": 1_729, "codes": 50, "codes a row": 5.7},
@@ -45,25 +46,21 @@ TOP_50 = """
 """The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
 
 
-class Options(ClinicalOptions):
-    """Where the tables and the lists are, and what is taken from them."""
-
-
-def state(options: Options) -> list[Any]:
+def state(options: ClinicalOptions) -> list[Any]:
     """Plain data that changes when one of the files does."""
-    with _tables(options) as files:
-        found = [files.state()]
+    found = [RELEASE.state(options)]
     if options.splits != "seeded":
         with open_lists(options, LISTS, list(list_names(options, "mimic3").values())) as lists:
             found.append(lists.state())
     return found
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+def write(folder: Path, options: ClinicalOptions, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
-    with _tables(options) as files, NoteStore(folder.parent) as notes:
+    with RELEASE.open(options.path) as files, NoteStore(folder.parent) as notes:
         codes = _codes(files)
-        admissions = Admissions(_splits(options, codes, split_seed), codes, _top(options))
+        top = frozenset(TOP_50.split()) if options.codes == "50" else None
+        admissions = Admissions(_splits(options, codes, split_seed), codes, top)
         _read_notes(files, notes, admissions)
         return write_notes(
             folder,
@@ -76,10 +73,6 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         )
 
 
-def _tables(options: Options) -> Distribution:
-    return Distribution(options.path, TITLE, [NOTES, *(table.names for table in TABLES)])
-
-
 def _codes(files: Distribution) -> Codes:
     codes = Codes()
     for table in TABLES:
@@ -88,16 +81,12 @@ def _codes(files: Distribution) -> Codes:
     return codes
 
 
-def _splits(options: Options, codes: Codes, seed: int) -> dict[str, str]:
+def _splits(options: ClinicalOptions, codes: Codes, seed: int) -> dict[str, str]:
     if options.splits == "seeded":
         return seeded_splits(codes, seed)
     names = list_names(options, "mimic3")
     with open_lists(options, LISTS, list(names.values())) as lists:
         return read_splits(lists, names)
-
-
-def _top(options: Options) -> frozenset[str] | None:
-    return frozenset(TOP_50.split()) if options.codes == "50" else None
 
 
 def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -> None:
@@ -113,7 +102,7 @@ SOURCE = Source(
     title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
     licence="PhysioNet Credentialed Health Data License 1.5.0",
     version="1",
-    options=Options,
+    options=ClinicalOptions,
     write=write,
     state=state,
 )

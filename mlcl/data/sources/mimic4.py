@@ -24,7 +24,7 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common import icd9, icd10
 from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
 from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
-from mlcl.data.sources.common.distribution import Distribution
+from mlcl.data.sources.common.distribution import Distribution, Release
 from mlcl.data.sources.common.notes import NoteStore, records
 from mlcl.data.sources.common.user_path import UserPath
 
@@ -34,6 +34,8 @@ LISTS = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_i
 NOTES = tuple(f"{folder}discharge.csv{end}" for folder in ("note/", "") for end in (".gz", ""))
 DIAGNOSES = tuple(f"{folder}diagnoses_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
 PROCEDURES = tuple(f"{folder}procedures_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
+RELEASE = Release(TITLE, [DIAGNOSES, PROCEDURES])
+NOTE_RELEASE = Release(NOTE_TITLE, [NOTES])
 TABLES = {
     9: (
         CodeTable(DIAGNOSES, icd9.diagnosis, icd9.diagnosis_chapter),
@@ -73,7 +75,7 @@ class Options(ClinicalOptions):
 
 def state(options: Options) -> list[Any]:
     """Plain data that changes when one of the files does."""
-    with _tables(options) as tables, _notes(options) as notes:
+    with RELEASE.open(options.path) as tables, NOTE_RELEASE.open(options.notes or options.path) as notes:
         found = [tables.state(), notes.state()]
     if options.splits != "seeded":
         with open_lists(options, LISTS, _list_files(options)) as lists:
@@ -83,7 +85,11 @@ def state(options: Options) -> list[Any]:
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
-    with _tables(options) as tables, _notes(options) as files, NoteStore(folder.parent) as notes:
+    with (
+        RELEASE.open(options.path) as tables,
+        NOTE_RELEASE.open(options.notes or options.path) as files,
+        NoteStore(folder.parent) as notes,
+    ):
         admissions = _admissions(options, _codes(tables, options), split_seed)
         columns = ("hadm_id", "note_type", "charttime", "text")
         for admission, kind, time, text in records(files, NOTES, columns):
@@ -98,14 +104,6 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             title=f"{TITLE}, {NOTE_TITLE}",
             published=PUBLISHED[options.version, options.codes],
         )
-
-
-def _tables(options: Options) -> Distribution:
-    return Distribution(options.path, TITLE, [DIAGNOSES, PROCEDURES])
-
-
-def _notes(options: Options) -> Distribution:
-    return Distribution(options.notes or options.path, NOTE_TITLE, [NOTES])
 
 
 def _codes(files: Distribution, options: Options) -> Codes:

@@ -15,11 +15,7 @@ from mlcl.data.sources.common.table import Row, TableOptions, state, write_table
 from mlcl.errors import UserError
 
 
-class Options(TableOptions):
-    """How the file is read."""
-
-
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+def write(folder: Path, options: TableOptions, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with file, row and column."""
     try:
         names = list(pq.read_schema(options.path).names)
@@ -31,7 +27,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     return write_table(folder, options, names, lambda: _rows(options, read), split_seed)
 
 
-def _rows(options: Options, columns: list[str]) -> Iterator[Row]:
+def _rows(options: TableOptions, columns: list[str]) -> Iterator[Row]:
     number = 0
     try:
         with pq.ParquetFile(options.path, memory_map=True) as file:
@@ -43,7 +39,7 @@ def _rows(options: Options, columns: list[str]) -> Iterator[Row]:
         raise _damaged(options, error) from None
 
 
-def _damaged(options: Options, error: Exception) -> UserError:
+def _damaged(options: TableOptions, error: Exception) -> UserError:
     return UserError("not a whole Parquet file; was it truncated?", file=options.path, found=error)
 
 
@@ -52,7 +48,7 @@ SOURCE = Source(
     title="a Parquet file of texts or images, labels by column",
     licence="the file's own",
     version="1",
-    options=Options,
+    options=TableOptions,
     write=write,
     state=state,
 )

@@ -48,10 +48,6 @@ MARKUP = re.compile(r"</?[A-Za-z!]")
 SCRIPT = re.compile(r"(?<!\s)\s*showReview\(\d+, '\w+'\);\s*")
 
 
-class Options(ReviewOptions):
-    """Which reviews are taken; `path` is a folder."""
-
-
 class Fields(NamedTuple):
     """A review as it is written: where, and tag to text."""
 
@@ -59,7 +55,7 @@ class Fields(NamedTuple):
     values: Mapping[str, Any]
 
 
-def state(options: Options) -> str:
+def state(options: ReviewOptions) -> str:
     """A hash of all names, sizes and times."""
     digest = hashlib.sha256(str(options.path.resolve()).encode())
     for file in hotels(options.path):
@@ -68,7 +64,7 @@ def state(options: Options) -> str:
     return digest.hexdigest()
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+def write(folder: Path, options: ReviewOptions, split_seed: int) -> DatasetInfo:
     """Write the data set: the label spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
     Raises UserError with file and review.
@@ -145,7 +141,7 @@ SOURCE = Source(
     title="TripAdvisor hotel reviews: seven rated aspects",
     licence="for research",
     version="2",
-    options=Options,
+    options=ReviewOptions,
     write=write,
     state=state,
 )

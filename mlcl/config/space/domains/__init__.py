@@ -2,8 +2,7 @@
 
 from mlcl.config.space.domain import Domain
 from mlcl.config.space.domains.choice import Choice
-from mlcl.config.space.domains.float_range import Float
-from mlcl.config.space.domains.int_range import Int
+from mlcl.config.space.domains.ranges import Float, Int
 from mlcl.config.space.domains.simplex import Simplex
 
 DOMAINS: tuple[type[Domain], ...] = (Float, Int, Choice, Simplex)

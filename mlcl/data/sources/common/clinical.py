@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.format import SPLITS, DatasetInfo
 from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.common.multi_label import indices, space_of
 from mlcl.data.sources.common.notes import NoteStore, clean_text
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
@@ -99,12 +100,15 @@ def write_notes(
     """
     rows, classes, labels = _labelled(admissions, notes, options)
     chapter = admissions.codes.chapter
-    spaces = {"codes": classes, "chapters": sorted({chapter[code] for code in classes})}
+    spaces = {
+        "codes": space_of(classes),
+        "chapters": space_of(sorted({chapter[code] for code in classes})),
+    }
     columns: dict[str, list[Any]] = {
         "id": rows,
         "split": [admissions.splits[row] for row in rows],
-        "codes": _indices(spaces["codes"], labels),
-        "chapters": _indices(spaces["chapters"], [{chapter[code] for code in own} for own in labels]),
+        "codes": indices(labels, spaces["codes"]),
+        "chapters": indices([{chapter[code] for code in own} for own in labels], spaces["chapters"]),
     }
     _compare(options, published, _counts(columns, classes))
     texts = (notes.text(row) for row in rows)
@@ -112,7 +116,7 @@ def write_notes(
         folder,
         name=name,
         modality="text",
-        label_spaces={n: LabelSpace(kind="multi_label", classes=tuple(c)) for n, c in spaces.items()},
+        label_spaces=spaces,
         batches=in_batches(columns, "text", map(clean_text, texts) if options.clean else texts),
         source=title,
         licence=LICENCE,
@@ -147,11 +151,6 @@ def _kept(admissions: Admissions, rows: list[str], options: ClinicalOptions) -> 
         top = codes.most_frequent((row for row in rows if admissions.splits[row] == "train"), 50)
     found = {row: top.intersection(codes.of.get(row, ())) for row in rows}
     return {row: set(own) for row, own in found.items() if own}
-
-
-def _indices(classes: Sequence[str], labels: Iterable[set[str]]) -> list[list[int]]:
-    index = {name: i for i, name in enumerate(classes)}
-    return [sorted(index[name] for name in own) for own in labels]
 
 
 def _counts(columns: Mapping[str, list[Any]], classes: list[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from mlcl.data.sources.common.label_column import (
     MultiLabelColumn,
     SingleColumn,
 )
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 
 class LabelReader:
@@ -80,10 +80,8 @@ class LabelReader:
     def _class(self, place: str, label: str) -> int:
         if label not in self._index:
             if self._given:
-                near = nearest(label, self._index)
-                hint = f"; did you mean {near}?" if near else ""
                 key = self._label.wanted()["column"]
-                problem = f"unknown class at {place}{hint}"
+                problem = f"unknown class at {place}{did_you_mean(label, self._index)}"
                 raise UserError(problem, file=self._file, key=key, found=label, allowed=list(self._index))
             self._index[label] = len(self._index)
         return self._index[label]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.sources.common.distribution import hold_out
 from mlcl.data.split_assignment import train_every_class
 
-Names = Sequence[Sequence[str]]
+Names = Sequence[Collection[str]]
 """The labels of each row, by name."""
 
 
