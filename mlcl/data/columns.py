@@ -34,11 +34,17 @@ def list_entries(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def label_rows(column: Any, width: int) -> LabelRows:
     """CSR rows of a list<int32> column, sorted and without repeats within a row."""
     counts, entries = list_entries(column)
-    row_E = np.repeat(np.arange(len(counts)), counts)
-    key_E = row_E * width + entries
+    return rows_of_entries(np.repeat(np.arange(len(counts)), counts), entries, len(counts), width)
+
+
+def rows_of_entries(
+    row_E: NDArray[np.int64], column_E: NDArray[np.int64], rows: int, width: int
+) -> LabelRows:
+    """CSR rows of entries in any order; repeats within a row become one."""
+    key_E = row_E * width + column_E
     if np.any(key_E[1:] <= key_E[:-1]):
         key_E = np.unique(key_E)
-        counts = np.bincount(key_E // width, minlength=len(counts))
+    counts = np.bincount(key_E // width, minlength=rows)
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     return LabelRows(offsets, torch.from_numpy(key_E % width), width)
 

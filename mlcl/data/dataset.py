@@ -89,11 +89,9 @@ class Dataset:
 
 
 def _check_hash(stream: Any, shard: Shard, file: str) -> None:
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 22):
-        digest.update(block)
-    if digest.hexdigest() != shard.sha256:
-        raise UserError("SHA-256 differs", file=file, found=digest.hexdigest(), allowed=shard.sha256)
+    found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != shard.sha256:
+        raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
 
 
 def _check_columns(found: Mapping[str, Any], expected: Mapping[str, Any], file: str) -> None:

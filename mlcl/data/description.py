@@ -69,8 +69,6 @@ def describe(place: str | Path) -> Description:
     data = Dataset.open(place)
     info = data.info
     split = data.split(next(name for name in ("train", "validation", "test") if info.rows.get(name)))
-    spaces = [(name, info.space(name)) for name in info.space_names()]
-    own = [(n, s) for n, s in spaces if s.kind in ("single", "multi_label")]
     levels = {
         name: list(space.levels) for name, space in info.label_spaces.items() if space.kind == "hierarchy"
     }
@@ -82,7 +80,7 @@ def describe(place: str | Path) -> Description:
         info.fingerprint,
         {str(split): rows for split, rows in info.rows.items()},
         len(info.shards),
-        {n: _describe_labels(split, n, s) for n, s in own if n.partition(".")[0] not in levels},
+        {name: _describe_labels(split, name, space) for name, space in info.class_spaces().items()},
         levels,
         _texts(split) if info.modality == "text" else _images(split),
     )

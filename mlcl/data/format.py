@@ -126,6 +126,12 @@ class DatasetInfo(Section):
         parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}
         return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
 
+    def class_spaces(self) -> dict[str, LabelSpace]:
+        """Every single and multi-label space and every aspect, by name; a level under its own name alone."""
+        hierarchies = tuple(f"{n}." for n, space in self.label_spaces.items() if space.kind == "hierarchy")
+        spaces = {name: self.space(name) for name in self.space_names() if not name.startswith(hierarchies)}
+        return {name: space for name, space in spaces.items() if space.kind in ("single", "multi_label")}
+
     def columns(self) -> dict[str, Any]:
         """The columns of a shard and their Arrow types."""
         return columns(self.modality, self.label_spaces)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mlcl.data.columns import rows_of_entries
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.split import Split
 from mlcl.errors import UserError
@@ -77,10 +78,7 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
     hit_E = rng.random(len(labels.columns)) < rate
     drawn_E = rng.integers(labels.width, size=len(labels.columns))
     column_E = np.where(hit_E, drawn_E, labels.columns.numpy())
-    key_E = torch.from_numpy(np.unique(labels.row_index().numpy() * labels.width + column_E))
-    counts = torch.bincount(key_E // labels.width, minlength=len(labels))
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return LabelRows(offsets, key_E % labels.width, labels.width)
+    return rows_of_entries(labels.row_index().numpy(), column_E, len(labels), labels.width)
 
 
 def _parents(part: Split, fine: str, coarse: str) -> Tensor:

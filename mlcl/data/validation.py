@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mlcl.data import columns
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace
 from mlcl.data.images import decoded_split
 from mlcl.data.split import label_error
 from mlcl.errors import UserError
@@ -133,19 +133,12 @@ def _test_only(data: Dataset, name: str, space: LabelSpace, label: str, count: i
 def _class_counts(
     data: Dataset, splits: Counter[str]
 ) -> Iterator[tuple[str, LabelSpace, dict[str, NDArray[np.int64]]]]:
-    for name in data.info.space_names():
-        space = data.info.space(name)
-        if space.kind in ("single", "multi_label") and not _is_level(data.info, name):
-            counts = {split: np.zeros(space.n_classes, dtype=np.int64) for split in SPLITS}
-            for split in splits:
-                columns_E = as_rows(data.split(split).labels(name), space).columns
-                counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
-            yield name, space, counts
-
-
-def _is_level(info: DatasetInfo, name: str) -> bool:
-    """Whether a dotted name only repeats a single space."""
-    return info.label_spaces[name.partition(".")[0]].kind == "hierarchy"
+    for name, space in data.info.class_spaces().items():
+        counts = {split: np.zeros(space.n_classes, dtype=np.int64) for split in SPLITS}
+        for split in splits:
+            columns_E = as_rows(data.split(split).labels(name), space).columns
+            counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
+        yield name, space, counts
 
 
 def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:

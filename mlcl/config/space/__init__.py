@@ -7,10 +7,9 @@ from mlcl.config.space.domain import Dimension, Misfit
 from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
-from mlcl.config.space.parameter import Parameter
 from mlcl.config.space.samplers import SAMPLERS
 from mlcl.config.space.search import Goal, SearchConfig, default_mode
-from mlcl.config.space.space import Space
+from mlcl.config.space.space import Parameter, Space
 
 __all__ = [
     "POSTHOC",

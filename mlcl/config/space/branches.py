@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcl.config.space.condition import Term, covers
 from mlcl.config.space.domain import Cell
-from mlcl.config.space.parameter import Parameter
+from mlcl.config.space.space import Parameter
 
 
 def needs(parameter: Parameter, others: Iterable[Parameter]) -> list[str]:

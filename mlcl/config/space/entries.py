@@ -11,7 +11,7 @@ from mlcl.config.loader import load_job
 from mlcl.config.space.condition import covers, setting_of
 from mlcl.config.space.entry import Entry
 from mlcl.config.space.keys import POSTHOC, matches, nodes
-from mlcl.config.space.parameter import Parameter
+from mlcl.config.space.space import Parameter
 from mlcl.errors import UserError
 
 

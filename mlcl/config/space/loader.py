@@ -17,10 +17,9 @@ from mlcl.config.space.domains import KINDS
 from mlcl.config.space.entries import Found, check_overlap, known_keys, split
 from mlcl.config.space.entry import Entry
 from mlcl.config.space.error_location import Place
-from mlcl.config.space.parameter import Parameter
 from mlcl.config.space.samplers import SAMPLERS
 from mlcl.config.space.search import SearchConfig, read_goals
-from mlcl.config.space.space import Space
+from mlcl.config.space.space import Parameter, Space
 from mlcl.config.space.when_clause import read_condition
 
 

@@ -1,4 +1,4 @@
-"""A checked space."""
+"""A checked space and its parameters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.space.parameter import Parameter
+from mlcl.config.space.condition import Condition
+from mlcl.config.space.domain import Domain
 from mlcl.config.space.search import Goal, Mode, SearchConfig
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A key path of the job and what it may be; a simplex covers several keys under one name."""
+
+    name: str
+    domain: Domain
+    condition: Condition | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the job that it sets."""
+        return self.domain.keys_of(self.name)
+
+    def exists(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it is drawn, given the settings of the parameters before it."""
+        return self.condition is None or self.condition.holds(settings)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from mlcl.config.space.entry import Entry
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.keys import POSTHOC, bind, unknown_key
 from mlcl.config.space.numbers import is_number
-from mlcl.config.space.parameter import Parameter
+from mlcl.config.space.space import Parameter
 
 BOUNDS = ("above", "below")
 

@@ -6,7 +6,6 @@ give `level1`, `level2` and so on, and `path`. A class is named by its whole pat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from pydantic import Field
 from mlcl.config.section import Section
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import in_batches
+from mlcl.data.sources.common.distribution import hash_of_files, in_batches
 from mlcl.data.sources.common.table import SPLIT_NAMES
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
@@ -48,11 +47,7 @@ class Found(NamedTuple):
 
 def state(options: Options) -> str:
     """A hash of all names, sizes and times."""
-    digest = hashlib.sha256(str(options.path.resolve()).encode())
-    for found in find(options.path):
-        stat = found.file.stat()
-        digest.update(f"{found.file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return hash_of_files(options.path, (found.file for found in find(options.path)))
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:

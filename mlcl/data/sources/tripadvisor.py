@@ -10,7 +10,6 @@ garbled when the set was made, and stay so. Business service is no aspect of MLC
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
+from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
@@ -57,11 +57,7 @@ class Fields(NamedTuple):
 
 def state(options: ReviewOptions) -> str:
     """A hash of all names, sizes and times."""
-    digest = hashlib.sha256(str(options.path.resolve()).encode())
-    for file in hotels(options.path):
-        stat = file.stat()
-        digest.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return hash_of_files(options.path, hotels(options.path))
 
 
 def write(folder: Path, options: ReviewOptions, split_seed: int) -> DatasetInfo:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import json
 import os
 from collections import Counter
@@ -213,6 +214,15 @@ def _exists(file: Path) -> bool:
     with suppress(OSError):
         return file.exists()
     return False
+
+
+def hash_of_files(root: Path, files: Iterable[Path]) -> str:
+    """A hash of the names, sizes and times of files below `root`."""
+    digest = hashlib.sha256(str(root.resolve()).encode())
+    for file in files:
+        stat = file.stat()
+        digest.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def file_state(file: Path) -> list[Any]:
