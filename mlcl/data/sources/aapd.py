@@ -19,15 +19,8 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    distinct,
-    in_batches,
-)
-from mlcl.data.sources.common.multi_label import count, indices, space_of
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
+from mlcl.data.sources.common.multi_label import count, indices, space_of_rows
 from mlcl.data.split_assignment import assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -56,9 +49,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         names = list(chain.from_iterable(parts.values()))
         ids = [f"{part}-{row}" for part in PARTS for row in range(rows[part])]
         splits = [split for part, split in PARTS.items() for _ in range(rows[part])]
-        if options.check_counts:
-            compare_counts(options.path, COUNTS, count(splits, names))
-        space = space_of(distinct(sorted(set(chain.from_iterable(names))), options.path))
+        options.compare(COUNTS, count(splits, names))
+        space = space_of_rows(names, options.path)
         subjects = indices(names, space)
         if options.split == "paper":
             splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]

@@ -20,7 +20,7 @@ from typing import Any
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, Release, compare_counts
+from mlcl.data.sources.common.distribution import Distribution, Release
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
 from mlcl.errors import UserError
 
@@ -60,8 +60,7 @@ def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
         found += 1
         ratings = [REVIEWS.rating(values.get(f"review/{a}"), f"line {line}", file) for a in REVIEWS.aspects]
         yield Review(f"line-{line}", str(values.get("review/text") or "").strip(), tuple(ratings))
-    if options.check_counts:
-        compare_counts(options.path, COUNTS, {"reviews": found})
+    options.compare(COUNTS, {"reviews": found})
 
 
 def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -27,7 +27,6 @@ from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
-    compare_counts,
     distinct,
     hold_out,
     in_batches,
@@ -74,8 +73,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Raises UserError with the file for missing files and wrong annotations."""
     with _open(options) as files:
         classes, pictures = _read(files, options)
-        if options.check_counts:
-            _check_counts(options, classes, pictures)
+        _check_counts(options, classes, pictures)
         kept = [p for p in pictures if p.labels or options.unlabelled == "keep"]
         kept.sort()
         columns: dict[str, list[Any]] = {
@@ -148,7 +146,7 @@ def _check_counts(options: Options, classes: tuple[str, ...], pictures: list[Pic
     found: dict[str, float] = {part: sum(p.part == part for p in pictures) for part in ("train", "val")}
     found["classes"] = len(classes)
     found["labels a row"] = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
-    compare_counts(options.path, COUNTS[options.year], found)
+    options.compare(COUNTS[options.year], found)
 
 
 def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:

@@ -20,13 +20,7 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    in_batches,
-)
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
 from mlcl.data.sources.common.table import SPLIT_NAMES
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
@@ -66,9 +60,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
             raise UserError(
                 "one list has an image that another lacks", file=files.file(PARTITION[0]), found=image
             )
-        if options.check_counts:
-            found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
-            compare_counts(options.path, COUNTS, {**found, "categories": len(cloth)})
+        found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
+        options.compare(COUNTS, {**found, "categories": len(cloth)})
         ids = sorted(category)
         columns: dict[str, list[Any]] = {
             "id": ids,

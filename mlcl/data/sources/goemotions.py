@@ -19,13 +19,7 @@ from typing import NamedTuple
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    in_batches,
-)
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
 from mlcl.data.sources.common.multi_label import count, indices, space_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -54,8 +48,7 @@ def write(folder: Path, options: DistributionOptions, split_seed: int) -> Datase
         groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
         comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
     ids, splits, names = ([getattr(c, f) for c in comments] for f in ("id", "split", "emotions"))
-    if options.check_counts:
-        compare_counts(options.path, COUNTS, count(splits, names))
+    options.compare(COUNTS, count(splits, names))
     spaces = {"emotion": space_of(emotions)}
     columns = {"id": ids, "split": splits, "emotion": indices(names, spaces["emotion"])}
     for space, group_of in groups.items():

@@ -31,7 +31,6 @@ from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
     Release,
-    compare_counts,
     hold_out,
     in_batches,
 )
@@ -81,8 +80,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         images = _images(files, LIST)
         parts = _parts(files, images)
         labels = _labels(files, concepts, images)
-        if options.check_counts:
-            _check_counts(options, concepts, parts, labels)
+        _check_counts(options, concepts, parts, labels)
         ids = _with_file(
             files, options, [i for i in sorted(images) if labels[i] or options.unlabelled == "keep"]
         )
@@ -157,7 +155,7 @@ def _check_counts(
         "labelled": len(labelled),
         "labels a row": sum(map(len, labelled)) / max(1, len(labelled)),
     }
-    compare_counts(options.path, COUNTS, found)
+    options.compare(COUNTS, found)
 
 
 def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:

@@ -23,15 +23,8 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    ROWS_AT_ONCE,
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    distinct,
-)
-from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, DistributionOptions, Release
+from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of_rows
 from mlcl.data.split_assignment import draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -70,9 +63,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         topics = _topics(files)
         names, ids = list(topics.values()), list(topics)
         splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
-        if options.check_counts:
-            compare_counts(options.path, COUNTS, count(splits, names))
-        space = space_of(distinct(sorted(set(chain.from_iterable(names))), files.file(TOPICS[0])))
+        options.compare(COUNTS, count(splits, names))
+        space = space_of_rows(names, files.file(TOPICS[0]))
         labels = indices(names, space)
         if options.split == "random":
             drawn = draw(ids, split_seed, RANDOM)

@@ -23,15 +23,8 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    distinct,
-    in_batches,
-)
-from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
+from mlcl.data.sources.common.multi_label import count, hold_out_validation, indices, space_of_rows
 from mlcl.data.split_assignment import words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -66,9 +59,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     with RELEASE.open(options.path) as files:
         stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
-    if options.check_counts:
-        compare_counts(options.path, COUNTS, count(splits, names))
-    space = space_of(distinct(sorted(set(chain.from_iterable(names))), options.path))
+    options.compare(COUNTS, count(splits, names))
+    space = space_of_rows(names, options.path)
     labels = indices(names, space)
     # Some stories came over the wire twice.
     keys = [words_of(story.text) for story in stories]

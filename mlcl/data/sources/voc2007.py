@@ -20,13 +20,7 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    compare_counts,
-    in_batches,
-)
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import halves
 from mlcl.data.writer import write_dataset
@@ -61,10 +55,9 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     with RELEASE.open(options.path) as files:
         sets = _sets(files)
         labels = _labels(files, sets, options.difficult)
-        if options.check_counts:
-            found = {name: len(images) for name, images in sets.items()}
-            average = sum(map(len, labels.values())) / max(1, len(labels))
-            compare_counts(options.path, COUNTS, {**found, "labels a row": average})
+        found = {name: len(images) for name, images in sets.items()}
+        average = sum(map(len, labels.values())) / max(1, len(labels))
+        options.compare(COUNTS, {**found, "labels a row": average})
         split_of = {image: SETS[name] for name in sets for image in sets[name]}
         if options.split == "paper":
             half = halves(sets["test"], split_seed)

@@ -39,6 +39,11 @@ class DistributionOptions(Section):
     path: UserPath = Field(description="the folder or archive of the distribution")
     check_counts: bool = Field(True, description="compare with the published counts")
 
+    def compare(self, published: Mapping[str, float], found: Mapping[str, float]) -> None:
+        """Compare counts where that is asked for. Raises UserError as `compare_counts` does."""
+        if self.check_counts:
+            compare_counts(self.path, published, found)
+
 
 class Distribution:
     """The files of a distribution, by the names that it gives them. A context manager.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
+from pathlib import Path
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.common.distribution import hold_out
+from mlcl.data.sources.common.distribution import distinct, hold_out
 from mlcl.data.split_assignment import train_every_class
 
 Names = Sequence[Collection[str]]
@@ -17,6 +18,11 @@ Names = Sequence[Collection[str]]
 def space_of(classes: Iterable[str]) -> LabelSpace:
     """A multi-label space with these classes, in this order."""
     return LabelSpace(kind="multi_label", classes=tuple(classes))
+
+
+def space_of_rows(rows: Names, file: Path) -> LabelSpace:
+    """A multi-label space with the classes that occur, sorted. Raises UserError for none."""
+    return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
 
 
 def indices(rows: Names, space: LabelSpace) -> list[list[int]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions, compare_counts
+from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions
 from mlcl.data.split_assignment import draw, words_of
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
@@ -94,8 +94,7 @@ def write_reviews(
 ) -> DatasetInfo:
     """Draw reviews and write them; `reviews` is read twice. Raises UserError where there are too few."""
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
-    if options.check_counts:
-        compare_counts(options.path, PUBLISHED, sizes)
+    options.compare(PUBLISHED, sizes)
     chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
     if len(chosen) < sum(sizes.values()):
         problem = "fewer reviews than train, test and validation ask for"
