@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 from torch import Tensor
 
 from mlcl.data import Split
@@ -89,14 +91,20 @@ def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tenso
         {
             "id": split.id_column(rows),
             "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
-            "embedding": _fixed(embedding_ND),
+            "embedding": fixed_lists(embedding_ND),
             "probabilities": _lists(probabilities, len(rows)),
         }
     )
 
 
-def _fixed(values_ND: Tensor) -> pa.FixedSizeListArray:
+def fixed_lists(values_ND: Tensor) -> pa.FixedSizeListArray:
+    """The rows of a matrix as lists."""
     return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
+
+
+def matrix(column: pa.ChunkedArray) -> Tensor:
+    """Lists of one length as the rows of a matrix."""
+    return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
 
 
 def _lists(values: Tensor | None, rows: int) -> pa.ListArray:

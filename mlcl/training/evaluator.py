@@ -10,7 +10,6 @@ encoder's output (D, or D + L).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -19,14 +18,13 @@ from torch import Tensor, nn
 from mlcl.config import KnnConfig, ProbeConfig
 from mlcl.config.job import KnnGrid
 from mlcl.config.space import default_mode
-from mlcl.data import LabelSpace, Split
+from mlcl.data import Split
 from mlcl.evaluation import (
     Neighbours,
     Scoring,
     Setting,
     Task,
     blend,
-    evaluate,
     linear_probe,
     predict,
     search,
@@ -34,11 +32,9 @@ from mlcl.evaluation import (
 from mlcl.training.context import Context
 from mlcl.training.embeddings import SplitEncoder, check_finite
 from mlcl.training.evaluation_result import Evaluation, Predictor, Queries, Selection
-from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore, setting_of
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.rank_rows import RankRows
 from mlcl.training.transfer import Transfer, probe_grid
 
 
@@ -52,7 +48,7 @@ class Evaluator:
         self._validation = job_data.dataset.split("validation")
         self._validation_rows = job_data.rows(self._validation)
         self._train_rows = job_data.rows(job_data.train)
-        self._parents = parents(job_data.dataset, job_data.job.objective.classifier.labels)
+        self._metrics = job_data.metrics()
         precision = job_data.job.train.precision
         self._encoder = SplitEncoder(model.encoder, self._config.batch_size, precision, context)
 
@@ -65,7 +61,7 @@ class Evaluator:
             metrics |= self._metrics("val", model, self._validation)
         if model is None or self._config.metric.startswith("knn/"):
             setting = setting_of(self._config.knn or KnnConfig())
-            store = self._datastore(self._encoder.embeddings(self._train_rows))
+            store = self._job_data.datastore(self._encoder.embeddings(self._train_rows))
             neighbours = store.retrieve(val_MO, setting.k)
             votes = store.votes(neighbours, setting)
             mixed = votes if model is None else blend(votes, model, setting.lambda_)
@@ -76,7 +72,7 @@ class Evaluator:
         """All figures, the same on every rank."""
         tell("embedding")
         result = Evaluation(self._encoder.embeddings(self._train_rows))
-        store = None if self._config.knn is None else self._datastore(result.train)
+        store = None if self._config.knn is None else self._job_data.datastore(result.train)
         validation = self._queries(self._validation, self._encoder.outputs(self._validation_rows), store)
         selection = self._select(result, validation, store, tell)
         self._measure(result, selection, "val", validation)
@@ -138,11 +134,8 @@ class Evaluator:
             return
         for prefix, setting in selection.settings.items():
             blended = store.blended(neighbours, result.probabilities[split.name], setting)
-            result.metrics |= self._metrics(f"{prefix}{name}", blended, split)
-            if self._job_data.task == "multi_label":
-                overlap = store.overlap(neighbours, self._job_data.targets(split), setting.k)
-                if not math.isnan(overlap):
-                    result.metrics[f"{prefix}{name}/neighbour_overlap"] = overlap
+            overlap = store.overlap(neighbours, self._job_data.targets(split), setting.k)
+            result.metrics |= self._metrics(f"{prefix}{name}", blended, split, overlap)
 
     def _search(self, grid: KnnGrid, store: Datastore, neighbours: Neighbours, model: Tensor) -> Setting:
         """The best (k, lambda, tau) of the grid on validation."""
@@ -158,7 +151,7 @@ class Evaluator:
             metric=self._metric,
             mode=default_mode(self._metric),
             threshold=self._config.threshold,
-            aspects=self._space.aspects,
+            aspects=self._job_data.space.aspects,
         ).best
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
@@ -168,10 +161,10 @@ class Evaluator:
             self._embedding(validation.output_MO),
             self._job_data.targets(self._validation),
             task=self._job_data.task,
-            n_classes=self._space.n_classes,
+            n_classes=self._job_data.space.n_classes,
             grid=probe_grid(config, self._job_data.job.train.seed),
             scoring=Scoring(
-                self._metric, default_mode(self._metric), self._config.threshold, self._space.aspects
+                self._metric, default_mode(self._metric), self._config.threshold, self._job_data.space.aspects
             ),
         )
         result.probe = probe
@@ -191,24 +184,8 @@ class Evaluator:
         features = self._model.objective.divide(output_MO)[1]
         return classify(classifier.linear, features, self._job_data.task, self._context)
 
-    def _metrics(self, prefix: str, probabilities: Tensor, split: Split) -> dict[str, float]:
-        targets = self._job_data.targets(split)
-        values = evaluate(
-            self._job_data.task, probabilities, targets, self._config.threshold, self._space.aspects
-        )
-        values |= coarse_accuracy(probabilities, split, self._parents)
-        return {f"{prefix}/{name}": value for name, value in values.items()}
-
     def _embedding(self, output_MO: Tensor) -> Tensor:
         return self._model.objective.divide(output_MO)[0]
-
-    def _datastore(self, train: RankRows) -> Datastore:
-        targets = self._job_data.targets(self._job_data.train)
-        return Datastore(train, targets, self._job_data.task, self._space.n_classes)
-
-    @property
-    def _space(self) -> LabelSpace:
-        return self._job_data.dataset.info.space(self._job_data.job.objective.classifier.labels)
 
 
 @torch.no_grad()

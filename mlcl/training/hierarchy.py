@@ -1,6 +1,6 @@
-"""Accuracy at the coarser levels of a hierarchy, by the parents of predicted classes.
+"""The hierarchy above a label space.
 
-Shapes: N rows, C classes of the classifier.
+Shapes: N rows, C classes of the label space.
 """
 
 from __future__ import annotations
@@ -33,17 +33,3 @@ def _parent_of(train: Split, labels: str, level: str, n_classes: int) -> Tensor:
     parent_C = torch.full((n_classes,), -1)
     parent_C[fine_N[known_N]] = coarse_N[known_N]
     return parent_C
-
-
-def coarse_accuracy(probabilities_NC: Tensor, split: Split, parents: dict[str, Tensor]) -> dict[str, float]:
-    """`accuracy_<level>` of the predicted class's parent, over rows whose class there is known."""
-    predicted_N = probabilities_NC.argmax(1)
-    metrics: dict[str, float] = {}
-    for level, parent_C in parents.items():
-        target_N = split.labels(level)
-        assert isinstance(target_N, Tensor)
-        known_N = target_N >= 0
-        if known_N.any():
-            hit_N = parent_C[predicted_N[known_N]] == target_N[known_N]
-            metrics[f"accuracy_{level}"] = float(hit_N.double().mean())
-    return metrics

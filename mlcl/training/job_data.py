@@ -14,6 +14,7 @@ from mlcl.data import (
     Dataset,
     EpochSampler,
     ImageRows,
+    LabelSpace,
     Split,
     Tokenizer,
     TokenRows,
@@ -21,7 +22,6 @@ from mlcl.data import (
     hugging_face_tokenizer,
     load_tokenizer,
     prepare,
-    rating_classes,
     subset,
     train_word_tokenizer,
 )
@@ -36,7 +36,10 @@ from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.hierarchy import parents
 from mlcl.training.input_reader import InputReader
+from mlcl.training.neighbours import Datastore
 from mlcl.training.objective import CLASSIFIER, Labels
+from mlcl.training.rank_rows import RankRows
+from mlcl.training.split_metrics import SplitMetrics, targets_of
 from mlcl.training.transfer import Transfer
 
 
@@ -97,6 +100,11 @@ class JobData:
         """Word types of the tokenizer; None for images."""
         return None if self.tokenizer is None else self.tokenizer.get_vocab_size()
 
+    @property
+    def space(self) -> LabelSpace:
+        """The label space that the classifier predicts."""
+        return self.dataset.info.space(self.job.objective.classifier.labels)
+
     def rows(self, split: Split) -> Rows:
         """A split, encoded, with the labels of every part of the objective."""
         labels: dict[str, Labels] = {}
@@ -114,6 +122,16 @@ class JobData:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
+    def datastore(self, train: RankRows) -> Datastore:
+        """The training rows, of which `train` are the embeddings, as a datastore for neighbours."""
+        return Datastore(train, self.targets(self.train), self.task, self.space.n_classes)
+
+    def metrics(self) -> SplitMetrics:
+        """The metrics of the classifier's label space."""
+        labels = self.job.objective.classifier.labels
+        threshold, coarser = self.job.evaluation.threshold, parents(self.dataset, labels)
+        return SplitMetrics(self.task, labels, self.space.aspects, threshold, coarser)
+
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""
         targets = self.targets(self.train)
@@ -128,20 +146,11 @@ class JobData:
         if classifier.loss != "guided":
             return None
         levels = parents(self.dataset, classifier.labels)
-        leaves = torch.arange(self.dataset.info.space(classifier.labels).n_classes)
+        leaves = torch.arange(self.space.n_classes)
         return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)
-
-
-def targets_of(split: Split, name: str, task: Task) -> Labels:
-    """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
-    labels = split.labels(name)
-    if task == "aspects":
-        assert isinstance(labels, Tensor)
-        return rating_classes(labels, split.info.space(name).scale)
-    return labels
 
 
 def _check_batches(job: JobConfig, rows: int) -> None:

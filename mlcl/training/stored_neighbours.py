@@ -13,10 +13,9 @@ import torch
 from torch.nn import functional
 
 from mlcl.config import default_mode
-from mlcl.evaluation import Setting, evaluate, neighbour_overlap, search
+from mlcl.evaluation import Setting, neighbour_overlap, search
 from mlcl.evaluation.tasks import Array, known_rows
 from mlcl.labels import LabelRows
-from mlcl.training.hierarchy import coarse_accuracy, parents
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -30,22 +29,14 @@ def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[st
     other rows.
     """
     run = StoredRun.read(folder, job_data)
-    coarser = parents(job_data.dataset, job_data.job.objective.classifier.labels)
-    store = run.datastore()
+    store, score = run.datastore(), job_data.metrics()
     metrics: dict[str, float] = {}
     for split_name, name in NAMES.items():
-        split, queries_ND = run.split(split_name), run.embeddings[split_name]
-        model, targets = run.probabilities[split_name], job_data.targets(split)
-        neighbours = store.retrieve(queries_ND, setting.k)
-        probabilities = store.blended(neighbours, model, setting)
-        values = evaluate(
-            job_data.task, probabilities, targets, job_data.job.evaluation.threshold, run.space.aspects
-        )
-        values |= coarse_accuracy(probabilities, split, coarser)
-        overlap = store.overlap(neighbours, targets, setting.k)
-        if overlap == overlap:
-            values["neighbour_overlap"] = overlap
-        metrics |= {f"knn/{name}/{metric}": value for metric, value in values.items()}
+        split = run.split(split_name)
+        neighbours = store.retrieve(run.embeddings[split_name], setting.k)
+        probabilities = store.blended(neighbours, run.probabilities[split_name], setting)
+        overlap = store.overlap(neighbours, job_data.targets(split), setting.k)
+        metrics |= score(f"knn/{name}", probabilities, split, overlap)
     return metrics
 
 

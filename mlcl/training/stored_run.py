@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import LabelSpace, Split
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
+from mlcl.training.embeddings_file import EMBEDDINGS, matrix, read_embeddings
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
 from mlcl.training.rank_rows import RankRows
@@ -46,19 +43,18 @@ class StoredRun:
         """
         table = _read(folder / EMBEDDINGS)
         left = pc.unique(table["split"]).to_pylist()
-        embeddings, probabilities = {}, {}
+        run = cls(job_data, {}, {})
         for name in SPLITS:
             if name not in left:
                 if name == "test" and not test:
                     continue
                 raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
-            split = job_data.train if name == "train" else job_data.dataset.split(name)
-            embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
+            split = run.split(name)
+            run.embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
             if name != "train":
-                aspects = job_data.dataset.info.space(_labels(job_data)).aspects
-                shape = (len(split), len(aspects), -1) if job_data.task == "aspects" else (len(split), -1)
-                probabilities[name] = flat_NP.reshape(shape)
-        return cls(job_data, embeddings, probabilities)
+                aspects = [len(run.space.aspects)] if job_data.task == "aspects" else []
+                run.probabilities[name] = flat_NP.reshape(len(split), *aspects, -1)
+        return run
 
     @property
     def tested(self) -> bool:
@@ -68,7 +64,7 @@ class StoredRun:
     @property
     def space(self) -> LabelSpace:
         """The label space that the classifier predicts."""
-        return self.job_data.dataset.info.space(_labels(self.job_data))
+        return self.job_data.space
 
     def split(self, name: str) -> Split:
         """The rows of a split; of training, those that the run was trained on."""
@@ -76,13 +72,7 @@ class StoredRun:
 
     def datastore(self) -> Datastore:
         """The training rows as a datastore for neighbours."""
-        targets = self.job_data.targets(self.job_data.train)
-        rows = RankRows(self.embeddings["train"])
-        return Datastore(rows, targets, self.job_data.task, self.space.n_classes)
-
-
-def _labels(job_data: JobData) -> str:
-    return job_data.job.objective.classifier.labels
+        return self.job_data.datastore(RankRows(self.embeddings["train"]))
 
 
 def _read(file: Path) -> pa.Table:
@@ -108,13 +98,8 @@ def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Ten
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:
         raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
-    embedding, flat = (_matrix(rows[column], folder) for column in COLUMNS[2:])
-    return torch.from_numpy(embedding), torch.from_numpy(flat.astype(np.float32))
-
-
-def _matrix(column: pa.ChunkedArray, folder: Path) -> NDArray[np.floating]:
-    """Lists of one length as the rows of a matrix."""
-    if len(pc.unique(pc.list_value_length(column))) != 1:
+    columns = [rows[column] for column in COLUMNS[2:]]
+    if any(len(pc.unique(pc.list_value_length(column))) != 1 for column in columns):
         raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
-    values: NDArray[np.floating] = pc.list_flatten(column).to_numpy()
-    return values.reshape(len(column), -1).copy()
+    embedding_ND, flat_NP = map(matrix, columns)
+    return embedding_ND, flat_NP.float()

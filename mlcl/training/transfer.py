@@ -14,12 +14,13 @@ from torch import Tensor
 from mlcl.config import ProbeConfig
 from mlcl.config.job import TransferConfig
 from mlcl.config.space import default_mode
-from mlcl.data import Dataset, Split, prepare, rating_classes
+from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.evaluation import ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.objective import Labels
 from mlcl.training.rank_rows import RankRows
+from mlcl.training.split_metrics import targets_of
 
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
 
@@ -112,8 +113,4 @@ class Transfer:
         }
 
     def _targets(self, split: Split) -> Labels:
-        labels = split.labels(self.config.labels)
-        if self.task == "aspects":
-            assert isinstance(labels, Tensor)
-            return rating_classes(labels, self.dataset.info.space(self.config.labels).scale)
-        return labels
+        return targets_of(split, self.config.labels, self.task)

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
 from mlcl.data.columns import label_rows, single_classes
 from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
-from mlcl.training.embeddings_file import read_embeddings
+from mlcl.training.embeddings_file import fixed_lists, matrix, read_embeddings
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
 from mlcl.training.objective import Labels
@@ -32,20 +31,19 @@ def trained_datastore(file: Path, job_data: JobData) -> Datastore:
     """
     try:
         table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
-        embedding_ND = _matrix(table["embedding"])
+        embedding_ND = matrix(table["embedding"])
     except (OSError, ValueError, pa.ArrowException) as error:
         raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
     if table["id"].to_pylist() != job_data.train.ids:
         raise UserError("embeddings of other training rows", file=file)
-    n_classes = job_data.dataset.info.space(job_data.job.objective.classifier.labels).n_classes
-    return Datastore(RankRows(embedding_ND), job_data.targets(job_data.train), job_data.task, n_classes)
+    return job_data.datastore(RankRows(embedding_ND))
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     """Labels are class indices: one, a list of them, or one an aspect with -1 for missing."""
     table = {
         "id": pa.array(ids, pa.string()),
-        "embedding": _fixed(store.rows.values),
+        "embedding": fixed_lists(store.rows.values),
         "label": _labels(store),
     }
     pq.write_table(pa.table(table), file, compression="zstd")
@@ -58,7 +56,7 @@ def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastor
     """
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
-        embedding_ND = _matrix(table["embedding"])
+        embedding_ND = matrix(table["embedding"])
         labels = _read_labels(table["label"], task, n_classes)
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise UserError("not the datastore of a model", file=file, found=error) from None
@@ -71,7 +69,7 @@ def _labels(store: Datastore) -> Any:
     if isinstance(store.labels, LabelRows):
         return pa.array(store.labels.lists(), pa.list_(pa.int32()))
     values = store.labels.to(torch.int32)
-    return pa.array(values.numpy()) if values.ndim == 1 else _fixed(values)
+    return pa.array(values.numpy()) if values.ndim == 1 else fixed_lists(values)
 
 
 def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
@@ -82,12 +80,4 @@ def _read_labels(column: Any, task: Task, n_classes: int) -> Labels:
         raise ValueError(f"labels outside {lowest} to {n_classes - 1}")
     if task == "multi_label":
         return label_rows(column, n_classes)
-    return _matrix(column).long() if task == "aspects" else single_classes(column)
-
-
-def _fixed(values_ND: Tensor) -> Any:
-    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
-
-
-def _matrix(column: Any) -> Tensor:
-    return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
+    return matrix(column).long() if task == "aspects" else single_classes(column)

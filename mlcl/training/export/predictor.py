@@ -5,6 +5,7 @@ Shapes: M rows, O an encoder's output.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +16,17 @@ from torch import Tensor
 from mlcl.data import Dataset, Split
 from mlcl.data.format import INFO_FILE
 from mlcl.errors import UserError
-from mlcl.evaluation.tasks import array
+from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.inputs import Item, batches, read_items, split_items
 from mlcl.training.export.model import ExportedModel
-from mlcl.training.export.model_index import Way
+from mlcl.training.export.model_index import Index, Way
 from mlcl.training.export.outputs import Sink
 from mlcl.training.export.predictions import check_threshold, decide
-from mlcl.training.export.scores import can_score, score
+from mlcl.training.split_metrics import SplitMetrics, targets_of
 
 SPLIT = "test"
+NAMES = {"train": "train", "validation": "val", "test": "test"}
+"""What the names of a run's metrics call the splits."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Labelling:
 
     def run(self, write: Sink) -> Labelled:
         """Predicts all rows and gives the predictions to `write`, batch by batch."""
-        if self._split is not None and can_score(self._model.index, self._split):
+        if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
         items = read_items(self._path, modality) if its is None else split_items(its)
@@ -86,8 +89,27 @@ class Labelling:
             [self._outputs(batch) for batch in batches(split_items(split), self._batch_size)]
         )
         self._write(split.ids, output_MO, write)
-        metrics = score(self._model, split, output_MO, self._scored, self._threshold)
-        return Labelled(len(split), self._way, metrics)
+        return Labelled(len(split), self._way, self._metrics(split, output_MO))
+
+    def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
+        """Metrics by their names in a run, as `knn/test/micro_f1`."""
+        index, store = self._model.index, self._model.store
+        levels = {
+            name: torch.tensor(level.parents)
+            for name, level in index.levels.items()
+            if name in split.info.label_spaces and split.info.space(name).classes == level.classes
+        }
+        threshold = index.threshold if self._threshold is None else self._threshold
+        score = SplitMetrics(index.task, index.labels, index.space.aspects, threshold, levels)
+        targets = targets_of(split, index.labels, index.task)
+        metrics: dict[str, float] = {}
+        for way in self._scored:
+            setting, overlap = index.ways[way], math.nan
+            if setting is not None:
+                overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
+            prefix = f"{index.prefix(way)}{NAMES[split.name]}"
+            metrics |= score(prefix, self._model.probabilities(output_MO, way), split, overlap)
+        return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
         contents, places = zip(*((item.content, item.place) for item in batch), strict=True)
@@ -97,6 +119,13 @@ class Labelling:
         probabilities = array(self._model.probabilities(output_MO, self._way))
         columns = {"id": ids, **decide(self._model.index, probabilities, self._threshold).columns}
         write(columns | ({"probabilities": probabilities.tolist()} if self._all else {}))
+
+
+def _can_score(index: Index, split: Split) -> bool:
+    """Whether the split has the model's label space, class by class, and any row a label in it."""
+    if index.labels not in split.info.space_names() or split.info.space(index.labels) != index.space:
+        return False
+    return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:

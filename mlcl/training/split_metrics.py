@@ -1,0 +1,63 @@
+"""Predictions of a split against its labels: metrics under the names that a run logs.
+
+Shapes: N rows, C classes of the classifier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mlcl.data import Split, rating_classes
+from mlcl.evaluation import Task, evaluate
+from mlcl.training.objective import Labels
+
+
+@dataclass(frozen=True)
+class SplitMetrics:
+    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level."""
+
+    task: Task
+    labels: str
+    aspects: Sequence[str]
+    threshold: float
+    parents: Mapping[str, Tensor]
+
+    def __call__(
+        self, prefix: str, probabilities: Tensor, split: Split, overlap: float = math.nan
+    ) -> dict[str, float]:
+        """`<prefix>/<metric>` of all rows, with the `overlap` of their neighbours where there is one."""
+        targets = targets_of(split, self.labels, self.task)
+        values = evaluate(self.task, probabilities, targets, self.threshold, self.aspects)
+        values |= coarse_accuracy(probabilities, split, self.parents)
+        if not math.isnan(overlap):
+            values["neighbour_overlap"] = overlap
+        return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def targets_of(split: Split, name: str, task: Task) -> Labels:
+    """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
+    labels = split.labels(name)
+    if task == "aspects":
+        assert isinstance(labels, Tensor)
+        return rating_classes(labels, split.info.space(name).scale)
+    return labels
+
+
+def coarse_accuracy(
+    probabilities_NC: Tensor, split: Split, parents: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """`accuracy_<level>` of the predicted class's parent, over rows whose class there is known."""
+    predicted_N = probabilities_NC.argmax(1)
+    metrics: dict[str, float] = {}
+    for level, parent_C in parents.items():
+        target_N = split.labels(level)
+        assert isinstance(target_N, Tensor)
+        known_N = target_N >= 0
+        if known_N.any():
+            hit_N = parent_C[predicted_N[known_N]] == target_N[known_N]
+            metrics[f"accuracy_{level}"] = float(hit_N.double().mean())
+    return metrics
