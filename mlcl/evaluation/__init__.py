@@ -1,12 +1,11 @@
 """What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
 
-from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.knn import blend, knn_probabilities
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.overlap import neighbour_overlap
-from mlcl.evaluation.posthoc import PosthocResult, Setting, search
-from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
+from mlcl.evaluation.posthoc import Setting, search
+from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.probe import ProbeResult, Scoring, linear_probe, predict
 from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
 from mlcl.evaluation.retrieval import retrieve
@@ -20,7 +19,6 @@ __all__ = [
     "LabelPrediction",
     "Metric",
     "Neighbours",
-    "PosthocResult",
     "ProbeGrid",
     "ProbeResult",
     "ProbeRows",

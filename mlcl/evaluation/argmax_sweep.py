@@ -8,13 +8,13 @@ Shapes: R vote rows, C classes, E cells, G lambdas, P rows at one doubtful lambd
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from mlcl.evaluation.knn import Ballot
 from mlcl.evaluation.tasks import Array
-from mlcl.evaluation.vote_cells import VoteCells, make_vote_cells
+from mlcl.evaluation.vote_cells import Grid, VoteCells, make_vote_cells
 
 FLAT = 1e-6
 """Lines whose slopes differ by less are compared at every lambda, as rounding decides between them."""
@@ -27,25 +27,22 @@ def argmax_sweep(
     target_R: Array,
     model_RC: Array,
     group_R: Array,
-    ks: Sequence[int],
-    lambda_G: Array,
-    temperatures: Sequence[float],
+    grid: Grid,
 ) -> Iterator[Array]:
     """Right predictions (G, groups) int64 of `blend(...)`, exactly, for every temperature and then every k.
 
     `target_R` is the true class, -1 to leave the row out; `group_R` the row's group, such as its aspect.
     Exact for lambdas up to 1 - 1e-8, and 1.
     """
-    slots = make_vote_cells(votes, ks, _kept(votes, target_R, model_RC))
-    sweep = _Sweep(slots, np.maximum(target_R, 0), model_RC, lambda_G)
-    n_groups = int(group_R.max()) + 1
-    for temperature in temperatures:
+    slots = make_vote_cells(votes, grid.ks, _kept(votes, target_R, model_RC))
+    sweep = _Sweep(slots, np.maximum(target_R, 0), model_RC, grid.lambda_G)
+    n_groups, n_steps = int(group_R.max()) + 1, len(grid.lambda_G) + 1
+    for temperature in grid.temperatures:
         for q_E in slots.shares(temperature):
             row_S, at_S, sign_S = sweep.steps(q_E)
             counted_S = target_R[row_S] >= 0
-            key_S = group_R[row_S] * (len(lambda_G) + 1) + at_S
-            size = n_groups * (len(lambda_G) + 1)
-            steps = np.bincount(key_S[counted_S], sign_S[counted_S], size).astype(np.int64)
+            key_S = group_R[row_S] * n_steps + at_S
+            steps = np.bincount(key_S[counted_S], sign_S[counted_S], n_groups * n_steps).astype(np.int64)
             yield np.ascontiguousarray(steps.reshape(n_groups, -1)[:, :-1].cumsum(axis=1).T)
 
 

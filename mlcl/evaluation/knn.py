@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 
 from mlcl.evaluation.neighbour_merge import Neighbours
-from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
-
-__all__ = ["Ballot", "Neighbours", "ballot", "blend", "knn_probabilities", "retrieve", "vote_weights"]
 
 
 @dataclass(frozen=True)

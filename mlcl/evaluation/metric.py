@@ -11,8 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from mlcl.evaluation.counts import Counts
-from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
+from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.tasks import Array, Task
 from mlcl.plugins import Registry
 

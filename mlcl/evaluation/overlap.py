@@ -1,6 +1,6 @@
-"""The share of the neighbours' labels that are the query's own.
+"""The labels that rows share: neighbours with their query, and any rows with one.
 
-Shapes: M queries, K neighbours, V label entries of neighbours.
+Shapes: M queries, K neighbours, N rows, V label entries of neighbours or of rows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,17 @@ def neighbour_overlap(
     labels_M = np.bincount(votes.row, minlength=len(votes.distance))
     share_M = np.bincount(votes.row, shared_V, len(votes.distance)) / np.maximum(labels_M, 1)
     return float(share_M[labels_M > 0].mean()) if labels_M.any() else float("nan")
+
+
+def label_similarity(query: LabelRows, others: LabelRows) -> Array:
+    """C_qj = y_q . y_j (N,): how many labels each of `others` shares with the one row `query`.
+
+    Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
+    """
+    if len(query) != 1:
+        raise ValueError(f"one query is compared with others, not {len(query)}")
+    shared_V = np.isin(array(others.columns), array(query.columns))
+    return np.bincount(array(others.row_index())[shared_V], minlength=len(others))
 
 
 def _keys(rows: LabelRows, width: int) -> Array:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,11 +17,12 @@ from torch import Tensor
 
 from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
-from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
+from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.scores import evaluate, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep
+from mlcl.evaluation.vote_cells import Grid
 from mlcl.labels import LabelRows
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class PosthocResult:
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked of every setting; rows without a target are gone."""
+    """What is asked of every setting."""
 
     neighbours: Neighbours
     train_labels: Targets
@@ -60,6 +61,19 @@ class _Question:
     metric: str
     threshold: float
     aspects: Sequence[str] | None
+
+    def known(self) -> _Question:
+        """The same of the rows that have a target, on the CPU."""
+        rows, targets = torch.from_numpy(np.flatnonzero(known_rows(self.task, self.targets))), self.targets
+        question = replace(
+            self,
+            neighbours=Neighbours(self.neighbours.distance.cpu()[rows], self.neighbours.index.cpu()[rows]),
+            targets=targets.take(rows) if isinstance(targets, LabelRows) else targets.cpu()[rows],
+            model=self.model.float().cpu()[rows],
+        )
+        # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
+        evaluate(self.task, question.model, question.targets, self.threshold, self.aspects, [self.metric])
+        return question
 
     def metrics(self, votes: Tensor, lambda_: float, only: Sequence[str] | None) -> dict[str, float]:
         mixed = blend(votes, self.model, lambda_)
@@ -97,23 +111,24 @@ def search(
     Raises ValueError for an empty or invalid grid and where no setting has a value, and UserError for a
     metric that the task does not have.
     """
-    ks, lambda_G = _grid(neighbours, ks, lambdas)
-    temperatures = sorted(set(temperatures))
-    question = _question(
+    grid = _grid(neighbours, ks, lambdas, temperatures)
+    question = _Question(
         neighbours, train_labels, targets, model_probabilities, task, metric, threshold, aspects
-    )
-    value_TKG = np.array(list(_values(question, ks, lambda_G, temperatures)))
-    value_KGT = value_TKG.reshape(len(temperatures), len(ks), len(lambda_G)).transpose(1, 2, 0)
+    ).known()
+    value_TKG = np.array(list(_values(question, grid)))
+    value_KGT = value_TKG.reshape(len(grid.temperatures), len(grid.ks), len(grid.lambda_G)).transpose(1, 2, 0)
     signed = np.where(np.isnan(value_KGT), -np.inf, value_KGT if mode == "max" else -value_KGT)
     if not np.isfinite(signed).any():
         raise ValueError(f"{metric} has no value at any setting")
     best = np.unravel_index(signed.argmax(), signed.shape)
-    setting = Setting(ks[best[0]], float(lambda_G[best[1]]), float(temperatures[best[2]]))
+    setting = Setting(grid.ks[best[0]], float(grid.lambda_G[best[1]]), float(grid.temperatures[best[2]]))
     metrics = question.metrics(question.votes(setting.k, setting.temperature), setting.lambda_, None)
-    return PosthocResult(setting, metrics, _table(ks, lambda_G, temperatures, metric, value_KGT))
+    return PosthocResult(setting, metrics, _table(grid, metric, value_KGT))
 
 
-def _grid(neighbours: Neighbours, ks: Sequence[int], lambdas: Sequence[float]) -> tuple[list[int], Array]:
+def _grid(
+    neighbours: Neighbours, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
+) -> Grid:
     largest = neighbours.index.shape[1]
     kept = sorted({min(k, largest) for k in ks})
     if max(ks, default=0) > largest:
@@ -121,97 +136,53 @@ def _grid(neighbours: Neighbours, ks: Sequence[int], lambdas: Sequence[float]) -
     lambda_G = np.unique(np.asarray(lambdas, dtype=np.float64))
     if not kept or not len(lambda_G) or kept[0] < 1 or lambda_G[0] < 0 or lambda_G[-1] > 1:
         raise ValueError(f"the grid needs k of at least 1 and lambda from 0 to 1: {ks}, {lambdas}")
-    return kept, lambda_G
+    return Grid(kept, lambda_G, sorted(set(temperatures)))
 
 
-def _question(
-    neighbours: Neighbours,
-    train_labels: Targets,
-    targets: Targets,
-    model: Tensor,
-    task: Task,
-    metric: str,
-    threshold: float,
-    aspects: Sequence[str] | None,
-) -> _Question:
-    rows = torch.from_numpy(np.flatnonzero(known_rows(task, targets)))
-    neighbours = Neighbours(neighbours.distance.cpu()[rows], neighbours.index.cpu()[rows])
-    targets = targets.take(rows) if isinstance(targets, LabelRows) else targets.cpu()[rows]
-    question = _Question(
-        neighbours, train_labels, targets, model.float().cpu()[rows], task, metric, threshold, aspects
-    )
-    # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
-    evaluate(task, question.model, targets, threshold, aspects, [metric])
-    return question
-
-
-def _values(
-    question: _Question, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
-) -> Iterator[Array]:
+def _values(question: _Question, grid: Grid) -> Iterator[Array]:
     """The metric (G,) for every temperature and then every k."""
     metric, aspect = metric_of(question.metric, question.task, question.aspects, question.model.shape[1])
     if question.task == "multi_label" and metric.counts is not None:
-        return _count_values(question, metric, ks, lambda_G, temperatures)
+        return _count_values(question, metric.counts, metric.pooled, grid)
     if question.task != "multi_label" and metric.hits is not None:
-        return _hit_values(question, metric, aspect, ks, lambda_G, temperatures)
-    return _plain_values(question, ks, lambda_G, temperatures)
+        return _hit_values(question, metric.hits, aspect, grid)
+    return _plain_values(question, grid)
 
 
 def _count_values(
-    question: _Question, metric: Metric, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
+    question: _Question, of_counts: Callable[[Counts], Array], pooled: bool, grid: Grid
 ) -> Iterator[Array]:
-    of_counts = metric.counts
-    assert of_counts is not None
     targets, model_ML = as_rows(question.targets), array(question.model)
-    votes = ballot(question.neighbours, question.train_labels, question.task, max(ks), targets.width)
-    sweep = threshold_sweep(
-        votes, targets, model_ML, ks, lambda_G, temperatures, question.threshold, metric.pooled
-    )
+    votes = ballot(question.neighbours, question.train_labels, question.task, max(grid.ks), targets.width)
+    sweep = threshold_sweep(votes, targets, model_ML, grid, question.threshold, pooled)
     return (of_counts(counts) for counts in sweep)
 
 
 def _hit_values(
-    question: _Question,
-    metric: Metric,
-    aspect: int | None,
-    ks: Sequence[int],
-    lambda_G: Array,
-    temperatures: Sequence[float],
+    question: _Question, of_hits: Callable[[Array, Array], Array], aspect: int | None, grid: Grid
 ) -> Iterator[Array]:
-    of_hits = metric.hits
-    assert of_hits is not None
     n_classes = question.model.shape[-1]
     target_MA = as_classes(question.targets).reshape(len(question.targets), -1)
     known_A = (target_MA >= 0).sum(0)
     scored = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
-    votes = ballot(question.neighbours, question.train_labels, question.task, max(ks), n_classes)
-    sweep = argmax_sweep(
-        votes,
-        target_MA.reshape(-1),
-        array(question.model).reshape(-1, n_classes),
-        np.tile(np.arange(len(known_A)), len(target_MA)),
-        ks,
-        lambda_G,
-        temperatures,
-    )
+    votes = ballot(question.neighbours, question.train_labels, question.task, max(grid.ks), n_classes)
+    model_RC = array(question.model).reshape(-1, n_classes)
+    aspect_R = np.tile(np.arange(len(known_A)), len(target_MA))
+    sweep = argmax_sweep(votes, target_MA.reshape(-1), model_RC, aspect_R, grid)
     return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
 
-def _plain_values(
-    question: _Question, ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float]
-) -> Iterator[Array]:
-    for temperature, k in itertools.product(temperatures, ks):
+def _plain_values(question: _Question, grid: Grid) -> Iterator[Array]:
+    for temperature, k in itertools.product(grid.temperatures, grid.ks):
         votes = question.votes(k, temperature)
-        scores = [question.metrics(votes, float(value), [question.metric]) for value in lambda_G]
+        scores = [question.metrics(votes, float(value), [question.metric]) for value in grid.lambda_G]
         yield np.array([score[question.metric] for score in scores])
 
 
-def _table(
-    ks: Sequence[int], lambda_G: Array, temperatures: Sequence[float], metric: str, value_KGT: Array
-) -> Array:
+def _table(grid: Grid, metric: str, value_KGT: Array) -> Array:
     fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64), (metric, np.float64)]
     table = np.empty(value_KGT.size, dtype=fields)
-    axes = np.meshgrid(ks, lambda_G, temperatures, indexing="ij")
+    axes = np.meshgrid(grid.ks, grid.lambda_G, grid.temperatures, indexing="ij")
     for (name, _), column in zip(fields, [*axes, value_KGT], strict=True):
         table[name] = column.reshape(-1)
     return table

@@ -1,6 +1,7 @@
 """Predictions beside their targets, with what several metrics need of them computed once.
 
-Shapes: N rows, C classes, L labels, P true entries.
+Shapes: N rows, C classes, L labels, P true entries; any leading axes, such as one for the settings of a
+sweep.
 """
 
 from __future__ import annotations
@@ -10,9 +11,18 @@ from functools import cached_property
 
 import numpy as np
 
-from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.ranking import LabelRanking, position, rank_labels
 from mlcl.evaluation.tasks import Array
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Per label: entries right (..., L), predicted (..., L) and true (L,), int64; `cells` is N x L."""
+
+    right: Array
+    predicted: Array
+    true: Array
+    cells: int
 
 
 @dataclass(frozen=True)
@@ -76,3 +86,15 @@ class LabelPrediction:
     def position(self) -> Array:
         """The rank (P,) of every true entry in its row, 0 the highest; `depth` for all after the first."""
         return position(self.probabilities, self.row, self.label, self.depth)
+
+
+def ratio(part: Array, whole: Array) -> Array:
+    """part / whole, 0 where the whole is 0."""
+    part, whole = np.broadcast_arrays(part, whole)
+    return np.divide(part, whole, out=np.zeros(whole.shape), where=whole != 0)
+
+
+def label_mean(values: Array) -> Array:
+    """The mean over labels, the last axis."""
+    # Contiguous labels: numpy then adds in the same order with and without leading axes.
+    return np.asarray(np.ascontiguousarray(values).mean(axis=-1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -96,7 +96,7 @@ def linear_probe(
     predicted = predict(layer, val_features)
     metrics = evaluate(task, predicted, val_targets, scoring.threshold, scoring.aspects)
     table = _table(grid, scoring.metric, scores)
-    return ProbeResult(layer.weight, layer.bias, layer.lr, layer.weight_decay, metrics, table, task)
+    return replace(layer, metrics=metrics, table=table)
 
 
 @torch.no_grad()

@@ -7,14 +7,14 @@ Shapes: M queries, L labels, E cells, X crossing cells, G lambdas.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.knn import Ballot
+from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array, array
-from mlcl.evaluation.vote_cells import make_vote_cells
+from mlcl.evaluation.vote_cells import Grid, make_vote_cells
 from mlcl.labels import LabelRows
 
 
@@ -22,9 +22,7 @@ def threshold_sweep(
     votes: Ballot,
     targets: LabelRows,
     model_ML: Array,
-    ks: Sequence[int],
-    lambda_G: Array,
-    temperatures: Sequence[float],
+    grid: Grid,
     threshold: float,
     pooled: bool,
 ) -> Iterator[Counts]:
@@ -33,7 +31,7 @@ def threshold_sweep(
     With `pooled` the labels are added up to one, (G, 1), for metrics that need no more.
     """
     limit = float(np.float32(threshold))
-    slots = make_vote_cells(votes, ks, model_ML >= limit)
+    slots = make_vote_cells(votes, grid.ks, model_ML >= limit)
     m_E = model_ML[slots.row, slots.column].astype(np.float64)
     true_E = np.zeros(len(m_E), dtype=bool)
     cell = slots.at[array(targets.row_index()) * targets.width + array(targets.columns)]
@@ -44,14 +42,14 @@ def threshold_sweep(
     high_m_E = m_E >= limit
     start_L = np.bincount(label_E[high_m_E], minlength=n_labels)
     start_right_L = np.bincount(label_E[high_m_E & true_E], minlength=n_labels)
-    for temperature in temperatures:
+    for temperature in grid.temperatures:
         for q_E in slots.shares(temperature):
             cells_X = np.flatnonzero((q_E >= limit) != high_m_E)
             rises_X = ~high_m_E[cells_X]
-            at_X = _crossing(m_E[cells_X], q_E[cells_X], rises_X, limit, lambda_G)
+            at_X = _crossing(m_E[cells_X], q_E[cells_X], rises_X, limit, grid.lambda_G)
             sign_X, label_X, right_X = np.where(rises_X, 1, -1), label_E[cells_X], true_E[cells_X]
-            change = _tally(at_X, label_X, sign_X, len(lambda_G), n_labels)
-            change_right = _tally(at_X, label_X, sign_X * right_X, len(lambda_G), n_labels)
+            change = _tally(at_X, label_X, sign_X, len(grid.lambda_G), n_labels)
+            change_right = _tally(at_X, label_X, sign_X * right_X, len(grid.lambda_G), n_labels)
             yield Counts(start_right_L + change_right, start_L + change, true_L, model_ML.size)
 
 

@@ -15,6 +15,15 @@ from mlcl.evaluation.tasks import Array
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Values of k, of lambda (G,) float64 and of the temperature, each ascending and without repeats."""
+
+    ks: list[int]
+    lambda_G: Array
+    temperatures: list[float]
+
+
+@dataclass(frozen=True)
 class VoteCells:
     """Cells (row, column) of an R x C prediction, ordered by row and then column.
 

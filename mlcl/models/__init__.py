@@ -1,11 +1,10 @@
 """Encoders, projection heads and classifiers: plain modules, built from keyword arguments."""
 
-from mlcl.models.classifier import Classifier as LinearClassifier
 from mlcl.models.encoder import Encoder
 from mlcl.models.encoders import ENCODERS, build_encoder
+from mlcl.models.heads import LinearClassifier, Projection
 from mlcl.models.label_graph import label_graph
 from mlcl.models.model_folder import model_folder
-from mlcl.models.projection import Projection
 from mlcl.models.prototypes import PrototypeClassifier, tree_distances
 
 __all__ = [

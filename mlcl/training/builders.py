@@ -13,7 +13,6 @@ from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
 from mlcl.losses import (
     LOSSES,
     ConstantTemperature,
-    ContrastiveLoss,
     ScheduledTemperature,
     Temperature,
     build_loss,
@@ -69,6 +68,11 @@ def classifier_layer(
     if config.loss == "guided":
         assert class_distance_CC is not None
         return PrototypeClassifier(dim, class_distance_CC, weight=config.distortion)
+    return linear_layer(dim, space)
+
+
+def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
+    """From embeddings (R, D) to the logits of a label space."""
     return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
@@ -78,11 +82,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
     prototypes = None
     if LOSSES[config.loss].prototypes and config.labels is not None:
         prototypes = (info.space(config.labels).n_classes, projection.dim)
-    return Head(projection, _loss(config, prototypes), config.weight)
-
-
-def _loss(config: HeadConfig, prototypes: tuple[int, int] | None) -> ContrastiveLoss:
-    return build_loss(
+    loss = build_loss(
         config.loss,
         temperature=_temperature(config),
         reduction=config.reduction,
@@ -91,6 +91,7 @@ def _loss(config: HeadConfig, prototypes: tuple[int, int] | None) -> Contrastive
         prototypes=prototypes,
         **config.options,
     )
+    return Head(projection, loss, config.weight)
 
 
 def _temperature(config: HeadConfig) -> Temperature:

@@ -31,7 +31,7 @@ class SplitEncoder:
 
         Raises Diverged on every rank where values of any rank are not finite.
         """
-        return self._share(rows, int(self.encoder.dim))  # type: ignore[arg-type]
+        return self._share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
         """Float32 outputs (N, O) of all rows, in their order, on the CPU of every rank.
@@ -39,7 +39,11 @@ class SplitEncoder:
         Raises as `embeddings`.
         """
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
-        return self.context.rows(self._share(rows, output_size(self.encoder)).values, counts)
+        return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
+
+    @property
+    def _dim(self) -> int:
+        return int(self.encoder.dim)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def _share(self, rows: Rows, columns: int) -> RankRows:
@@ -64,11 +68,6 @@ def check_finite(values: Tensor, what: str, context: Context) -> None:
     """
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
-
-
-def output_size(encoder: nn.Module) -> int:
-    """Columns of an encoder's output."""
-    return int(encoder.dim) + label_logits(encoder)  # type: ignore[arg-type]
 
 
 def label_logits(encoder: nn.Module) -> int:

@@ -18,19 +18,6 @@ from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.weights import trained_weights
 
-__all__ = [
-    "DATASET",
-    "EMBEDDINGS",
-    "JOB",
-    "MODEL",
-    "PROBE",
-    "RESULT",
-    "TOKENIZER",
-    "WEIGHTS",
-    "write_model",
-    "write_results",
-]
-
 RESULT = "result.json"
 MODEL = "model"
 WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"

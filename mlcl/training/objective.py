@@ -96,6 +96,17 @@ def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
     return total * dist.get_world_size() / count.clamp(min=1)
 
 
+def divide(output_RO: Tensor, label_logits: int) -> tuple[Tensor, Tensor]:
+    """The embedding (R, D) in an encoder's output, and the classifier's input.
+
+    The classifier's input is the embedding, except for encoders that classify each label by an attention of
+    its own: their output has `label_logits` columns of logits after the embedding.
+    """
+    if not label_logits:
+        return output_RO, output_RO
+    return output_RO[:, :-label_logits], output_RO[:, -label_logits:]
+
+
 @dataclass(frozen=True)
 class ObjectiveValue:
     """The weighted total, and each part before its weight."""
@@ -121,14 +132,8 @@ class Objective(nn.Module):
         self.label_logits = label_logits
 
     def divide(self, output_RO: Tensor) -> tuple[Tensor, Tensor]:
-        """The embedding (R, D) in an encoder's output, and the classifier's input.
-
-        The classifier's input is the embedding, except for encoders that classify each label by an attention
-        of its own: their output has `label_logits` columns of logits after the embedding.
-        """
-        if not self.label_logits:
-            return output_RO, output_RO
-        return output_RO[:, : -self.label_logits], output_RO[:, -self.label_logits :]
+        """The embedding (R, D) in an encoder's output, and the classifier's input."""
+        return divide(output_RO, self.label_logits)
 
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor

@@ -3,11 +3,10 @@ import torch
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.models.classifier import Classifier
 from mlcl.models.encoders import build_encoder
 from mlcl.models.encoders.cnn_image import CnnImage, CnnImageConfig
 from mlcl.models.encoders.cnn_text import CnnTextConfig
-from mlcl.models.projection import Projection
+from mlcl.models.heads import LinearClassifier, Projection
 
 
 def test_projection_kinds():
@@ -29,8 +28,8 @@ def test_mlp_has_one_hidden_layer():
 
 def test_classifier_shapes():
     h = torch.randn(5, 6)
-    assert Classifier(6, 4)(h).shape == (5, 4)
-    classifier = Classifier(6, 4, aspects=3)
+    assert LinearClassifier(6, 4)(h).shape == (5, 4)
+    classifier = LinearClassifier(6, 4, aspects=3)
     logits = classifier(h)
     assert logits.shape == (5, 3, 4)
     torch.testing.assert_close(logits[:, 1], classifier.linear(h)[:, 4:8])

@@ -2,9 +2,8 @@
 
 from sklearn.metrics import f1_score
 
-from mlcl.evaluation.counts import Counts, label_mean, ratio
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.predictions import ClassPrediction
+from mlcl.evaluation.predictions import ClassPrediction, Counts, label_mean, ratio
 from mlcl.evaluation.tasks import Array
 
 

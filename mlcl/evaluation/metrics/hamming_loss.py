@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mlcl.evaluation.counts import Counts
 from mlcl.evaluation.metric import Metric
+from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mlcl.data import Split
 from mlcl.errors import UserError, nearest
-from mlcl.evaluation.similarity import label_similarity
+from mlcl.evaluation.overlap import label_similarity
 from mlcl.evaluation.tasks import Array, array
 from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.labels import LabelRows

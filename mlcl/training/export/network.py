@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from mlcl.config import JobConfig
 from mlcl.data import LabelSpace
 from mlcl.errors import UserError
-from mlcl.models import LinearClassifier, build_encoder
-from mlcl.training.builders import classifier_layer
+from mlcl.models import build_encoder
+from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.embeddings import label_logits
 from mlcl.training.files import PROBE, WEIGHTS
-from mlcl.training.objective import ContrastiveModel
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel, divide
 from mlcl.training.weights import load_trained_weights
-
-CLASSIFIER = "classifier"
 
 
 class Network(nn.Module):
@@ -36,15 +34,10 @@ class Network(nn.Module):
         self.dim = int(encoder.dim)  # type: ignore[arg-type]
         self.label_logits = label_logits(encoder)
 
-    def embedding(self, output_MO: Tensor) -> Tensor:
-        """The embedding (M, D) in an encoder's output."""
-        return output_MO[:, : self.dim]
-
     def features(self, output_MO: Tensor, layer: str) -> Tensor:
         """What a layer reads: the embedding, or the encoder's own logits where they are the classifier's."""
-        if layer == CLASSIFIER and self.label_logits:
-            return output_MO[:, self.dim :]
-        return self.embedding(output_MO)
+        embedding_MD, own = divide(output_MO, self.label_logits)
+        return own if layer == CLASSIFIER else embedding_MD
 
 
 def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
@@ -62,7 +55,7 @@ def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Ne
         layers[CLASSIFIER] = model.objective.classifier.linear
     network = Network(model.encoder, layers)
     if (run / PROBE).exists():
-        network.layers["probe"] = _probe_layer(network.dim, space)
+        network.layers["probe"] = linear_layer(network.dim, space)
         layer = read_weights(run / PROBE)
         flat = {"linear.weight": layer["weight"].flatten(0, -2), "linear.bias": layer["bias"].flatten()}
         network.layers["probe"].load_state_dict(flat)
@@ -94,7 +87,7 @@ def rebuilt_network(
         own_logits = label_logits(encoder)
         layers[CLASSIFIER] = classifier_layer(job.objective.classifier, dim, space, own_logits, apart_CC)
     if probe:
-        layers["probe"] = _probe_layer(dim, space)
+        layers["probe"] = linear_layer(dim, space)
     return Network(encoder, layers)
 
 
@@ -105,7 +98,3 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise UserError("cannot read these weights as safetensors", file=file, found=error) from None
     return tensors
-
-
-def _probe_layer(dim: int, space: LabelSpace) -> nn.Module:
-    return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)

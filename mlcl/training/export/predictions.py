@@ -83,8 +83,8 @@ def _aspects(index: Index, probability_MAC: Array) -> Predictions:
     for place, aspect in enumerate(index.space.aspects):
         columns[f"label.{aspect}"] = [ratings[best] for best in best_MA[:, place]]
         columns[f"probability.{aspect}"] = value_MA[:, place].tolist()
-    named = [[*columns[f"label.{aspect}"]] for aspect in index.space.aspects]
-    labels = [dict(zip(index.space.aspects, row, strict=True)) for row in zip(*named, strict=True)]
+    rows = zip(*(columns[f"label.{aspect}"] for aspect in index.space.aspects), strict=True)
+    labels = [dict(zip(index.space.aspects, row, strict=True)) for row in rows]
     return Predictions(labels, probability_MAC, columns)
 
 

@@ -1,6 +1,6 @@
-"""The projection head between the encoder and a contrastive loss.
+"""What reads an embedding: the projection before a contrastive loss, and the linear classifier.
 
-Shapes: B rows, D the encoder's size, P the projection's.
+Shapes: B rows, D the encoder's size, P the projection's, C classes or labels, A aspects.
 """
 
 from __future__ import annotations
@@ -42,3 +42,17 @@ def _network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
     if kind == "mlp":
         return nn.Sequential(nn.Linear(encoder_dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
     raise ValueError(f"unknown projection: {kind}")
+
+
+class LinearClassifier(nn.Module):
+    """Logits W h + b: (B, C), or (B, A, C) where `aspects` asks for one classifier an aspect."""
+
+    def __init__(self, encoder_dim: int, classes: int, aspects: int | None = None) -> None:
+        super().__init__()
+        self.shape = (classes,) if aspects is None else (aspects, classes)
+        self.linear = nn.Linear(encoder_dim, classes * (aspects or 1))
+
+    def forward(self, h_BD: Tensor) -> Tensor:
+        """Embeddings (B, D) to logits (B, C) or (B, A, C)."""
+        logits: Tensor = self.linear(h_BD)
+        return logits.reshape(*h_BD.shape[:-1], *self.shape)
