@@ -36,14 +36,12 @@ def argmax_sweep(
     """
     slots = make_vote_cells(votes, grid.ks, _kept(votes, target_R, model_RC))
     sweep = _Sweep(slots, np.maximum(target_R, 0), model_RC, grid.lambda_G)
-    n_groups, n_steps = int(group_R.max()) + 1, len(grid.lambda_G) + 1
+    n_groups = int(group_R.max()) + 1
     for temperature in grid.temperatures:
         for q_E in slots.shares(temperature):
             row_S, at_S, sign_S = sweep.steps(q_E)
             counted_S = target_R[row_S] >= 0
-            key_S = group_R[row_S] * n_steps + at_S
-            steps = np.bincount(key_S[counted_S], sign_S[counted_S], n_groups * n_steps).astype(np.int64)
-            yield np.ascontiguousarray(steps.reshape(n_groups, -1)[:, :-1].cumsum(axis=1).T)
+            yield grid.totals(group_R[row_S[counted_S]], at_S[counted_S], sign_S[counted_S], n_groups)
 
 
 def _kept(votes: Ballot, target_R: Array, model_RC: Array) -> Array:

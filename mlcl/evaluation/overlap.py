@@ -25,7 +25,8 @@ def neighbour_overlap(
     """
     width = train_labels.width
     votes = ballot(neighbours, train_labels, "multi_label", k, width)
-    shared_V = np.isin(votes.row * width + votes.column, _keys(query_labels, width))
+    own = array(query_labels.row_index() * width + query_labels.columns)
+    shared_V = np.isin(votes.row * width + votes.column, own)
     labels_M = np.bincount(votes.row, minlength=len(votes.distance))
     share_M = np.bincount(votes.row, shared_V, len(votes.distance)) / np.maximum(labels_M, 1)
     return float(share_M[labels_M > 0].mean()) if labels_M.any() else float("nan")
@@ -40,8 +41,3 @@ def label_similarity(query: LabelRows, others: LabelRows) -> Array:
         raise ValueError(f"one query is compared with others, not {len(query)}")
     shared_V = np.isin(array(others.columns), array(query.columns))
     return np.bincount(array(others.row_index())[shared_V], minlength=len(others))
-
-
-def _keys(rows: LabelRows, width: int) -> Array:
-    """A number for each label entry, from its row and its label."""
-    return array(rows.row_index() * width + rows.columns)

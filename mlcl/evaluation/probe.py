@@ -95,8 +95,9 @@ def linear_probe(
     layer = best[1]
     predicted = predict(layer, val_features)
     metrics = evaluate(task, predicted, val_targets, scoring.threshold, scoring.aspects)
-    table = _table(grid, scoring.metric, scores)
-    return replace(layer, metrics=metrics, table=table)
+    fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
+    rows = [(*pair, score) for pair, score in zip(grid.pairs(), scores, strict=True)]
+    return replace(layer, metrics=metrics, table=np.array(rows, dtype=fields))
 
 
 @torch.no_grad()
@@ -113,9 +114,3 @@ def _score(layer: ProbeResult, features: Tensor, targets: Targets, scoring: Scor
         return math.nan
     metric = scoring.metric
     return evaluate(layer.task, probabilities, targets, scoring.threshold, scoring.aspects, [metric])[metric]
-
-
-def _table(grid: ProbeGrid, metric: str, scores: Sequence[float]) -> Array:
-    fields = [("lr", np.float64), ("weight_decay", np.float64), (metric, np.float64)]
-    rows = [(*setting, score) for setting, score in zip(grid.pairs(), scores, strict=True)]
-    return np.array(rows, dtype=fields)

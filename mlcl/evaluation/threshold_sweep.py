@@ -48,8 +48,8 @@ def threshold_sweep(
             rises_X = ~high_m_E[cells_X]
             at_X = _crossing(m_E[cells_X], q_E[cells_X], rises_X, limit, grid.lambda_G)
             sign_X, label_X, right_X = np.where(rises_X, 1, -1), label_E[cells_X], true_E[cells_X]
-            change = _tally(at_X, label_X, sign_X, len(grid.lambda_G), n_labels)
-            change_right = _tally(at_X, label_X, sign_X * right_X, len(grid.lambda_G), n_labels)
+            change = grid.totals(label_X, at_X, sign_X, n_labels)
+            change_right = grid.totals(label_X, at_X, sign_X * right_X, n_labels)
             yield Counts(start_right_L + change_right, start_L + change, true_L, model_ML.size)
 
 
@@ -69,10 +69,3 @@ def _crossing(m_X: Array, q_X: Array, rises_X: Array, limit: float, lambda_G: Ar
         if not (back.any() or ahead.any()):
             return np.asarray(at_X)
         at_X = at_X - back + (ahead & ~back)
-
-
-def _tally(at_X: Array, label_X: Array, weight_X: Array, n_lambdas: int, n_labels: int) -> Array:
-    """Sum of the weights of a label's cells that have crossed, (G, L) int64."""
-    size = n_labels * (n_lambdas + 1)
-    steps = np.bincount(label_X * (n_lambdas + 1) + at_X, weight_X, size).astype(np.int64)
-    return np.ascontiguousarray(steps.reshape(n_labels, -1)[:, :-1].cumsum(axis=1).T)

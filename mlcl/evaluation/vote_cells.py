@@ -1,6 +1,6 @@
 """The cells of a prediction that a setting can change, and the neighbours' votes for many settings.
 
-Shapes: R vote rows, K neighbours, C columns, E cells, V votes.
+Shapes: R vote rows, K neighbours, C columns, E cells, V votes, G lambdas, S steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ class Grid:
     ks: list[int]
     lambda_G: Array
     temperatures: list[float]
+
+    def totals(self, group_S: Array, at_S: Array, weight_S: Array, n_groups: int) -> Array:
+        """The sum (G, groups) int64 of a group's weights that have come in at each lambda.
+
+        A step has the weight `weight_S` from the lambda with the index `at_S` on; G is never.
+        """
+        key_S = group_S * (len(self.lambda_G) + 1) + at_S
+        steps = np.bincount(key_S, weight_S, n_groups * (len(self.lambda_G) + 1)).astype(np.int64)
+        return np.ascontiguousarray(steps.reshape(n_groups, -1)[:, :-1].cumsum(axis=1).T)
 
 
 @dataclass(frozen=True)

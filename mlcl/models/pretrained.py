@@ -18,6 +18,7 @@ from mlcl.models.lora import Lora, add_lora
 from mlcl.models.model_folder import model_folder
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
+SAFE = {"local_files_only": True, "trust_remote_code": False}
 DROPOUTS = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
@@ -75,10 +76,7 @@ def rebuild_pretrained(
     Raises UserError for a configuration that is damaged or none of text, and where transformers or peft is
     not installed.
     """
-    auto_config, auto_model = _auto_classes()
-    with _loading(folder):
-        config = auto_config.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    _configure(config, folder, None)
+    config, auto_model = _configuration(folder, None)
     with _loading(folder):
         network: nn.Module = auto_model.from_config(config, dtype=DTYPES[weights], trust_remote_code=False)
     _fit(network, lora)
@@ -122,14 +120,10 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
 
 
 def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
-    auto_config, auto_model = _auto_classes()
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    with _loading(folder):
-        config = auto_config.from_pretrained(folder, **safe)
-    _configure(config, folder, dropout)
+    config, auto_model = _configuration(folder, dropout)
     with _loading(folder):
         network, report = auto_model.from_pretrained(
-            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **safe
+            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **SAFE
         )
         words = network.get_input_embeddings()
     if not isinstance(words, nn.Embedding):
@@ -160,7 +154,8 @@ def _loading(folder: Path) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _auto_classes() -> tuple[Any, Any]:
+def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
+    """The configuration in a folder, and the class that makes networks from one."""
     try:
         from transformers import AutoConfig, AutoModel
     except (ImportError, RuntimeError) as error:
@@ -169,22 +164,19 @@ def _auto_classes() -> tuple[Any, Any]:
             key="encoder.name",
             found=str(error),
         ) from error
-    return AutoConfig, AutoModel
-
-
-def _configure(config: Any, folder: Path, dropout: float | None) -> None:
+    with _loading(folder):
+        config: Any = AutoConfig.from_pretrained(folder, **SAFE)
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
         raise _no_text(config, folder)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError("these weights are quantized", file=folder, key="encoder.model")
     config.use_cache = False
-    if dropout is None:
-        return
-    names = [name for name in DROPOUTS if hasattr(config, name)]
-    if not names:
+    names = [] if dropout is None else [name for name in DROPOUTS if hasattr(config, name)]
+    if dropout is not None and not names:
         raise UserError("this model has no dropout", key="encoder.dropout", found=config.model_type)
     for name in names:
         setattr(config, name, dropout)
+    return config, AutoModel
 
 
 def _no_text(config: Any, folder: Path) -> UserError:

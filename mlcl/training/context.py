@@ -26,10 +26,8 @@ class Context:
     def current(cls, device: str = "auto") -> Context:
         """From torch.distributed, where a process group is up, and the wished-for device."""
         if dist.is_available() and dist.is_initialized():
-            rank, world_size = dist.get_rank(), dist.get_world_size()
-        else:
-            rank, world_size = 0, 1
-        return cls(pick_device(device), rank, world_size)
+            return cls(pick_device(device), dist.get_rank(), dist.get_world_size())
+        return cls(pick_device(device))
 
     @property
     def is_main(self) -> bool:

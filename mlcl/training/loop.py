@@ -89,9 +89,7 @@ class Loop:
         """Loads the checkpoint and returns whether there is one. Raises UserError for another job's."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
-        state = load_checkpoint(
-            self.checkpoint, job_hash=self.identity["job_hash"], fingerprint=self.identity["fingerprint"]
-        )
+        state = load_checkpoint(self.checkpoint, **self.identity)
         load_trained_weights(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])

@@ -64,7 +64,7 @@ def stored_grid(
             metric=metric,
             mode=default_mode(metric),
             threshold=run.job_data.job.evaluation.threshold,
-            aspects=run.space.aspects,
+            aspects=run.job_data.space.aspects,
         ).table
         for split, name in NAMES.items()
         if split in run.embeddings
@@ -95,7 +95,7 @@ def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> li
 
 def label_rows(run: StoredRun, split: str) -> LabelRows:
     """The targets of a split's rows as labels: each class, or each rating of each aspect, is one label."""
-    targets, size = run.job_data.targets(run.split(split)), run.space.n_classes
+    targets, size = run.job_data.targets(run.split(split)), run.job_data.space.n_classes
     if isinstance(targets, LabelRows):
         return targets
     if targets.ndim == 1:

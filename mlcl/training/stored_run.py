@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
-from mlcl.data import LabelSpace, Split
+from mlcl.data import Split
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.training.embeddings_file import EMBEDDINGS, matrix, read_embeddings
@@ -52,7 +52,7 @@ class StoredRun:
             split = run.split(name)
             run.embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
             if name != "train":
-                aspects = [len(run.space.aspects)] if job_data.task == "aspects" else []
+                aspects = [len(job_data.space.aspects)] if job_data.task == "aspects" else []
                 run.probabilities[name] = flat_NP.reshape(len(split), *aspects, -1)
         return run
 
@@ -60,11 +60,6 @@ class StoredRun:
     def tested(self) -> bool:
         """Whether the run read the test split."""
         return "test" in self.embeddings
-
-    @property
-    def space(self) -> LabelSpace:
-        """The label space that the classifier predicts."""
-        return self.job_data.space
 
     def split(self, name: str) -> Split:
         """The rows of a split; of training, those that the run was trained on."""

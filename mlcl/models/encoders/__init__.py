@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
@@ -13,22 +13,9 @@ from mlcl.plugins import Registry
 ENCODERS = Registry("encoder", "mlcl.encoders", "mlcl.models.encoders", Encoder)
 
 
-def build_encoder(
-    section: EncoderConfig,
-    *,
-    vocabulary_size: int | None = None,
-    labels: int | None = None,
-    label_graph_LL: Tensor | None = None,
-    folder: Path | None = None,
-) -> nn.Module:
-    """The module of a job's encoder; `Encoder` says what the arguments are.
+def build_encoder(section: EncoderConfig, **given: Any) -> nn.Module:
+    """The module of a job's encoder; `given` are what `Encoder.build` may ask for besides the section's keys.
 
     Raises UserError for what the data set does not give, and for a missing package, folder or weights.
     """
-    given = {
-        "vocabulary_size": vocabulary_size,
-        "labels": labels,
-        "label_graph_LL": label_graph_LL,
-        "folder": folder,
-    }
-    return ENCODERS[section.name].module(section, given)
+    return ENCODERS[section.name].module(section, {"folder": None, **given})

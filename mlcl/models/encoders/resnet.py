@@ -5,7 +5,6 @@ Shapes: B images, H x W pixels, D = 512 (resnet18) or 2048 (resnet50).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -80,7 +79,13 @@ def _torchvision_models(name: str) -> Any:
 
 
 def _load(network: nn.Module, file: Path) -> None:
-    loaded = {name: value for name, value in _read(file).items() if not name.startswith("fc.")}
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            "cannot read these weights as safetensors", file=file, key="encoder.weights", found=str(error)
+        ) from error
+    loaded = {name: value for name, value in tensors.items() if not name.startswith("fc.")}
     own = network.state_dict()
     # Batch counters are bookkeeping that older files lack.
     required = {name for name in own if not name.endswith("num_batches_tracked")}
@@ -99,16 +104,6 @@ def _load(network: nn.Module, file: Path) -> None:
                 allowed=list(own[name].shape),
             )
     network.load_state_dict(loaded, strict=False)
-
-
-def _read(file: Path) -> Mapping[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            "cannot read these weights as safetensors", file=file, key="encoder.weights", found=str(error)
-        ) from error
-    return tensors
 
 
 def _build(

@@ -5,7 +5,6 @@ Shapes: M rows, D embedding, O the encoder's output (D, or D + L), L labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -27,10 +26,10 @@ from mlcl.training.weights import load_trained_weights
 class Network(nn.Module):
     """An encoder with its `layers`: `classifier`, `probe` or both."""
 
-    def __init__(self, encoder: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
-        self.layers = nn.ModuleDict(layers)
+        self.layers = nn.ModuleDict()
         self.dim = int(encoder.dim)  # type: ignore[arg-type]
         self.label_logits = label_logits(encoder)
 
@@ -50,10 +49,9 @@ def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Ne
         load_trained_weights(model, weights)
     except RuntimeError as error:
         raise UserError("weights of another model", file=run / WEIGHTS, found=error) from None
-    layers: dict[str, nn.Module] = {}
+    network = Network(model.encoder)
     if model.objective.classifier is not None:
-        layers[CLASSIFIER] = model.objective.classifier.linear
-    network = Network(model.encoder, layers)
+        network.layers[CLASSIFIER] = model.objective.classifier.linear
     if (run / PROBE).exists():
         network.layers["probe"] = linear_layer(network.dim, space)
         layer = read_weights(run / PROBE)
@@ -80,15 +78,14 @@ def rebuilt_network(
         label_graph_LL=torch.ones(size, size),
         folder=folder,
     )
-    dim = int(encoder.dim)  # type: ignore[arg-type]
-    layers: dict[str, nn.Module] = {}
+    network = Network(encoder)
     if job.objective.classifier_weight > 0:
-        apart_CC = 1 - torch.eye(size)
-        own_logits = label_logits(encoder)
-        layers[CLASSIFIER] = classifier_layer(job.objective.classifier, dim, space, own_logits, apart_CC)
+        network.layers[CLASSIFIER] = classifier_layer(
+            job.objective.classifier, network.dim, space, network.label_logits, 1 - torch.eye(size)
+        )
     if probe:
-        layers["probe"] = linear_layer(dim, space)
-    return Network(encoder, layers)
+        network.layers["probe"] = linear_layer(network.dim, space)
+    return network
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
