@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 import torch
 
-from mlcl.evaluation import blend, evaluate, knn_probabilities, retrieve, search
+from mlcl.evaluation import Scoring, blend, evaluate, knn_probabilities, retrieve, search
 from mlcl.labels import LabelRows
 
 KS = (1, 2, 3, 5, 8, 10, 20, 30, 40, 50)
@@ -87,7 +87,7 @@ def main() -> None:
         def ours(task=task, metric=metric, known=known, wanted=wanted, model=model) -> object:
             return search(
                 neighbours, known, wanted, model, task=task, ks=KS, lambdas=LAMBDAS,
-                temperatures=TEMPERATURES, metric=metric, mode="max",
+                temperatures=TEMPERATURES, scoring=Scoring(metric, "max"),
             )  # fmt: skip
 
         def one_by_one(

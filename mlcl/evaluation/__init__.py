@@ -6,10 +6,10 @@ from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import Setting, search
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
-from mlcl.evaluation.probe import ProbeResult, Scoring, linear_probe, predict
+from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
 from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
 from mlcl.evaluation.retrieval import retrieve
-from mlcl.evaluation.scores import evaluate, metric_names
+from mlcl.evaluation.scores import Scoring, evaluate, metric_names
 from mlcl.evaluation.tasks import Targets, Task
 
 __all__ = [

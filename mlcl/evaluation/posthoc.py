@@ -9,7 +9,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
 from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.predictions import Counts
-from mlcl.evaluation.scores import evaluate, metric_of
+from mlcl.evaluation.scores import Scoring, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep
 from mlcl.evaluation.vote_cells import Grid
@@ -58,9 +57,7 @@ class _Question:
     targets: Targets
     model: Tensor
     task: Task
-    metric: str
-    threshold: float
-    aspects: Sequence[str] | None
+    scoring: Scoring
 
     def known(self) -> _Question:
         """The same of the rows that have a target, on the CPU."""
@@ -72,12 +69,12 @@ class _Question:
             model=self.model.float().cpu()[rows],
         )
         # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
-        evaluate(self.task, question.model, question.targets, self.threshold, self.aspects, [self.metric])
+        self.scoring.evaluate(self.task, question.model, question.targets, [self.scoring.metric])
         return question
 
     def metrics(self, votes: Tensor, lambda_: float, only: Sequence[str] | None) -> dict[str, float]:
         mixed = blend(votes, self.model, lambda_)
-        return evaluate(self.task, mixed, self.targets, self.threshold, self.aspects, only)
+        return self.scoring.evaluate(self.task, mixed, self.targets, only)
 
     def votes(self, k: int, temperature: float) -> Tensor:
         return knn_probabilities(
@@ -95,10 +92,7 @@ def search(
     ks: Sequence[int],
     lambdas: Sequence[float],
     temperatures: Sequence[float],
-    metric: str,
-    mode: Literal["max", "min"],
-    threshold: float = 0.5,
-    aspects: Sequence[str] | None = None,
+    scoring: Scoring,
 ) -> PosthocResult:
     """The best of all settings for one metric, and all of them.
 
@@ -112,18 +106,16 @@ def search(
     metric that the task does not have.
     """
     grid = _grid(neighbours, ks, lambdas, temperatures)
-    question = _Question(
-        neighbours, train_labels, targets, model_probabilities, task, metric, threshold, aspects
-    ).known()
+    question = _Question(neighbours, train_labels, targets, model_probabilities, task, scoring).known()
     value_TKG = np.array(list(_values(question, grid)))
     value_KGT = value_TKG.reshape(len(grid.temperatures), len(grid.ks), len(grid.lambda_G)).transpose(1, 2, 0)
-    signed = np.where(np.isnan(value_KGT), -np.inf, value_KGT if mode == "max" else -value_KGT)
+    signed = np.where(np.isnan(value_KGT), -np.inf, value_KGT if scoring.mode == "max" else -value_KGT)
     if not np.isfinite(signed).any():
-        raise ValueError(f"{metric} has no value at any setting")
+        raise ValueError(f"{scoring.metric} has no value at any setting")
     best = np.unravel_index(signed.argmax(), signed.shape)
     setting = Setting(grid.ks[best[0]], float(grid.lambda_G[best[1]]), float(grid.temperatures[best[2]]))
     metrics = question.metrics(question.votes(setting.k, setting.temperature), setting.lambda_, None)
-    return PosthocResult(setting, metrics, _table(grid, metric, value_KGT))
+    return PosthocResult(setting, metrics, _table(grid, scoring.metric, value_KGT))
 
 
 def _grid(
@@ -141,7 +133,8 @@ def _grid(
 
 def _values(question: _Question, grid: Grid) -> Iterator[Array]:
     """The metric (G,) for every temperature and then every k."""
-    metric, aspect = metric_of(question.metric, question.task, question.aspects, question.model.shape[1])
+    name, aspects = question.scoring.metric, question.scoring.aspects
+    metric, aspect = metric_of(name, question.task, aspects, question.model.shape[1])
     if question.task == "multi_label" and metric.counts is not None:
         return _count_values(question, metric.counts, metric.pooled, grid)
     if question.task != "multi_label" and metric.hits is not None:
@@ -154,7 +147,7 @@ def _count_values(
 ) -> Iterator[Array]:
     targets, model_ML = as_rows(question.targets), array(question.model)
     votes = ballot(question.neighbours, question.train_labels, question.task, max(grid.ks), targets.width)
-    sweep = threshold_sweep(votes, targets, model_ML, grid, question.threshold, pooled)
+    sweep = threshold_sweep(votes, targets, model_ML, grid, question.scoring.threshold, pooled)
     return (of_counts(counts) for counts in sweep)
 
 
@@ -173,10 +166,11 @@ def _hit_values(
 
 
 def _plain_values(question: _Question, grid: Grid) -> Iterator[Array]:
+    metric = question.scoring.metric
     for temperature, k in itertools.product(grid.temperatures, grid.ks):
         votes = question.votes(k, temperature)
-        scores = [question.metrics(votes, float(value), [question.metric]) for value in grid.lambda_G]
-        yield np.array([score[question.metric] for score in scores])
+        scores = [question.metrics(votes, float(value), [metric]) for value in grid.lambda_G]
+        yield np.array([score[metric] for score in scores])
 
 
 def _table(grid: Grid, metric: str, value_KGT: Array) -> Array:

@@ -6,9 +6,7 @@ Shapes: N rows, D features, O outputs (C classes, L labels, or A * C).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,23 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlcl.evaluation.probe_training import GridTraining, ProbeGrid, ProbeRows
-from mlcl.evaluation.scores import evaluate
+from mlcl.evaluation.scores import Scoring
 from mlcl.evaluation.tasks import Array, Targets, Task, as_classes, as_rows, known_rows
 from mlcl.labels import LabelRows
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """The metric that chooses on validation, and what it needs to be computed."""
-
-    metric: str
-    mode: Literal["max", "min"]
-    threshold: float = 0.5
-    aspects: Sequence[str] | None = None
-
-    def better(self, value: float, than: float) -> bool:
-        """Whether one value of the metric beats another."""
-        return value > than if self.mode == "max" else value < than
 
 
 @dataclass(frozen=True)
@@ -94,7 +78,7 @@ def linear_probe(
         raise ValueError("every configuration of the linear probe diverged")
     layer = best[1]
     predicted = predict(layer, val_features)
-    metrics = evaluate(task, predicted, val_targets, scoring.threshold, scoring.aspects)
+    metrics = scoring.evaluate(task, predicted, val_targets)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
     rows = [(*pair, score) for pair, score in zip(grid.pairs(), scores, strict=True)]
     return replace(layer, metrics=metrics, table=np.array(rows, dtype=fields))
@@ -112,5 +96,4 @@ def _score(layer: ProbeResult, features: Tensor, targets: Targets, scoring: Scor
     probabilities = predict(layer, features)
     if not torch.isfinite(probabilities).all():
         return math.nan
-    metric = scoring.metric
-    return evaluate(layer.task, probabilities, targets, scoring.threshold, scoring.aspects, [metric])[metric]
+    return scoring.evaluate(layer.task, probabilities, targets, [scoring.metric])[scoring.metric]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +18,26 @@ from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
 from mlcl.labels import LabelRows
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The metric that chooses on validation, and what it needs to be computed."""
+
+    metric: str
+    mode: Literal["max", "min"]
+    threshold: float = 0.5
+    aspects: Sequence[str] | None = None
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether one value of the metric beats another."""
+        return value > than if self.mode == "max" else value < than
+
+    def evaluate(
+        self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
+    ) -> dict[str, float]:
+        """`evaluate` under this threshold and for these aspects."""
+        return evaluate(task, probabilities, targets, self.threshold, self.aspects, only)
 
 
 def metrics_of(task: Task, n_labels: int | None = None) -> list[Metric]:

@@ -26,6 +26,7 @@ from torch import Tensor
 from mlcl.evaluation import (
     METRICS,
     Neighbours,
+    Scoring,
     Targets,
     Task,
     blend,
@@ -118,9 +119,7 @@ class MetricTestCase:
             ks=KS,
             lambdas=LAMBDAS,
             temperatures=TEMPERATURES,
-            metric=name,
-            mode=METRICS[name].mode,
-            aspects=_aspects(task),
+            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task)),
         )
         expected = []
         for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):

@@ -17,11 +17,9 @@ from torch import Tensor, nn
 
 from mlcl.config import KnnConfig, ProbeConfig
 from mlcl.config.job import KnnGrid
-from mlcl.config.space import default_mode
 from mlcl.data import Split
 from mlcl.evaluation import (
     Neighbours,
-    Scoring,
     Setting,
     Task,
     blend,
@@ -44,7 +42,6 @@ class Evaluator:
     def __init__(self, job_data: JobData, model: ContrastiveModel, context: Context) -> None:
         self._job_data, self._model, self._context = job_data, model, context
         self._config = job_data.job.evaluation
-        self._metric = self._config.metric.rpartition("/")[2]
         self._validation = job_data.dataset.split("validation")
         self._validation_rows = job_data.rows(self._validation)
         self._train_rows = job_data.rows(job_data.train)
@@ -148,10 +145,7 @@ class Evaluator:
             ks=grid.k,
             lambdas=grid.lambda_,
             temperatures=grid.temperature,
-            metric=self._metric,
-            mode=default_mode(self._metric),
-            threshold=self._config.threshold,
-            aspects=self._job_data.space.aspects,
+            scoring=self._job_data.scoring,
         ).best
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
@@ -163,9 +157,7 @@ class Evaluator:
             task=self._job_data.task,
             n_classes=self._job_data.space.n_classes,
             grid=probe_grid(config, self._job_data.job.train.seed),
-            scoring=Scoring(
-                self._metric, default_mode(self._metric), self._config.threshold, self._job_data.space.aspects
-            ),
+            scoring=self._job_data.scoring,
         )
         result.probe = probe
         return lambda output_MO: predict(probe, self._embedding(output_MO))

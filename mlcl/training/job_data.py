@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.config import JobConfig
+from mlcl.config import JobConfig, default_mode
 from mlcl.data import (
     Dataset,
     EpochSampler,
@@ -27,7 +27,7 @@ from mlcl.data import (
 )
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import Task
+from mlcl.evaluation import Scoring, Task
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
 from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
@@ -131,6 +131,13 @@ class JobData:
         labels = self.job.objective.classifier.labels
         threshold, coarser = self.job.evaluation.threshold, parents(self.dataset, labels)
         return SplitMetrics(self.task, labels, self.space.aspects, threshold, coarser)
+
+    @property
+    def scoring(self) -> Scoring:
+        """The job's metric of the classifier's label space."""
+        given = self.job.evaluation
+        metric = given.metric.rpartition("/")[2]
+        return Scoring(metric, default_mode(metric), given.threshold, self.space.aspects)
 
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from mlcl.config import default_mode
 from mlcl.evaluation import Setting, neighbour_overlap, search
 from mlcl.evaluation.tasks import Array, known_rows
 from mlcl.labels import LabelRows
@@ -49,7 +48,7 @@ def stored_grid(
     read the test split), ordered by the first three; values are those of `stored_metrics`. A k beyond the
     number of training rows becomes that number. Raises ValueError for an empty or invalid grid.
     """
-    store, metric = run.datastore(), run.job_data.job.evaluation.metric.rpartition("/")[2]
+    store, scoring = run.datastore(), run.job_data.scoring
     ks = [min(k, len(run.job_data.train)) for k in ks]
     tables = {
         name: search(
@@ -61,10 +60,7 @@ def stored_grid(
             ks=ks,
             lambdas=lambdas,
             temperatures=temperatures,
-            metric=metric,
-            mode=default_mode(metric),
-            threshold=run.job_data.job.evaluation.threshold,
-            aspects=run.job_data.space.aspects,
+            scoring=scoring,
         ).table
         for split, name in NAMES.items()
         if split in run.embeddings
@@ -74,7 +70,7 @@ def stored_grid(
     for field in ("k", "lambda", "temperature"):
         table[field] = tables["val"][field]
     for name in NAMES.values():
-        table[name] = tables[name][metric] if name in tables else np.nan
+        table[name] = tables[name][scoring.metric] if name in tables else np.nan
     return table
 
 

@@ -17,7 +17,7 @@ from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
+from mlcl.evaluation import ProbeGrid, Scoring, Task, linear_probe, metric_names, predict
 from mlcl.training.objective import Labels
 from mlcl.training.rank_rows import RankRows
 from mlcl.training.split_metrics import targets_of
@@ -92,6 +92,7 @@ class Transfer:
         """
         space = self.dataset.info.space(self.config.labels)
         metric = self.config.metric
+        scoring = Scoring(metric, default_mode(metric), threshold, space.aspects)
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
         train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
@@ -101,12 +102,12 @@ class Transfer:
             task=self.task,
             n_classes=space.n_classes,
             grid=grid,
-            scoring=Scoring(metric, default_mode(metric), threshold, space.aspects),
+            scoring=scoring,
         )
         # Opened when the probe is chosen, not before.
         test = self.dataset.split("test")
         predicted = predict(result, encode(test))
-        tested = evaluate(self.task, predicted, self._targets(test), threshold, space.aspects)
+        tested = scoring.evaluate(self.task, predicted, self._targets(test))
         return {
             **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
             **{f"transfer/test/{name}": value for name, value in tested.items()},

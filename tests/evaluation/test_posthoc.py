@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlcl.errors import UserError
-from mlcl.evaluation import Neighbours, Setting, blend, evaluate, knn_probabilities, retrieve, search
+from mlcl.evaluation import Neighbours, Scoring, Setting, blend, evaluate, knn_probabilities, retrieve, search
 from mlcl.labels import LabelRows
 
 KS = (1, 2, 3, 5, 8)
@@ -32,9 +32,7 @@ def expect_brute_force(neighbours, labels, targets, model, task, metric, mode="m
         ks=KS,
         lambdas=LAMBDAS,
         temperatures=TEMPERATURES,
-        metric=metric,
-        mode=mode,
-        threshold=threshold,
+        scoring=Scoring(metric, mode, threshold),
     )
     expected = list(brute_force(neighbours, labels, targets, model, task, metric, threshold))
     assert got.table.tolist() == expected
@@ -130,7 +128,7 @@ def test_other_metrics_go_the_plain_way(task, metric):
 
 def run(neighbours, labels, targets, model, **changes):
     options = {"task": "single", "ks": (1, 2), "lambdas": (0.0, 1.0), "temperatures": (1.0, 0.1)}
-    options |= {"metric": "accuracy", "mode": "max"} | changes
+    options |= {"scoring": Scoring("accuracy", "max")} | changes
     return search(neighbours, labels, targets, model, **options)
 
 
@@ -159,10 +157,10 @@ def test_bad_input():
         with pytest.raises(ValueError, match="grid"):
             run(neighbours, *data, **changes)
     with pytest.raises(UserError, match=r"micro_f1.*accuracy"):
-        run(neighbours, *data, metric="micro_f1")
+        run(neighbours, *data, scoring=Scoring("micro_f1", "max"))
     rows = LabelRows.from_lists([[], []], 2), LabelRows.from_lists([[]], 2), torch.tensor([[0.4, 0.6]])
     with pytest.raises(ValueError, match="map has no value"):
-        run(neighbours, *rows, task="multi_label", metric="map")
+        run(neighbours, *rows, task="multi_label", scoring=Scoring("map", "max"))
 
 
 def test_many_lambdas_cost_one_pass():
