@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import print_json, results
 from mlcl.errors import UserError
 
 What = Annotated[

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.cli import plugins
-from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import print_json, results
 from mlcl.config import apply_overrides, parse_override
 from mlcl.errors import printable
 

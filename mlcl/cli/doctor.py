@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, results, say
-from mlcl.cli.secret_options import reject_typed_secrets
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, study_option
+from mlcl.cli.output import Exit, errors, print_json, results, say
 
 if TYPE_CHECKING:
     from mlcl.service.doctor import Result
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
 
 Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
-Study = Annotated[
-    str | None,
-    typer.Option(
-        "--study",
-        envvar="MLCL_STUDY",
-        callback=reject_typed_secrets,
-        help="Optuna storage URL of sweeps that have one.",
-    ),
-]
+Study = Annotated[str | None, study_option("Optuna storage URL of sweeps that have one.")]
 
 
 def doctor(fix: Fix = False, study: Study = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:

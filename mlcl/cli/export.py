@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.output import DEFAULT_HOME, Home, Json, metrics_table, print_json, results
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import metrics_table, print_json, results
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import typer
 
 from mlcl.cli.clusters import ClusterFile, client_of, cluster_of, job_of, say_forgotten
 from mlcl.cli.job_views import job_lines, job_tree, jobs_table
-from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, print_tree, results, say
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import Exit, errors, print_json, print_tree, results, say
 from mlcl.cli.service import print_service_status
 from mlcl.errors import UserError
 

@@ -29,7 +29,7 @@ from mlcl.cli import (
     space,
     sweep,
 )
-from mlcl.cli.output import Exit, errors, fail, print_json
+from mlcl.cli.output import Exit, fail, print_json, say_failed
 from mlcl.errors import UserError
 
 app = typer.Typer(
@@ -102,7 +102,4 @@ def main() -> None:
 
 def _disk_full(error: OSError) -> Exit:
     problem = f"no space left on the device{f' for {error.filename}' if error.filename else ''}"
-    errors.print(f"failed: {problem}", style="red", markup=False)
-    if "--json" in sys.argv:
-        print_json({"error": {"problem": problem}})
-    return Exit.FAILED
+    return say_failed(problem, as_json="--json" in sys.argv)

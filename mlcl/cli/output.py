@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
@@ -17,7 +17,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.errors import UserError, printable
-from mlcl.service.runs.home_version import check_home
 from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
@@ -51,37 +50,6 @@ EXIT_OF = {"COMPLETE": Exit.DONE, "FAILED": Exit.FAILED, "BUDGET": Exit.BUDGET, 
 """The exit status of a run's or a sweep's state."""
 
 
-def _checked(home: Path) -> Path:
-    """Refuses a home that a later mlcl has written to, before the command starts."""
-    check_home(home)
-    return home
-
-
-Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
-BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
-Parallel = Annotated[
-    int | None,
-    typer.Option(
-        "--parallel",
-        min=1,
-        help="Trainings at once; default: what fits. On a cluster, more wait for nodes.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
-Home = Annotated[
-    Path,
-    typer.Option(
-        "--home",
-        envvar="MLCL_HOME",
-        callback=_checked,
-        help="Where data, runs and the local tracking store live.",
-    ),
-]
-DEFAULT_HOME = Path("outputs")
-
-
 def again(*more: str) -> str:
     """A text that says how to continue this command, with `more` options; on a cluster by its id."""
     id = submitted_id()
@@ -95,6 +63,24 @@ def fail(error: UserError, *, as_json: bool) -> Exit:
     if as_json:
         print_json({"error": error.as_dict()})
     return Exit.BAD_INPUT
+
+
+def say_failed(problem: str, *, as_json: bool = False) -> Exit:
+    """Prints why a command failed, for `--json` also as a document. Returns the exit status."""
+    errors.print(f"failed: {problem}", style="red", markup=False)
+    if as_json:
+        print_json({"error": {"problem": problem}})
+    return Exit.FAILED
+
+
+def say_unfinished(state: str, reason: str, name: str) -> None:
+    """Prints why the run, sweep or table `name` did not complete, and how to go on with it."""
+    if state == "STOPPED":
+        say(f"stopped; {again()} goes on with {name}")
+    elif state == "BUDGET":
+        say(f"{reason}; {again('--budget MORE')} goes on with {name}")
+    elif state == "FAILED":
+        say_failed(reason)
 
 
 def print_json(tree: Mapping[str, Any]) -> None:
@@ -140,8 +126,9 @@ def is_interactive() -> bool:
     return errors.is_terminal and os.environ.get("TERM") != "dumb"
 
 
-def undelivered_text(count: int, home: Path) -> str:
-    """The line that a command prints where logs are undelivered."""
-    logs = "1 log is" if count == 1 else f"{count} logs are"
-    way = "the next command or `mlcl doctor --fix` delivers what is left"
-    return f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}"
+def say_undelivered(count: int, home: Path) -> None:
+    """Prints how many logs are undelivered, if any are."""
+    if count:
+        logs = "1 log is" if count == 1 else f"{count} logs are"
+        way = "the next command or `mlcl doctor --fix` delivers what is left"
+        say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}")

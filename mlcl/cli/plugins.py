@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 from rich.markup import escape
 from rich.table import Table
 
-from mlcl.cli.output import Json, print_json, print_tree, results
+from mlcl.cli.options import Json
+from mlcl.cli.output import print_json, print_tree, results
 from mlcl.config.reference import type_in_words
 from mlcl.errors import UserError, printable
 from mlcl.plugins import PluginError, Registry, UnknownPluginError, registry

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl.cli.compare import What
-from mlcl.cli.output import DEFAULT_HOME, Home, Json, print_json, results
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import print_json, results
 from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import replace_text
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.markup import escape
 
-from mlcl.cli.output import DEFAULT_HOME, Home, Json, errors, metrics_table, print_json, results, say
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import errors, metrics_table, print_json, results, say
 
 if TYPE_CHECKING:
     from mlcl.training.export.outputs import Columns

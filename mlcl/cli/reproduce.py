@@ -10,22 +10,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from mlcl.cli.options import DEFAULT_HOME, BudgetText, DryRun, Home, Json, Parallel
 from mlcl.cli.output import (
-    DEFAULT_HOME,
     EXIT_OF,
-    BudgetText,
-    DryRun,
     Exit,
-    Home,
-    Json,
-    Parallel,
     again,
     errors,
     print_json,
     print_tree,
     results,
     say,
-    undelivered_text,
+    say_undelivered,
+    say_unfinished,
 )
 from mlcl.cli.progress_view import progress_view
 from mlcl.config import parse_override
@@ -144,13 +140,10 @@ def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
     else:
         typer.echo(markdown(report))
         typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")
-    if report.undelivered:
-        say(undelivered_text(report.undelivered, home))
+    say_undelivered(report.undelivered, home)
     if report.state == "STOPPED":
         say(f"stopped; {again()} goes on")
-    elif report.state == "BUDGET":
-        say(f"{report.reason}; {again('--budget MORE')} goes on with {report.name}")
-    elif report.state == "FAILED":
-        errors.print(f"failed: {report.reason}", style="red", markup=False)
+    elif report.state != "COMPLETE":
+        say_unfinished(report.state, report.reason, report.name)
     elif report.outside:
         errors.print(f"out of tolerance: {', '.join(report.outside)}", style="red", markup=False)

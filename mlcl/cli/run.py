@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json, Overrides, PrintConfig
 from mlcl.cli.output import (
-    DEFAULT_HOME,
     EXIT_OF,
-    DryRun,
-    Home,
-    Json,
-    Overrides,
-    PrintConfig,
-    again,
-    errors,
     metrics_table,
     print_json,
     print_tree,
     results,
     say,
-    undelivered_text,
+    say_undelivered,
+    say_unfinished,
 )
 from mlcl.config import JobConfig, dump_job, job_hash, load_job
 
@@ -76,9 +70,5 @@ def _tell(report: RunReport, job: JobConfig, home: Path, *, as_json: bool) -> No
     elif report.metrics:
         results.print(metrics_table(report.metrics, f"{job.experiment}  {report.id}"))
         typer.echo(f"MLflow run {report.mlflow_run_id or 'not delivered yet'}; dashboard: {way}")
-    if report.undelivered:
-        say(undelivered_text(report.undelivered, home))
-    if report.state == "STOPPED":
-        say(f"stopped; {again()} goes on with {report.id}")
-    elif report.state == "FAILED":
-        errors.print(f"failed: {report.reason}", style="red", markup=False)
+    say_undelivered(report.undelivered, home)
+    say_unfinished(report.state, report.reason, report.id)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.output import DEFAULT_HOME, Exit, Home, Json, errors, print_json, say
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, reject_typed_secrets
+from mlcl.cli.output import Exit, print_json, say, say_failed
 
 if TYPE_CHECKING:
     from mlcl.service.local import ServiceStatus, UpResult
@@ -18,7 +19,9 @@ TITLES = {"ray": "Ray", "mlflow": "MLflow"}
 Store = Annotated[
     str | None,
     typer.Option(
-        envvar="MLCL_STORE", help="MLflow's database: sqlite, or postgresql+psycopg://USER@HOST/DB."
+        envvar="MLCL_STORE",
+        callback=reject_typed_secrets,
+        help="MLflow's database: sqlite, or postgresql+psycopg://USER@HOST/DB.",
     ),
 ]
 Artifacts = Annotated[
@@ -28,7 +31,6 @@ Artifacts = Annotated[
 
 
 def up(
-    context: typer.Context,
     store: Store = None,
     artifacts: Artifacts = None,
     ray_port: Annotated[int | None, typer.Option(help="Ray's port; default 6379.")] = None,
@@ -42,18 +44,12 @@ def up(
     """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
     from mlcl.service.local import ServiceError, UpOptions
     from mlcl.service.local import up as start_service
-    from mlcl.service.local.store import check_public
 
-    if store is not None and _typed(context, "store"):
-        check_public(store)
     options = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
     try:
         started = start_service(options, home, announce=say)
     except ServiceError as error:
-        errors.print(f"failed: {error}", style="red", markup=False)
-        if json:
-            print_json({"error": {"problem": str(error)}})
-        raise typer.Exit(Exit.FAILED) from None
+        raise typer.Exit(say_failed(str(error), as_json=json)) from None
     if json:
         print_json(_document(started))
     else:
@@ -90,12 +86,6 @@ def print_service_status(home: Path, *, as_json: bool) -> Exit:
         for line in _status_lines(status):
             typer.echo(line)
     return Exit.DONE if status.healthy else Exit.FAILED
-
-
-def _typed(context: typer.Context, option: str) -> bool:
-    """Whether the option was on the command line, not in the environment."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _document(started: UpResult) -> dict[str, object]:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mlcl.cli.output import Json, Overrides, print_json, results
+from mlcl.cli.options import Json, Overrides
+from mlcl.cli.output import print_json, results
 from mlcl.config import load_job, load_space
 
 VALUES_SHOWN = 10

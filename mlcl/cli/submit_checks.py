@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from mlcl.cli.options import is_typed
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.config.cluster import ClusterConfig, Share
 from mlcl.config.table import cells_of, find_table, load_table
@@ -29,8 +30,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
     name = words[0]
     context = _command(name).make_context(name, list(words[1:]))
     for option in HERE:
-        source = context.get_parameter_source(option)
-        if source is not None and source.name == "COMMANDLINE":
+        if is_typed(context, option):
             raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
     with chdir(folder):
         return _CHECKS[name](context.params)

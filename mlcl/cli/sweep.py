@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.output import (
+from mlcl.cli.options import (
     DEFAULT_HOME,
-    EXIT_OF,
     BudgetText,
     DryRun,
     Home,
@@ -19,16 +18,19 @@ from mlcl.cli.output import (
     Overrides,
     Parallel,
     PrintConfig,
+    study_option,
+)
+from mlcl.cli.output import (
+    EXIT_OF,
     again,
-    errors,
     print_json,
     print_tree,
     results,
     say,
-    undelivered_text,
+    say_undelivered,
+    say_unfinished,
 )
 from mlcl.cli.progress_view import progress_view
-from mlcl.cli.secret_options import reject_typed_secrets
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
 
@@ -57,15 +59,7 @@ Gpus = Annotated[
     float | None,
     typer.Option("--gpus", min=0, help="GPU share of a worker; default: one where there are any."),
 ]
-Study = Annotated[
-    str | None,
-    typer.Option(
-        "--study",
-        envvar="MLCL_STUDY",
-        callback=reject_typed_secrets,
-        help="Optuna storage URL; default: a file.",
-    ),
-]
+Study = Annotated[str | None, study_option("Optuna storage URL; default: a file.")]
 
 
 def sweep(
@@ -170,15 +164,10 @@ def _print(report: SweepReport, dashboard: str) -> None:
 
 def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
     """What is left to do, for standard error."""
-    if report.undelivered:
-        say(undelivered_text(report.undelivered, home))
+    say_undelivered(report.undelivered, home)
     if report.state == "COMPLETE" and plan.most < plan.trials:
         say("every setting of the space has been tried")
     elif report.state == "COMPLETE":
         say(f"{again(f'--trials {2 * plan.trials}')} grows {report.name}")
-    elif report.state == "STOPPED":
-        say(f"stopped; {again()} goes on with {report.name}")
-    elif report.state == "BUDGET":
-        say(f"{report.reason}; {again('--budget MORE')} goes on with {report.name}")
     else:
-        errors.print(f"failed: {report.reason}", style="red", markup=False)
+        say_unfinished(report.state, report.reason, report.name)

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from mlcl.cli import service
-from mlcl.cli.output import DEFAULT_HOME, Home
+from mlcl.cli.options import DEFAULT_HOME, Home
 from mlcl.errors import UserError
 from mlcl.service import local
 from mlcl.service.local.folder import ServiceFolder, read_secret
@@ -104,8 +104,11 @@ def test_up_as_a_document(commands):
 def test_a_typed_password_is_refused(commands):
     answer = commands("up", "--store", URL)
     assert isinstance(answer.exception, UserError)
+    assert "public" in str(answer.exception)
     assert "s3cret" not in str(answer.exception)
     assert commands.options is None
+    commands("up", "--store", URL.replace(":s3cret", ""))
+    assert commands.options is not None
 
 
 def test_a_server_that_does_not_come_up_is_a_failure(commands):

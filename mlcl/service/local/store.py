@@ -33,17 +33,6 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
     return f"{scheme}://{rest}"
 
 
-def check_public(text: str) -> None:
-    """Raises UserError for a password on the command line, which is public."""
-    if hidden(text) != text:
-        raise UserError(
-            "a command line is public: no password in it",
-            key=KEY,
-            found=hidden(text),
-            allowed="the URL in the variable MLCL_STORE, or the password in PGPASSWORD or ~/.pgpass",
-        )
-
-
 def check_store(uri: str) -> None:
     """Raises UserError where the database cannot be opened. No message has its password."""
     if "***" in uri:

@@ -1,0 +1,71 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mlcl.errors import UserError
+from mlcl.service.runs.home_version import check_home
+
+
+def is_typed(context: typer.Context, option: str) -> bool:
+    """Whether the option was on the command line, not in the environment."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def reject_typed_secrets(
+    context: typer.Context, option: typer.CallbackParam, value: str | None
+) -> str | None:
+    """A callback of an option. Raises UserError for a value on the command line that has a password."""
+    if value is None or not is_typed(context, str(option.name)):
+        return value
+    from mlcl.service.search.study_storage import hidden
+
+    if hidden(value) != value:
+        raise UserError(
+            "a command line is public: no password in it",
+            key=option.opts[0],
+            found=hidden(value),
+            allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
+        )
+    return value
+
+
+def study_option(help: str) -> Any:
+    """The option with the URL of an Optuna storage."""
+    return typer.Option("--study", envvar="MLCL_STUDY", callback=reject_typed_secrets, help=help)
+
+
+def _checked(home: Path) -> Path:
+    """Refuses a home that a later mlcl has written to, before the command starts."""
+    check_home(home)
+    return home
+
+
+Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        min=1,
+        help="Trainings at once; default: what fits. On a cluster, more wait for nodes.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
+Home = Annotated[
+    Path,
+    typer.Option(
+        "--home",
+        envvar="MLCL_HOME",
+        callback=_checked,
+        help="Where data, runs and the local tracking store live.",
+    ),
+]
+DEFAULT_HOME = Path("outputs")
