@@ -23,7 +23,6 @@ from mlcl.cli.output import (
     say_undelivered,
     say_unfinished,
 )
-from mlcl.cli.progress_view import progress_view
 from mlcl.config import parse_override
 from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
 from mlcl.errors import UserError
@@ -63,6 +62,7 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
+    from mlcl.cli.sweep_live import progress_view
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.resources import Resources
     from mlcl.service.tables import TablePlan, plan_table, run_table

@@ -30,7 +30,6 @@ from mlcl.cli.output import (
     say_undelivered,
     say_unfinished,
 )
-from mlcl.cli.progress_view import progress_view
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
 
@@ -132,6 +131,7 @@ def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[st
 
 def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
     from mlcl.cli.sweep_document import document
+    from mlcl.cli.sweep_live import progress_view
     from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
 

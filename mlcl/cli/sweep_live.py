@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
 from rich.console import Group, RenderableType
@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mlcl.cli.output import errors
-from mlcl.cli.sweep_progress import duration, event_text, outlook
-from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
+from mlcl.cli.output import errors, is_interactive
+from mlcl.cli.sweep_progress import PlainLines, duration, event_text, outlook, print_event
+from mlcl.service.engine.progress_events import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
 
 REDRAWS_A_SECOND = 2.0
@@ -46,9 +46,7 @@ class SweepTable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._live.stop()
 
     def __call__(self, event: ProgressEvent) -> None:
@@ -84,6 +82,13 @@ class SweepTable:
             _add(table, row, row.seconds + since)
         hidden = len(progress.running) - len(running)
         return Group(table, _cut(_status(progress, hidden)))
+
+
+def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
+    """The watcher that fits standard error: JSON lines, this table on a terminal, else plain lines."""
+    if as_json:
+        return nullcontext(print_event)
+    return SweepTable() if is_interactive() else nullcontext(PlainLines())
 
 
 def _columns(progress: Progress) -> Table:

@@ -14,11 +14,15 @@ LOOK_EVERY = 0.05
 """Seconds between two tries to get a lock."""
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replaces a file's content, whole or not at all: writes a file beside it, then renames that."""
+def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replaces a file's content, whole or not at all: writes a file beside it, then renames that.
+
+    The new file has the permissions `mode`, less those that the umask takes away.
+    """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from mlcl.tracking.atomic_files import LOOK_EVERY
@@ -39,9 +38,7 @@ class Delivery:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._wake.set()
         self._thread.join(JOIN_SECONDS)

@@ -36,6 +36,11 @@ def decode(line: bytes) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
+def first_entry(path: Path) -> dict[str, Any]:
+    """The entry of the first line; empty where there is none."""
+    return next((decode(line) for line, _ in read_lines(path)), {})
+
+
 class Appender:
     """An open file that this process has locked."""
 
@@ -69,11 +74,8 @@ def appending(path: Path) -> Iterator[Appender]:
 
 def sync(path: Path) -> None:
     """Waits until the file's content is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _encode(entry: Entry) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from mlcl.errors import UserError
@@ -37,10 +38,7 @@ def check_reachable(uri: str, home: Path) -> None:
 
 def _check_sqlite(path: Path) -> None:
     try:
-        connection = sqlite3.connect(path, timeout=TIMEOUT)
-        try:
+        with closing(sqlite3.connect(path, timeout=TIMEOUT)) as connection:
             connection.execute("PRAGMA schema_version")
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise UserError("not a usable SQLite file", key=KEY, found=f"{path} ({error})") from None

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import remove_partial_files
 from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
-from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.states import MLFLOW_STATUS, State
@@ -66,9 +66,7 @@ class Sender:
         """The id of the log whose run must exist before this one is created; None where there is none."""
         if self.cursor.run_id is not None:
             return None
-        for line, _ in read_lines(self.folder / LOG):
-            return decode(line).get("parent")
-        return None
+        return first_entry(self.folder / LOG).get("parent")
 
     def deliver(self) -> Iterator[None]:
         """Sends the entries behind the cursor. Yields after every answer of MLflow."""

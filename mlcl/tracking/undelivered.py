@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK, Cursor
-from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.jsonl import first_entry, read_lines
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.uri import shown
 
@@ -32,7 +32,7 @@ def undelivered(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
     for folder in _folders(home):
         cursor = Cursor.read(folder)
         entries = pending_entries(folder, cursor)
-        if entries == 0 or (uri is not None and _start(folder).get("uri") != shown(uri)):
+        if entries == 0 or (uri is not None and first_entry(folder / LOG).get("uri") != shown(uri)):
             continue
         with locked(folder / LOCK) as free:
             found.append(UndeliveredLog(folder.name, entries, cursor.undeliverable, not free))
@@ -52,20 +52,14 @@ def pending_entries(folder: Path, cursor: Cursor) -> int:
 def is_usable(home: Path, id: str, uri: str) -> bool:
     """Whether a log may be started or continued: it is new or for this store, which has not refused it."""
     folder = log_folder(home, id)
-    return _start(folder).get("uri", shown(uri)) == shown(uri) and not Cursor.read(folder).undeliverable
+    store = first_entry(folder / LOG).get("uri", shown(uri))
+    return store == shown(uri) and not Cursor.read(folder).undeliverable
 
 
 def owned_by(home: Path, owner: str) -> list[str]:
     """The ids of the logs whose state the process of this run, sweep or table sets."""
-    return [folder.name for folder in _folders(home) if _start(folder).get("owner") == owner]
+    return [folder.name for folder in _folders(home) if first_entry(folder / LOG).get("owner") == owner]
 
 
 def _folders(home: Path) -> Iterator[Path]:
     return (path for path in sorted((home / "logs").glob("*")) if path.is_dir())
-
-
-def _start(folder: Path) -> dict[str, object]:
-    """The first entry; empty where there is none."""
-    for line, _ in read_lines(folder / LOG):
-        return decode(line)
-    return {}

@@ -8,7 +8,7 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import is_locked, log_locks
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import deliver_all
-from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG
 from mlcl.tracking.undelivered import pending_entries
 from mlcl.tracking.uri import shown
@@ -26,7 +26,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
         if entries == 0:
             continue
         log, count = str(path.parent), f"{entries} entries are not delivered"
-        store = next((str(decode(line).get("uri")) for line, _ in read_lines(path)), None)
+        store = first_entry(path).get("uri")
         if is_locked(*log_locks(scope.home, path.parent.name)):
             yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
         elif store != shown(scope.uri):

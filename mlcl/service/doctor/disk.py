@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
@@ -41,13 +42,11 @@ def _unusable(path: Path) -> str:
     if not path.exists():
         return ""
     try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=0)
-        try:
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
             connection.execute("PRAGMA schema_version")
             connection.execute("BEGIN IMMEDIATE")  # checks the right to write without writing
             connection.rollback()
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
         return "" if busy else str(error)

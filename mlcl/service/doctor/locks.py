@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.jsonl import decode, read_lines
+from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 
 KINDS = ("runs", "sweeps", "tables")
@@ -36,7 +36,7 @@ def _is_locked(lock: Path) -> bool:
 
 
 @contextmanager
-def locks_is_locked(*locks: Path) -> Iterator[bool]:
+def hold_locks(*locks: Path) -> Iterator[bool]:
     """Holds the locks of existing folders while the context is open; yields False where one is taken."""
     with ExitStack() as stack:
         there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
@@ -55,9 +55,10 @@ def log_locks(home: Path, id: str) -> list[Path]:
 
 
 def _owners(home: Path, id: str) -> set[str]:
-    """The owners of a log; without a first line, those that its name may contain: ID, ID-2, ID.KEY."""
-    for line, _ in read_lines(log_folder(home, id) / LOG):
-        return {str(decode(line).get("owner", ""))} - {""}
+    """The owners of a log; where they cannot be read, those in its name: ID, ID-2, ID.KEY."""
+    first = first_entry(log_folder(home, id) / LOG)
+    if first:
+        return {str(first.get("owner", ""))} - {""}
     return {id, id.partition(".")[0], id.rpartition("-")[0]} - {""}
 
 

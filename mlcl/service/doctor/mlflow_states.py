@@ -9,7 +9,7 @@ from pathlib import Path
 from mlflow.entities import Run
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import folder_locks, is_locked, locks_is_locked, log_locks
+from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_locks
 from mlcl.service.doctor.mlflow_store import MlflowStore, open_store
 from mlcl.service.engine.recovery import KILLED
 from mlcl.service.runs.run_store import RunFolder
@@ -85,6 +85,6 @@ def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
 
 
 def _set(store: MlflowStore, run_id: str, truth: tuple[State, str], locks: list[Path]) -> None:
-    with locks_is_locked(*locks) as mine:
+    with hold_locks(*locks) as mine:
         if mine:
             store.set_state(run_id, *truth)

@@ -1,4 +1,4 @@
-"""Checks for records and ledgers that cannot be read. They cannot be repaired."""
+"""Checks the records of runs, sweeps and tables: some cannot be read, and some are of killed processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders
 from mlcl.service.engine.ledger import FORMAT_KEY, LEDGER, Ledger
+from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.run_store import RECORD
+from mlcl.tracking import State
 
 
 def find_unreadable_records(scope: Scope) -> Iterator[Finding]:
-    """Unreadable records and ledgers: such runs, sweeps and tables cannot be continued."""
+    """Unreadable records and ledgers: such runs, sweeps and tables cannot be continued or repaired."""
     for folder in free_folders(scope.home):
         if (folder.path / RECORD).exists() and folder.record is None:
             yield Finding(
@@ -31,3 +33,21 @@ def find_unreadable_records(scope: Scope) -> Iterator[Finding]:
                 if error.key == FORMAT_KEY:
                     why, cure = error.problem, f"format {error.allowed}"
                 yield Finding(str(folder.path / LEDGER), why, cure)
+
+
+def find_dead_runs(scope: Scope) -> Iterator[Finding]:
+    """Folders whose record says RUNNING and that no process has locked; one repair closes all."""
+
+    def mend() -> None:
+        recover(scope.home)
+
+    for folder in free_folders(scope.home):
+        record = folder.record
+        if record is not None and record.state is State.RUNNING:
+            kind = f"{folder.path.parent.name.removesuffix('s')} {record.name}".strip()
+            yield Finding(
+                str(folder.path),
+                f"the {kind} is RUNNING, but no process has it: it was killed",
+                "set to STOPPED; the same command goes on with it",
+                mend,
+            )

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlcl.service.doctor.dead_runs import find_dead_runs
 from mlcl.service.doctor.delivery import find_undelivered
 from mlcl.service.doctor.disk import find_full_disk, find_unusable_store
 from mlcl.service.doctor.finding import Check, Finding, Scope
 from mlcl.service.doctor.mlflow_states import find_wrong_states
 from mlcl.service.doctor.ray_file import find_stale_address
-from mlcl.service.doctor.records import find_unreadable_records
+from mlcl.service.doctor.records import find_dead_runs, find_unreadable_records
 from mlcl.service.doctor.services import find_unreachable_servers
 from mlcl.service.doctor.stale_files import find_partial_files, find_stale_files
 from mlcl.service.doctor.studies import find_study_differences

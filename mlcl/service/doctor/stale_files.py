@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, is_locked, locks_is_locked, log_locks
+from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
 
 MADE = ("data", "models", "reports")
@@ -55,7 +55,7 @@ def _removable(path: Path, why: str, locks: list[Path]) -> Finding:
 
 
 def _remove(path: Path, locks: list[Path]) -> None:
-    with locks_is_locked(*locks) as mine:
+    with hold_locks(*locks) as mine:
         if not mine:
             return
         if path.is_dir() and not path.is_symlink():

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, locks_is_locked
+from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
 from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import sync_study
@@ -125,7 +125,7 @@ def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:
 
 
 def _tell(folder: Path, name: str, where: Path | str, key: str) -> None:
-    with locks_is_locked(folder / FOLDER_LOCK) as mine:
+    with hold_locks(folder / FOLDER_LOCK) as mine:
         if mine:
             study = optuna.load_study(study_name=name, storage=open_storage(_address(where)))
             sync_study(study, Ledger(folder).entries[key])

@@ -29,6 +29,8 @@ VERBOSE_LOGGERS = (
 STATES = {0: "COMPLETE", 2: "REFUSED", 4: "BUDGET", 130: "STOPPED"}
 """The state by the exit status of `mlcl`; any other status is FAILED."""
 ACTIVE = ("PENDING", "RUNNING")
+NEAREST = 5
+"""Most known jobs that an error names."""
 STOP_SECONDS = 90
 """Seconds between Ray's SIGTERM and SIGKILL to a job, in which it writes a checkpoint."""
 
@@ -157,19 +159,12 @@ class JobsClient:
             found = "none" if missing else f"{address}: {str(error).splitlines()[0]}"
             raise UserError(problem, file=self._file, key="ray.token", found=found) from None
         except (ConnectionError, OSError) as error:
-            raise self._no_answer(type(error).__name__) from None
+            found = f"{address} ({type(error).__name__})"
+            raise UserError(
+                "no Ray cluster answers", file=self._file, key="ray.address", found=found
+            ) from None
         except RuntimeError as error:
             raise UserError("the cluster refused", file=self._file, key="ray.address", found=error) from None
-
-    def _no_answer(self, why: str) -> UserError:
-        address = self._cluster.ray.address
-        return UserError(
-            "no Ray cluster answers", file=self._file, key="ray.address", found=f"{address} ({why})"
-        )
-
-
-NEAREST = 5
-"""Most known jobs that an error names."""
 
 
 def check_id(id: str) -> str:

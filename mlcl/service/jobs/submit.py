@@ -7,13 +7,13 @@ import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
-from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, JobView, Metadata, attempt_name, check_id
+from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, Metadata, attempt_name, check_id
 from mlcl.service.jobs.package import stage
 from mlcl.service.runs.run_store import new_id
 from mlcl.tracking.atomic_files import replace_text
@@ -61,8 +61,7 @@ def submit(
     if there is not None:
         found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
         raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
-    folder = str(cluster.working_dir.root)
-    submission = Submission(id=name, words=tuple(words), cluster=str(file.resolve()), folder=folder)
+    submission = _submission(name, words, cluster, file)
     _send(client, cluster, submission, 1, home, needed)
     return name
 
@@ -90,8 +89,11 @@ def resume(
         raise UserError(
             "this job is complete", key="ID", found=id, allowed="a stopped or failed one, or further options"
         )
-    before = kept or _from_cluster(there, cluster, file)
-    submission = Submission(**{**asdict(before), "words": (*before.words, *more)})
+    if kept is None:
+        assert there is not None
+        # From another machine; with this machine's copy of the working directory.
+        kept = _submission(id, there.command, cluster, file)
+    submission = replace(kept, words=(*kept.words, *more))
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
     needed = check(submission.words, Path(submission.folder))
     _send(client, cluster, submission, number, home, needed)
@@ -169,15 +171,8 @@ def _user() -> str:
         return ""
 
 
-def _from_cluster(there: JobView | None, cluster: ClusterConfig, file: Path) -> Submission:
-    """A submission from another machine, with this machine's copy of the working directory."""
-    assert there is not None
-    return Submission(
-        id=there.id,
-        words=there.command,
-        cluster=str(file.resolve()),
-        folder=str(cluster.working_dir.root),
-    )
+def _submission(id: str, words: Sequence[str], cluster: ClusterConfig, file: Path) -> Submission:
+    return Submission(id, tuple(words), str(file.resolve()), str(cluster.working_dir.root))
 
 
 def _record(home: Path, id: str) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import locked
+from mlcl.tracking.atomic_files import locked, replace_text
 
 ADMIN = "admin"
 """The first MLflow user."""
@@ -75,12 +74,5 @@ def _secret(path: Path, value: str) -> None:
     """Writes a secret with mode 0600 from the first byte on; an existing one is kept and gets that mode."""
     if read_secret(path):
         path.chmod(0o600)
-        return
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(value + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    else:
+        replace_text(path, value + "\n", mode=0o600)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.service.local.environment import inherited_environment
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.ports import HOST
+from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
@@ -50,9 +50,8 @@ class MlflowServer(Server):
             raise UserError("MLflow's authentication is not installed: pip install 'mlflow[auth]'")
         folder = self._folder
         config = CONFIG.format(users=folder.mlflow_users, user=read_secret(folder.mlflow_user))
-        replace_text(folder.mlflow_config, config)
+        replace_text(folder.mlflow_config, config, mode=0o600)
         folder.mlflow_users.touch(mode=0o600)
-        folder.mlflow_config.chmod(0o600)
 
     def command(self, _scratch: str) -> list[str]:
         """The command that runs this interpreter's MLflow. It logs no requests: there are many a second."""

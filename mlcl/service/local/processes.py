@@ -22,6 +22,14 @@ The system does not reuse a process id so soon.
 LOOK_EVERY = 0.1
 """Seconds between two checks whether processes have ended."""
 
+INHERITED = {
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
+    "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NO_PROXY", "no_proxy",
+    "HF_HOME", "HF_HUB_OFFLINE", "TORCH_HOME", "XDG_CACHE_HOME",
+}  # fmt: skip
+PREFIXES = ("LC_", "OMP_", "MKL_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
+
 
 @dataclass(frozen=True)
 class Process:
@@ -40,21 +48,27 @@ class Process:
             return None
 
 
+def inherited_environment(*prefixes: str) -> dict[str, str]:
+    """The environment for `start_process`: without the secrets of the caller, which may be in any variable.
+
+    It has the variables in `INHERITED`, and those with one of the prefixes.
+    """
+    wanted = (*PREFIXES, *prefixes)
+    return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
+
+
 def start_process(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
     """Starts a process that outlives this one and its terminal; appends its output to `log`."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
             command,
             env=environment,
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
-    finally:
-        os.close(descriptor)
     return Process(child.pid, _created(psutil.Process(child.pid)))
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcl.errors import UserError
-from mlcl.service.local.environment import inherited_environment
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.ports import HOST, free_port
+from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import RESTART, Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.network import Answer, get

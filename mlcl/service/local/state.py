@@ -1,14 +1,20 @@
-"""`state.json`: the running processes, their start and their settings. It has no secret."""
+"""The files that describe the running service: `state.json` and `cluster.yaml`. They have no secret."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import yaml
+
+from mlcl.config.cluster import ClusterConfig
+from mlcl.config.loader import validate
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
+from mlcl.service.local.ports import HOST
 from mlcl.service.local.processes import Process, process_tree
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
@@ -33,7 +39,7 @@ class RunningServer:
 
 @dataclass(frozen=True)
 class ServiceState:
-    """The settings, and the started servers by name."""
+    """What `state.json` holds: the settings, and the started servers by name."""
 
     settings: Settings
     servers: dict[str, RunningServer]
@@ -59,6 +65,25 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
     """Replaces the file, whole or not at all."""
     tree = asdict(ServiceState(state.settings.shown, state.servers))
     replace_text(folder.state, json.dumps(tree, indent=2) + "\n")
+
+
+def write_cluster(folder: ServiceFolder, settings: Settings) -> None:
+    """Writes the cluster file, which `mlcl submit` reads. It names the files of secrets."""
+    tree = {
+        "ray": {
+            "address": f"http://{HOST}:{settings.dashboard_port}",
+            "token": {"file": str(folder.ray_token)},
+        },
+        "mlflow": {
+            "uri": f"http://{HOST}:{settings.mlflow_port}",
+            "username": {"file": str(folder.mlflow_user)},
+            "password": {"file": str(folder.mlflow_password)},
+        },
+        "storage": str(folder.home),
+        "python": sys.executable,
+    }
+    validate(ClusterConfig, tree, folder.cluster)
+    replace_text(folder.cluster, yaml.safe_dump(tree, sort_keys=False))
 
 
 def _running(entry: dict[str, Any]) -> RunningServer:

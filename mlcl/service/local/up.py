@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.service.local.cluster_file import write_cluster
 from mlcl.service.local.down import discard
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
@@ -17,7 +16,7 @@ from mlcl.service.local.processes import process_tree, record_tree, start_proces
 from mlcl.service.local.ray_head import RayHead
 from mlcl.service.local.server import Server
 from mlcl.service.local.settings import Settings, UpOptions, check, resolve_settings
-from mlcl.service.local.state import RunningServer, ServiceState, read_state, write_state
+from mlcl.service.local.state import RunningServer, ServiceState, read_state, write_cluster, write_state
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
