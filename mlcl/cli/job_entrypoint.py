@@ -15,8 +15,7 @@ from mlcl.cli.main import main
 from mlcl.cli.output import fail
 from mlcl.config.cluster import Reference
 from mlcl.errors import UserError
-
-REFERENCES = "MLCL_REFERENCES"
+from mlcl.service.jobs.submit import REFERENCES
 
 
 def read_references() -> None:

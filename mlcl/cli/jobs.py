@@ -88,8 +88,7 @@ def status(
     if json:
         print_json({"cluster": config.ray.address, **job_tree(view)})
     else:
-        for line in job_lines(view, config):
-            typer.echo(line)
+        typer.echo("\n".join(job_lines(view, config)))
         if view.state in EXITS and view.message:
             errors.print(view.message, style="red", markup=False)
     raise typer.Exit(EXITS.get(view.state, Exit.DONE))

@@ -53,8 +53,7 @@ def up(
     if json:
         print_json(_document(started))
     else:
-        for line in _started_lines(started):
-            typer.echo(line)
+        typer.echo("\n".join(_started_lines(started)))
 
 
 def down(
@@ -83,8 +82,7 @@ def print_service_status(home: Path, *, as_json: bool) -> Exit:
     if as_json:
         print_json({"healthy": status.healthy, **asdict(status)})
     else:
-        for line in _status_lines(status):
-            typer.echo(line)
+        typer.echo("\n".join(_status_lines(status)))
     return Exit.DONE if status.healthy else Exit.FAILED
 
 

@@ -44,8 +44,7 @@ def describe(
         results.print(_parameters(described, str(space)))
     if described["posthoc"]:
         results.print(_posthoc(described["posthoc"]))
-    for line in _lines(described):
-        typer.echo(line)
+    typer.echo("\n".join(_lines(described)))
 
 
 def _parameters(described: Mapping[str, Any], title: str) -> Table:

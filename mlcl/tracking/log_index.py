@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,31 +67,16 @@ class LogIndex:
             self._unread.append(line)
             return
         entry = decode(line)
-        handler = self._handlers.get(entry.get("kind", ""))
-        if handler is not None:
-            handler(self, entry)
-
-    def _started(self, entry: dict[str, Any]) -> None:
-        self.start = entry
-        self.params |= entry["params"].keys()
-        self.texts |= entry["texts"]
-
-    def _parameters(self, entry: dict[str, Any]) -> None:
-        self.params |= entry["values"].keys()
-
-    def _text(self, entry: dict[str, Any]) -> None:
-        self.texts[entry["name"]] = entry["file"]
-
-    def _reopened(self, _entry: dict[str, Any]) -> None:
-        self.state, self.reason = State.RUNNING, ""
-
-    def _finished(self, entry: dict[str, Any]) -> None:
-        self.state, self.reason = State(entry["state"]), entry["reason"]
-
-    _handlers: Mapping[str, Callable[[LogIndex, dict[str, Any]], None]] = {
-        "start": _started,
-        "params": _parameters,
-        "text": _text,
-        "reopen": _reopened,
-        "finish": _finished,
-    }
+        match entry.get("kind"):
+            case "start":
+                self.start = entry
+                self.params |= entry["params"].keys()
+                self.texts |= entry["texts"]
+            case "params":
+                self.params |= entry["values"].keys()
+            case "text":
+                self.texts[entry["name"]] = entry["file"]
+            case "reopen":
+                self.state, self.reason = State.RUNNING, ""
+            case "finish":
+                self.state, self.reason = State(entry["state"]), entry["reason"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import urllib.error
 import urllib.request
@@ -40,6 +41,11 @@ def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(error.code, "")
     except (OSError, ValueError, HTTPException) as error:
         return Answer(0, str(error) or type(error).__name__)
+
+
+def basic_auth(user: str, password: str) -> dict[str, str]:
+    """The header of a request with user and password."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
 def unreachable_reason(uri: str) -> str:

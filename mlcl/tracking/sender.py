@@ -75,19 +75,37 @@ class Sender:
             kind = entries[0].get("kind", "")
             if kind != "start" and self.cursor.run_id is None:
                 raise Refused("the log does not say where it belongs")
-            send = self._handlers.get(kind)
-            if send is not None:
-                yield from send(self, entries)
+            yield from self._send(entries)
             self.cursor.offset, self.cursor.ended = end, kind == "finish"
             self.cursor.write(self.folder)
 
-    def _start(self, entries: list[Any]) -> Iterator[None]:
-        (entry,) = entries
+    def _send(self, entries: list[Any]) -> Iterator[None]:
+        """Sends a batch: several entries of metrics, or one of another kind. An unknown kind is skipped."""
+        entry = entries[0]
+        match entry.get("kind"):
+            case "start":
+                yield from self._start(entry)
+            case "metrics":
+                yield from self._metrics(entries)
+            case "params":
+                yield from self._params(entry["values"])
+            case "tags":
+                yield from self._tags(entry["values"])
+            case "artifact":
+                yield from self._artifact(Path(entry["path"]), entry["under"])
+            case "text":
+                yield from self._text(entry["file"], entry["name"])
+            case "reopen":
+                yield from self._reopen()
+            case "finish":
+                yield from self._finish(State(entry["state"]), entry["reason"], entry["time"])
+
+    def _start(self, entry: Mapping[str, Any]) -> Iterator[None]:
         if self.cursor.run_id is None:
             yield from self._create(entry)
-        yield from self._send_params(entry["params"])
+        yield from self._params(entry["params"])
         for name, file in entry["texts"].items():
-            yield from self._send_text(file, name)
+            yield from self._text(file, name)
 
     def _create(self, entry: Mapping[str, Any]) -> Iterator[None]:
         """Creates the run, or finds the one that was created before an answer was lost."""
@@ -130,24 +148,17 @@ class Sender:
             self._client.log_batch(self.cursor.run_id, metrics=batch)
             yield
 
-    def _params(self, entries: list[Any]) -> Iterator[None]:
-        return self._send_params(entries[0]["values"])
-
-    def _send_params(self, values: Mapping[str, str]) -> Iterator[None]:
+    def _params(self, values: Mapping[str, str]) -> Iterator[None]:
         for batch in _portions(values.items(), PARAMS):
             self._client.log_batch(self.cursor.run_id, params=[Param(*item) for item in batch])
             yield
 
-    def _tags(self, entries: list[Any]) -> Iterator[None]:
-        return self._send_tags(entries[0]["values"])
-
-    def _send_tags(self, values: Mapping[str, str]) -> Iterator[None]:
+    def _tags(self, values: Mapping[str, str]) -> Iterator[None]:
         for batch in _portions(values.items(), PARAMS):
             self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in batch])
             yield
 
-    def _artifact(self, entries: list[Any]) -> Iterator[None]:
-        path, under = Path(entries[0]["path"]), entries[0]["under"]
+    def _artifact(self, path: Path, under: str | None) -> Iterator[None]:
         if path.is_dir():
             below = "/".join(filter(None, [under, path.name]))
             self._client.log_artifacts(self.cursor.run_id, str(path), below)
@@ -157,22 +168,22 @@ class Sender:
             self._announce(f"{path} was removed before MLflow had it")
         yield
 
-    def _text(self, entries: list[Any]) -> Iterator[None]:
-        return self._send_text(entries[0]["file"], entries[0]["name"])
-
-    def _send_text(self, file: str, name: str) -> Iterator[None]:
+    def _text(self, file: str, name: str) -> Iterator[None]:
         text = (self.folder / TEXTS / file).read_text(encoding="utf-8", errors="replace")
         self._client.log_text(self.cursor.run_id, text, name)
         yield
 
-    def _reopen(self, _entries: list[Any]) -> Iterator[None]:
+    def _reopen(self) -> Iterator[None]:
         self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])
-        yield from self._send_tags({Tag.STATE: State.RUNNING.value, Tag.REASON: ""})
+        yield from self._tags({Tag.STATE: State.RUNNING.value, Tag.REASON: ""})
 
-    def _finish(self, entries: list[Any]) -> Iterator[None]:
-        state, reason, run_id = State(entries[0]["state"]), entries[0]["reason"], self.cursor.run_id
-        yield from self._send_tags({Tag.STATE: state.value} | ({Tag.REASON: reason} if reason else {}))
-        self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=entries[0]["time"])
+    def _finish(self, state: State, reason: str, time: int) -> Iterator[None]:
+        run_id = self.cursor.run_id
+        tags: dict[str, str] = {Tag.STATE: state.value}
+        if reason:
+            tags[Tag.REASON] = reason
+        yield from self._tags(tags)
+        self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=time)
         yield
         if self.cursor.twice:
             experiment = self._client.get_run(run_id).info.experiment_id
@@ -181,17 +192,6 @@ class Sender:
                     self._client.delete_run(other)
             self.cursor.twice = False
             yield
-
-    _handlers: Mapping[str, Callable[[Sender, list[Any]], Iterator[None]]] = {
-        "start": _start,
-        "metrics": _metrics,
-        "params": _params,
-        "tags": _tags,
-        "artifact": _artifact,
-        "text": _text,
-        "reopen": _reopen,
-        "finish": _finish,
-    }
 
 
 def _portions(items: Collection[Any], size: int) -> Iterator[list[Any]]:

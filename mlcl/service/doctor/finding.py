@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-Mend = Callable[[], None]
-
 
 @dataclass(frozen=True)
 class Scope:
@@ -30,7 +28,7 @@ class Finding:
     what: str
     why: str
     cure: str
-    mend: Mend | None = None
+    mend: Callable[[], None] | None = None
     note: bool = False
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.search.study_storage import hidden
-from mlcl.tracking.network import connection_error, get, unreachable_reason
+from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 
 RAY = "RAY_ADDRESS"
@@ -42,9 +41,7 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
 def mlflow_login() -> dict[str, str]:
     """The header of MLflow's client with user and password; empty where the environment has none."""
     user, password = (os.environ.get(name, "") for name in LOGIN)
-    if not user:
-        return {}
-    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+    return basic_auth(user, password) if user else {}
 
 
 def ray_address() -> tuple[str, int]:

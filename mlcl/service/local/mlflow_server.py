@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import secrets
 import sys
@@ -16,7 +15,7 @@ from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
 from mlcl.tracking.atomic_files import replace_text
-from mlcl.tracking.network import Answer, get
+from mlcl.tracking.network import Answer, basic_auth, get
 
 # To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
 # The server is one process, so that a changed password counts at once.
@@ -95,7 +94,5 @@ class MlflowServer(Server):
         return answer.text.strip() if answer.status == 200 else ""
 
     def _version(self) -> Answer:
-        folder = self._folder
-        login = f"{read_secret(folder.mlflow_user)}:{read_secret(folder.mlflow_password)}"
-        token = base64.b64encode(login.encode()).decode()
-        return get(f"{self.address}/version", {"Authorization": f"Basic {token}"})
+        user, password = read_secret(self._folder.mlflow_user), read_secret(self._folder.mlflow_password)
+        return get(f"{self.address}/version", basic_auth(user, password))

@@ -69,7 +69,7 @@ def start_process(command: Sequence[str], environment: Mapping[str, str], log: P
             stderr=output,
             start_new_session=True,
         )
-    return Process(child.pid, _created(psutil.Process(child.pid)))
+    return Process(child.pid, psutil.Process(child.pid).create_time())
 
 
 def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
@@ -89,7 +89,7 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         try:
-            known[Process(member.pid, _created(member))] = None
+            known[Process(member.pid, member.create_time())] = None
         except psutil.Error:
             continue  # has just ended
     return tuple(known)
@@ -138,7 +138,3 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         return list(process.children(recursive=True))
     except psutil.Error:
         return []
-
-
-def _created(process: psutil.Process) -> float:
-    return float(process.create_time())
