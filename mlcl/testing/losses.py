@@ -17,7 +17,7 @@ L_i = sum_p W_ip (-log p_ip), `definition` is written instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, get_args
 
@@ -29,21 +29,21 @@ from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss,
 from mlcl.losses.loss import Engine, Reduction
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
 from mlcl.testing.ranks import TAU, losses_on_ranks
-from mlcl.testing.registration import registered
+from mlcl.testing.registration import PluginTestCase, registered
 
 SPLIT = (9, 5)
 """Rows of each of two processes."""
 
 
-class LossTestCase:
+class LossTestCase(PluginTestCase):
     """The tests; a subclass gives `names`, and `weights` or `definition`.
 
     Each loss is tested with its defaults and with every option changed; `more` are further cases.
     """
 
+    registry = LOSSES
     names: ClassVar[Sequence[str]] = ()
     more: ClassVar[Sequence[Case]] = ()
-    modules: ClassVar[Sequence[str]] = ()
 
     def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
         """W_ip of every row p that attracts row i, from the label of each row, by the definition.
@@ -80,11 +80,6 @@ class LossTestCase:
             metafunc.parametrize(("case", "engine"), both, ids=ids)
         elif "case" in metafunc.fixturenames:
             metafunc.parametrize("case", cases, ids=case_id)
-
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with registered(LOSSES, self.modules):
-            yield
 
     @pytest.fixture(autouse=True)
     def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
