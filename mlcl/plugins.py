@@ -12,7 +12,6 @@ No list of names is kept anywhere else.
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from mlcl.errors import UserError
+from mlcl.errors import UserError, nearest
 
 
 class Named(Protocol):
@@ -49,13 +48,14 @@ REGISTRIES = {
 class UnknownPluginError(KeyError):
     """No plugin of the kind has this name.
 
-    `nearest` is the closest known name, None where nothing is close; `known` has where each name comes from.
+    `hint` asks for the closest known name, empty where nothing is close; `known` has where each name comes
+    from.
     """
 
     def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
         self.kind, self.name, self.known = kind, name, dict(known)
-        close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-        self.nearest = close[0] if close else None
+        near = nearest(str(name), known)
+        self.hint = f"; did you mean {near}?" if near else ""
         super().__init__(f"unknown {kind} {name!r}")
 
     def __str__(self) -> str:

@@ -62,7 +62,7 @@ def test_an_unknown_name_lists_the_nearest_and_where_the_others_come_from(packag
     packages.install("near", {"one": "near_plugin:ONE"})
     with pytest.raises(UnknownPluginError, match=r"^unknown loss 'onee'$") as caught:
         packages.registry()["onee"]
-    assert caught.value.nearest == "one"
+    assert caught.value.hint == "; did you mean one?"
     assert {"one (near 1.0)", "supcon"} <= set(caught.value.allowed)
     assert packages.registry().get("onee") is None
 

@@ -57,8 +57,7 @@ def _found(kind: Registry[Any], plural: str, name: str) -> dict[str, Any]:
     try:
         return _described(kind, plural, name)
     except UnknownPluginError as error:
-        near = f"; did you mean {error.nearest}?" if error.nearest else ""
-        raise UserError(f"{error}{near}", key="NAME", found=name, allowed=error.allowed) from None
+        raise UserError(f"{error}{error.hint}", key="NAME", found=name, allowed=error.allowed) from None
 
 
 def _listed(kind: Registry[Any], plural: str, name: str) -> dict[str, Any]:

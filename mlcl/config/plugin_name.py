@@ -31,8 +31,7 @@ class PluginName:
         except UnknownPluginError as error:
             if not files_are_run():
                 return name
-            near = f"; did you mean {error.nearest}?" if error.nearest else ""
-            context = {"kind": error.kind, "near": near, "expected": ", ".join(error.allowed)}
+            context = {"kind": error.kind, "near": error.hint, "expected": ", ".join(error.allowed)}
             raise PydanticCustomError("unknown_plugin", "unknown {kind}{near}", context) from None
         return name
 

@@ -21,27 +21,10 @@ from mlcl.losses.collectives import (
     row_counts,
 )
 from mlcl.losses.labels import Labels
+from mlcl.losses.weights.base import Ranks
 
 
-class OneRank:
-    """A batch that one process holds."""
-
-    size = 1
-
-    def share(self, own: Tensor) -> Tensor:
-        """The own rows are all rows."""
-        return own
-
-    def global_rows(self, row: Tensor) -> Tensor:
-        """Row numbers as they are."""
-        return row
-
-    def local_rows(self, row: Tensor) -> Tensor:
-        """Row numbers as they are."""
-        return row
-
-
-class ManyRanks:
+class ManyRanks(Ranks):
     """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
 
     def __init__(self, counts: Sequence[int], group: Group | None) -> None:
@@ -52,7 +35,7 @@ class ManyRanks:
         self._total = sum(counts)
 
     def share(self, own: Tensor) -> Tensor:
-        """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
+        """Those of all processes, own rows first."""
         return self.own_first(gather_tensor(own, self.counts, self.group))
 
     def own_first(self, rows: Tensor) -> Tensor:
@@ -60,11 +43,11 @@ class ManyRanks:
         return torch.roll(rows, -self._start, 0)
 
     def global_rows(self, row: Tensor) -> Tensor:
-        """Row numbers of this process to those in the order of ranks."""
+        """To numbers in the order of ranks."""
         return torch.remainder(row + self._start, max(self._total, 1))
 
     def local_rows(self, row: Tensor) -> Tensor:
-        """Row numbers in the order of ranks to those of this process."""
+        """From numbers in the order of ranks."""
         return torch.remainder(row - self._start, max(self._total, 1))
 
 
@@ -79,7 +62,7 @@ class Batch:
     labels: Labels | None
     sample_ids: Tensor | None
     own: int
-    ranks: OneRank | ManyRanks
+    ranks: Ranks
 
     @property
     def anchors(self) -> slice:
@@ -92,7 +75,7 @@ class Batch:
             return self
         labels = own.to(self.embeddings.device)
         ranks = self.ranks
-        if isinstance(ranks, OneRank):
+        if not isinstance(ranks, ManyRanks):
             return replace(self, labels=labels)
         rows = gather_labels(labels, ranks.counts, ranks.group)
         if isinstance(rows, LabelRows):
@@ -108,7 +91,7 @@ def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
         None,
         None if sample_ids is None else sample_ids.to(z_ND.device),
         len(z_ND),
-        OneRank(),
+        Ranks(),
     )
 
 

@@ -80,10 +80,3 @@ def gather_labels(labels: Labels, counts: Sequence[int], group: Group | None) ->
     entries = [int(part.sum()) for part in torch.split(count_B, list(counts))]
     offsets = torch.cat([count_B.new_zeros(1), count_B.cumsum(0)])
     return LabelRows(offsets, gather_tensor(labels.columns, entries, group), labels.width)
-
-
-def sum_over_ranks(value: Tensor, group: Group | None) -> Tensor:
-    """The sum of a tensor without gradient."""
-    total = value.detach().clone()
-    dist.all_reduce(total, group=group)
-    return total

@@ -69,14 +69,13 @@ def positive_weights(
     rows = labels if labels is not None else sample_ids
     rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
-    values = spec.resolve(options)
+    arguments = spec.arguments(spec.resolve(options))
     batch = own_batch(rows_B0, sample_ids).labelled(None if spec.labels == "none" else labels)
-    return spec.weighting(rule_labels(spec, batch), batch.anchors, torch.float64, values).weights
+    return spec.weighting(rule_labels(spec, batch), batch.anchors, torch.float64, arguments).weights
 
 
 def _spec(name: str) -> LossSpec:
     try:
         return LOSSES[name]
     except UnknownPluginError as error:
-        near = f"; did you mean {error.nearest}?" if error.nearest else ""
-        raise ValueError(f"{error}{near}; allowed: {in_words(error.allowed)}") from None
+        raise ValueError(f"{error}{error.hint}; allowed: {in_words(error.allowed)}") from None

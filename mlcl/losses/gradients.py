@@ -5,9 +5,9 @@ Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -38,36 +38,34 @@ class Part:
         return self.weight * self.reduction
 
 
-class PairGradients(Protocol):
-    """Adds up tiles.
+class PairGradients(ABC):
+    """Adds up tiles. `ratios` are the parts' tau / tau_p, by which a u of theirs is the greater.
 
     `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) that of the own rows as
     the similarities have them, and `prototype_gradient` (L, D) what the own anchors give the prototypes.
     """
 
-    weighted: Tensor
-    gradient: Tensor
-    prototype_gradient: Tensor
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
+        self._similarities = similarities
+        self._z = similarities.z
+        self._parts = list(zip(parts, ratios, strict=True))
+        self.gradient = torch.zeros_like(self._z[: similarities.own])
+        self.prototype_gradient = torch.zeros_like(self._z[similarities.rows :])
+        self.weighted = self._z.new_zeros(len(parts), dtype=torch.float64)
 
+    @abstractmethod
     def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """A tile's pull, the derivative of the softmax part by u, which may be overwritten, and its u."""
-        ...
 
 
-class DotGradients:
-    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles.
-
-    `ratios` are the parts' tau / tau_p, by which a u of theirs is the greater.
-    """
+class DotGradients(PairGradients):
+    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
 
     def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
-        self._z = similarities.z
+        super().__init__(similarities, parts, ratios)
         self._rows = similarities.rows
         own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
-        self.gradient = torch.zeros_like(own_ND)
-        self.prototype_gradient = torch.zeros_like(prototype_LD)
-        self.weighted = own_ND.new_zeros(len(parts), dtype=torch.float64)
-        for number, (part, ratio) in enumerate(zip(parts, ratios, strict=True)):
+        for number, (part, ratio) in enumerate(self._parts):
             drawn_ND = part.weights.attract(self._z)
             self.weighted[number] = total_product(drawn_ND, own_ND) / 2
             self.gradient.sub_(drawn_ND, alpha=part.factor * ratio)
@@ -86,24 +84,15 @@ class DotGradients:
             self.prototype_gradient[prototypes].addmm_(pull_IJ.T, self._z[rows])
 
 
-class DistanceGradients:
+class DistanceGradients(PairGradients):
     """u = -|z_i - z_p|: dL/dz_i = sum_p Q_ip (z_i - z_p), Q = (pull - W_ip - W_pi) / u.
 
     Between identical rows the derivative of the distance is infinite; its subgradient 0 is taken.
     """
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
-        self._similarities = similarities
-        self._z = similarities.z
-        self._parts = parts
-        self._ratios = ratios
-        self.gradient = torch.zeros_like(self._z[: similarities.own])
-        self.prototype_gradient = torch.zeros_like(self._z[similarities.rows :])
-        self.weighted = self._z.new_zeros(len(parts), dtype=torch.float64)
-
     def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """A tile's part of the weighted sums and of the gradient."""
-        for number, (part, ratio) in enumerate(zip(self._parts, self._ratios, strict=True)):
+        for number, (part, ratio) in enumerate(self._parts):
             weight_IJ = part.weights.both(rows, cols)
             self.weighted[number] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
             pull_IJ.sub_(weight_IJ, alpha=part.factor * ratio)

@@ -6,7 +6,7 @@ Shapes: N rows of this process (its anchors), B rows of all (the candidates), D 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch, own_batch, whole_batch
-from mlcl.losses.collectives import Group, sum_over_ranks, world
+from mlcl.losses.collectives import Group, world
 from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
@@ -28,8 +28,6 @@ from mlcl.losses.spec import LossSpec
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled_sum import tiled_sum
-from mlcl.losses.weighting import Weighting
-from mlcl.losses.weights.base import PairWeights
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]
@@ -84,6 +82,7 @@ class ContrastiveLoss(nn.Module):
             raise ValueError(f"{spec.name} has no closed form for the tiled engine; allowed: dense, auto")
         self.spec = spec
         self.options = spec.resolve(options or {})
+        self._arguments = spec.arguments(self.options, prototypes=prototypes is not None)
         self.temperature = temperature
         self.reduction = reduction
         self.normalize = normalize
@@ -169,17 +168,11 @@ class ContrastiveLoss(nn.Module):
         """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
         labels = self._rule_labels(batch)
         z_BD = batch.embeddings
-        weights = self.spec.pair_weights(
-            labels,
-            batch.own,
-            batch.ranks,
-            z_BD.dtype,
-            self.options,
-            prototypes=self.prototypes is not None,
-        )
+        assert self.spec.closed is not None
+        weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
         tau = float(self.temperature.value().detach())
         self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
-        return Part(weights, weight, self._reduction_factor(weights, batch), softmax)
+        return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
         if self.prototypes is None:
@@ -188,25 +181,24 @@ class ContrastiveLoss(nn.Module):
         check_width(self.spec.name, labels, self.prototypes)
         return labels
 
-    def _reduction_factor(self, weights: PairWeights, batch: Batch) -> float:
+    def _divisor(self, has_positive: Callable[[], Tensor], batch: Batch) -> int:
+        """What the sum over the anchors of all processes is divided by."""
         if self.reduction == "sum":
-            return 1.0
+            return 1
         if self.reduction == "mean":
-            return 1 / max(len(batch.embeddings), 1)
-        return 1 / max(int(batch.ranks.share(weights.has_positive()).sum()), 1)
+            return max(len(batch.embeddings), 1)
+        return max(int(batch.ranks.share(has_positive()).sum()), 1)
 
     def _by_definition(self, batch: Batch) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
-        weighting = self.spec.weighting(
-            labels, anchors, z_BD.dtype, self.options, prototypes=self.prototypes is not None
-        )
+        weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments)
         self._stats = LossStats(
             self.spec, self.options, labels, z_BD.detach(), batch.own, float(tau.detach())
         )
         terms = self.spec.terms
         if self._is_by_hand(batch):
-            return self._reduced(small_sum(z_BD, tau, weighting), weighting, batch)
+            return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
         if terms is None:
             prototype_LD = self._prepared_prototypes(z_BD)
             term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, prototype_LD)
@@ -216,7 +208,7 @@ class ContrastiveLoss(nn.Module):
             )
         if self.reduction == "none":
             return term_N
-        return self._reduced(term_N.sum(), weighting, batch)
+        return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
     def _is_small(self, batch: Batch) -> bool:
         return self.engine == "auto" and self._in_one_matrix(batch) and batch.own <= SMALL
@@ -229,17 +221,6 @@ class ContrastiveLoss(nn.Module):
 
     def _in_one_matrix(self, batch: Batch) -> bool:
         return batch.ranks.size == 1 and self.spec.similarity == "dot"
-
-    def _reduced(self, total: Tensor, weighting: Weighting, batch: Batch) -> Tensor:
-        total = batch.ranks.size * total
-        if self.reduction == "sum":
-            return total
-        if self.reduction == "mean":
-            return total / max(len(batch.embeddings), 1)
-        valid = weighting.valid.sum()
-        if batch.ranks.size > 1:
-            valid = sum_over_ranks(valid, self.group)
-        return total / valid.clamp(min=1)
 
     def extra_repr(self) -> str:
         """The settings that a printed model shows."""

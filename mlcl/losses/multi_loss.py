@@ -69,13 +69,10 @@ def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Tensor]]:
     """Which temperature each loss has, and the temperatures. Learned ones are shared as modules alone."""
     keys: list[Hashable] = []
-    taus: list[Tensor] = []
-    numbers = []
+    taus: dict[Hashable, Tensor] = {}
     for loss in losses:
         tau = loss.temperature.value()
-        key: Hashable = id(loss.temperature) if tau.requires_grad else float(tau)
-        if key not in keys:
-            keys.append(key)
-            taus.append(tau)
-        numbers.append(keys.index(key))
-    return numbers, taus
+        keys.append(id(loss.temperature) if tau.requires_grad else float(tau))
+        taus.setdefault(keys[-1], tau)
+    numbers = {key: number for number, key in enumerate(taus)}
+    return [numbers[key] for key in keys], list(taus.values())

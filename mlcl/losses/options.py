@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from mlcl.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,6 @@ def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
 def unknown(problem: str, name: str, names: Iterable[str]) -> str:
     """A message for an unknown name: what is wrong, the nearest name, and all of them."""
     known = list(names)
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    near = nearest(str(name), known)
+    hint = f"; did you mean {near}?" if near else ""
     return f"{problem}{hint}; allowed: {in_words(known) or 'none'}"

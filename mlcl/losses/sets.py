@@ -1,10 +1,12 @@
 """Label sets, or ratings, of a batch's rows, and what pairs of them share, without a dense B x L matrix.
 
-Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows.
+Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows. In
+`DistinctSets`: N own rows, U distinct sets (the first V of them in own rows), D embedding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.labels import LabelRows
+from mlcl.losses.relations import LabelCounts
+from mlcl.losses.tiling import tiles
 
 FEW = 256
 """Labels up to which a tile's table has them all; above, it has those that both sides of the tile have."""
@@ -73,6 +77,12 @@ class LabelSets:
             shared_IJ[row - rows.start, row - cols.start] = self.sizes[row].to(dtype)
         return shared_IJ
 
+    def counts(self, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
+        """What the pairs of a tile share, and the sizes of both, in the dtype of `shared`."""
+        shared_IJ = self.shared(rows, cols, dtype)
+        sizes = self.sizes.to(shared_IJ.dtype)
+        return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
+
     def distinct(self) -> tuple[LabelSets, Tensor]:
         """The U distinct rows in the order in which they first occur, and which of them (B,) each row is."""
         same_B = torch.unique(self._hashes(), return_inverse=True)[1]
@@ -114,6 +124,36 @@ class LabelSets:
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)
         return same_B, first_rows(same_B)
+
+
+class DistinctSets:
+    """`sets` are the U distinct ones, `rows` (U,) how many rows have each, in the dtype of the embeddings.
+
+    `place` (B,) is the set of each row, `own_place` (N,) that of the own rows, which have the first `own`.
+    """
+
+    def __init__(self, sets: LabelSets, own_rows: int, dtype: torch.dtype) -> None:
+        self.sets, self.place = sets.distinct()
+        self.own_place = self.place[:own_rows]
+        self.own = int(self.own_place.max()) + 1 if own_rows else 0
+        self.rows = torch.bincount(self.place, minlength=len(self.sets)).to(dtype)
+
+    def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
+        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile of sets, to be changed."""
+        group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.place, z_BD)
+        sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
+        itself_V = z_BD.new_zeros(self.own)
+        for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
+            both_IJ = both(rows, cols)
+            if rows == cols:
+                # Apart from the others, of which it may be a multiple that would swallow them.
+                itself_V[rows] = both_IJ.diagonal()
+                both_IJ.fill_diagonal_(0)
+            sum_VD[rows].addmm_(both_IJ, group_UD[cols])
+            if mirrored:
+                sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
+        place_N = self.own_place
+        return sum_VD[place_N] + itself_V[place_N, None] * (group_UD[place_N] - z_BD[: len(place_N)])
 
 
 def entries(rows: LabelRows, part: slice) -> tuple[Tensor, Tensor]:

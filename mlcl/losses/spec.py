@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlcl.losses.options import Option, in_words, options_of, unknown
 from mlcl.losses.weighting import Weighting, of_matrix
-from mlcl.losses.weights.base import PairWeights, Ranks
+from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.overlap import OverlapRule
 
 LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
@@ -82,35 +82,14 @@ class LossSpec:
         self.conflict(values)
         return values
 
-    def weighting(
-        self,
-        labels: Any,
-        anchors: slice,
-        dtype: Any,
-        options: Mapping[str, Any],
-        *,
-        prototypes: bool = False,
-    ) -> Weighting:
-        """W by its definition. Options are resolved ones."""
-        found = self.dense(labels, anchors, dtype, **self._arguments(options, prototypes))
-        return found if isinstance(found, Weighting) else of_matrix(found.to(dtype), anchors)
-
-    def pair_weights(
-        self,
-        labels: Any,
-        own: int,
-        ranks: Ranks,
-        dtype: Any,
-        options: Mapping[str, Any],
-        *,
-        prototypes: bool = False,
-    ) -> PairWeights:
-        """W in closed form, of a loss that has one."""
-        assert self.closed is not None
-        return self.closed(labels, own, ranks, dtype, **self._arguments(options, prototypes))
-
-    def _arguments(self, options: Mapping[str, Any], prototypes: bool) -> dict[str, Any]:
+    def arguments(self, options: Mapping[str, Any], *, prototypes: bool = False) -> dict[str, Any]:
+        """The keywords of `dense` and `closed`. Options are resolved ones."""
         return {**options, "prototypes": prototypes} if self.prototypes else dict(options)
+
+    def weighting(self, labels: Any, anchors: slice, dtype: Any, arguments: Mapping[str, Any]) -> Weighting:
+        """W by its definition, with these keywords of `dense`."""
+        found = self.dense(labels, anchors, dtype, **arguments)
+        return found if isinstance(found, Weighting) else of_matrix(found.to(dtype), anchors)
 
 
 def overlap_loss(

@@ -44,12 +44,12 @@ class LossStats:
     @property
     def positives_per_anchor(self) -> float:
         """The mean |P(i)|; 0 where there is no anchor."""
-        return float(self._positives.double().mean()) if self.anchors else 0.0
+        return float(self._weighting.positives.double().mean()) if self.anchors else 0.0
 
     @property
     def without_positive(self) -> float:
         """The share of anchors without a positive."""
-        return float((self._positives == 0).double().mean()) if self.anchors else 0.0
+        return float((self._weighting.positives == 0).double().mean()) if self.anchors else 0.0
 
     @property
     def effective_negatives(self) -> float:
@@ -59,8 +59,8 @@ class LossStats:
         """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
-        logit_nB = similarities(self._own, self.embeddings, self.spec.similarity) / self.tau
-        negative_nB = (self._weights == 0) & self._others
+        logit_nB = similarities(self.embeddings[self._part], self.embeddings, self.spec.similarity) / self.tau
+        negative_nB = (self._weighting.weights == 0) & self._others
         log_p_nB = logit_nB.masked_fill(~negative_nB, -torch.inf).log_softmax(1)
         entropy_n = -(log_p_nB.exp() * log_p_nB.masked_fill(~negative_nB, 0)).sum(1)
         return float(torch.where(negative_nB.any(1), entropy_n.exp(), 0).mean())
@@ -68,8 +68,8 @@ class LossStats:
     @property
     def alignment(self) -> float:
         """The mean |z_i - z_p|^2 of positive pairs of unit rows, by W. Wang and Isola 2020, section 4.1."""
-        total = float(self._weights.sum())
-        return float((self._weights * self._distances).sum()) / total if total else 0.0
+        total = float(self._weighting.weights.sum())
+        return float((self._weighting.weights * self._distances).sum()) / total if total else 0.0
 
     @property
     def uniformity(self) -> float:
@@ -94,20 +94,9 @@ class LossStats:
         return slice(0, min(self.anchors, SAMPLE, max(1, PAIRS // max(1, len(self.embeddings)))))
 
     @cached_property
-    def _own(self) -> Tensor:
-        return self.embeddings[self._part]
-
-    @cached_property
-    def _weights(self) -> Tensor:
-        return self._weighting.weights
-
-    @cached_property
-    def _positives(self) -> Tensor:
-        return self._weighting.positives
-
-    @cached_property
     def _weighting(self) -> Weighting:
-        return self.spec.weighting(self.labels, self._part, self.embeddings.dtype, self.options)
+        arguments = self.spec.arguments(self.options)
+        return self.spec.weighting(self.labels, self._part, self.embeddings.dtype, arguments)
 
     @cached_property
     def _others(self) -> Tensor:

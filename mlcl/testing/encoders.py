@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mlcl.config import JobConfig, load_job
 from mlcl.models import ENCODERS, Encoder
 from mlcl.testing.datasets import small_dataset
-from mlcl.testing.registration import registered
+from mlcl.testing.registration import PluginTestCase
 from mlcl.training import experiment
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
@@ -52,11 +52,11 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class EncoderTestCase:
+class EncoderTestCase(PluginTestCase):
     """The tests; a subclass gives `sections`, each a job's section of an encoder."""
 
+    registry = ENCODERS
     sections: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    modules: ClassVar[Sequence[str]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test a section."""
@@ -67,11 +67,6 @@ class EncoderTestCase:
     def section(self, written: Mapping[str, Any]) -> Mapping[str, Any]:
         """The section as it is written. A subclass may add what is known during a test alone."""
         return written
-
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with registered(ENCODERS, self.modules):
-            yield
 
     @pytest.fixture
     def encoder(self, section: Mapping[str, Any]) -> Encoder:

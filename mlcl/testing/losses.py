@@ -17,7 +17,8 @@ L_i = sum_p W_ip (-log p_ip), `definition` is written instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, get_args
 
 import pytest
@@ -28,21 +29,21 @@ from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss,
 from mlcl.losses.loss import Engine, Reduction
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
 from mlcl.testing.ranks import TAU, losses_on_ranks
-from mlcl.testing.registration import registered
+from mlcl.testing.registration import PluginTestCase, registered
 
 SPLIT = (9, 5)
 """Rows of each of two processes."""
 
 
-class LossTestCase:
+class LossTestCase(PluginTestCase):
     """The tests; a subclass gives `names`, and `weights` or `definition`.
 
     Each loss is tested with its defaults and with every option changed; `more` are further cases.
     """
 
+    registry = LOSSES
     names: ClassVar[Sequence[str]] = ()
     more: ClassVar[Sequence[Case]] = ()
-    modules: ClassVar[Sequence[str]] = ()
 
     def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
         """W_ip of every row p that attracts row i, from the label of each row, by the definition.
@@ -79,11 +80,6 @@ class LossTestCase:
             metafunc.parametrize(("case", "engine"), both, ids=ids)
         elif "case" in metafunc.fixturenames:
             metafunc.parametrize("case", cases, ids=case_id)
-
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with registered(LOSSES, self.modules):
-            yield
 
     @pytest.fixture(autouse=True)
     def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +131,7 @@ class LossTestCase:
                 value_and_gradients(case, batch, each, tau, reduction="mean_valid")
                 for each in (engine, "dense")
             )
-            for one, other in zip(found, expected, strict=True):
-                scale = max(1.0, float(other.abs().max()))
-                torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * scale)
+            assert_equal(found, expected, 1e-11)
 
     def test_the_order_of_rows_is_irrelevant(self, case: Case, engine: Engine, batch: LossBatch) -> None:
         """Rows are a set."""
@@ -163,15 +157,14 @@ class LossTestCase:
         assert values["mean"].item() == pytest.approx(terms.sum().item() / len(terms))
         assert values["mean_valid"].item() == pytest.approx(terms.sum().item() / valid)
 
-    def test_identical_rows_give_a_finite_gradient(self, case: Case, batch: LossBatch) -> None:
-        """In float32, at a small temperature."""
-        name, options = case
-        z = batch.z[:1].repeat(len(batch.z), 1).float().requires_grad_()
-        value = call(build_loss(name, temperature=0.05, **options), batch, z)
-        torch.autograd.backward(value)
-        assert value.isfinite()
-        assert z.grad is not None
-        assert z.grad.isfinite().all()
+    @pytest.mark.parametrize("tau", [0.005, 0.05, 0.3])
+    def test_identical_rows_give_a_finite_gradient(
+        self, case: Case, engine: Engine, tau: float, batch: LossBatch
+    ) -> None:
+        """In float32, that of a learned temperature included."""
+        identical = replace(batch, z=batch.z[:1].repeat(len(batch.z), 1).float())
+        for part in value_and_gradients(case, identical, engine, tau):
+            assert part.isfinite().all()
 
     @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
     def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
@@ -230,6 +223,13 @@ def value_and_gradients(case: Case, batch: LossBatch, engine: Engine, tau: float
     assert z.grad is not None
     assert temperature.log_tau.grad is not None
     return [value.detach(), z.grad, temperature.log_tau.grad]
+
+
+def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
+    """Each tensor is the other to this share of its largest number, or of 1 where that is less."""
+    for one, other in zip(found, expected, strict=True):
+        scale = max(1.0, float(other.abs().max()))
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
 
 
 def similarity(a: Sequence[float], b: Sequence[float], kind: str = "dot") -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -37,17 +37,17 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.labels import LabelRows
-from mlcl.testing.registration import registered
+from mlcl.testing.registration import PluginTestCase, registered
 
 ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
 
 
-class MetricTestCase:
+class MetricTestCase(PluginTestCase):
     """The tests; a subclass gives `names` and `loop`."""
 
+    registry = METRICS
     names: ClassVar[Sequence[str]] = ()
-    modules: ClassVar[Sequence[str]] = ()
 
     def loop(
         self, name: str, probabilities: list[list[float]], targets: list[Any], threshold: float
@@ -61,11 +61,6 @@ class MetricTestCase:
             both = [(name, task) for name in self.names for task in METRICS[name].tasks]
         if "task" in metafunc.fixturenames:
             metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
-
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with registered(METRICS, self.modules):
-            yield
 
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))

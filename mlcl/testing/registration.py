@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
+
+import pytest
 
 from mlcl.plugins import Registry
 
@@ -21,3 +23,15 @@ def registered(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None
         yield
     finally:
         registry.remove(ORIGIN)
+
+
+class PluginTestCase:
+    """What all suites have: `registry` has the plugins that `modules` declare, during each test."""
+
+    registry: ClassVar[Registry[Any]]
+    modules: ClassVar[Sequence[str]] = ()
+
+    @pytest.fixture(autouse=True)
+    def _registered(self) -> Iterator[None]:
+        with registered(self.registry, self.modules):
+            yield

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ import pytest
 from mlcl.data import SOURCES, Dataset, Source, prepare
 from mlcl.data.validation import check
 from mlcl.errors import UserError
-from mlcl.testing.registration import registered
+from mlcl.testing.registration import PluginTestCase
 
 Content = str | bytes | None
 """Of a file; None: it is not there."""
@@ -41,30 +41,25 @@ class Wart:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class SourceTestCase:
+class SourceTestCase(PluginTestCase):
     """The tests; a subclass gives `name`, and `files` for a source that reads some.
 
     `path` is what the option of this name is, from the folder with the files on; `options` are the others.
     `touched` are the files whose change is a change of the data, by default all.
     """
 
+    registry = SOURCES
     name: ClassVar[str] = ""
     files: ClassVar[Mapping[str, Content]] = {}
     path: ClassVar[str] = "."
     options: ClassVar[Mapping[str, Any]] = {}
     touched: ClassVar[Sequence[str] | None] = None
     warts: ClassVar[Sequence[Wart]] = ()
-    modules: ClassVar[Sequence[str]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test a wart."""
         if "wart" in metafunc.fixturenames:
             metafunc.parametrize("wart", self.warts, ids=[wart.message for wart in self.warts])
-
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with registered(SOURCES, self.modules):
-            yield
 
     @pytest.fixture
     def source(self) -> Source[Any]:

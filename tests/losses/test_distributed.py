@@ -1,23 +1,25 @@
 import pytest
 import torch
 import torch.multiprocessing as mp
-from losses.oracles import CASES, case_id
-from losses.two_ranks import Model, take, work
+from losses.oracles import CASES
+from losses.two_ranks import Model, work
+
+from mlcl.testing.loss_batches import case_id, take
 
 SPLITS = [(7, 7), (9, 5), (13, 1), (14, 0)]
 REDUCTIONS = ["mean", "sum", "mean_valid", "none"]
 
 
-def job(rows, case, reduction, split, normalize=False, dense=False, engine="auto", prototypes=None):
+def job(rows, case, reduction, split, dense=False, **how):
     name, options = case
     labels = rows.labels(name)
     return {
-        "loss": (name, options, reduction, normalize, engine, prototypes),
+        "loss": (name, {"reduction": reduction, **how, **options}),
         "x": rows.z,
         "labels": labels.dense().bool() if dense else labels,
         "samples": rows.sample_ids(),
         "split": split,
-        "id": f"{case_id(case)} {reduction} {split} normalize={normalize} dense={dense} {engine}",
+        "id": f"{case_id(case)} {reduction} {split} dense={dense} {how}",
     }
 
 
@@ -80,7 +82,7 @@ def check_ranks(jobs, ranks):
     for number, task in enumerate(jobs):
         answers = [rank["answers"][number] for rank in ranks]
         value, gradients = single(task)
-        if task["loss"][2] == "none":
+        if task["loss"][1]["reduction"] == "none":
             found = torch.cat([answer["value"] for answer in answers])
             # DDP's mean over processes divides what unscaled terms give.
             gradients = [gradient / len(ranks) for gradient in gradients]

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from losses.oracles import CASES, case_id
+from losses.oracles import CASES
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mlcl.losses import build_loss, tiling
+from mlcl.testing.loss_batches import case_id
 
 TILE = 64
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from losses.oracles import CASES, ORACLES, PATH_LOSSES, is_detached, mean_loss
+from losses.oracles import CASES, ORACLES, is_detached, mean_loss
 
-from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss
+from mlcl.testing.loss_batches import LossBatch
 from mlcl.testing.losses import LossTestCase
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -41,7 +41,16 @@ def batches(draw):
     labels = draw(
         st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=count, max_size=count)
     )
-    return z, labels
+    first = [row[0] for row in labels]
+    return LossBatch(
+        z=torch.tensor(z, dtype=torch.float64),
+        sets=[frozenset(label for label, value in enumerate(row) if value > 1) for row in labels],
+        classes=[value - 1 for value in first],
+        ratings=labels,
+        paths=[tuple(value - 1 for value in row) for row in labels],
+        samples=first,
+        width=3,
+    )
 
 
 @settings(
@@ -57,24 +66,9 @@ def batches(draw):
     tau=st.sampled_from([0.005, 0.05, 0.5, 5.0]),
 )
 def test_random_batches_equal_the_oracle(batch, case, engine, tau):
-    (name, options), (z, numbers) = case, batch
-    first = [row[0] for row in numbers]
-    sets = [frozenset(label for label, value in enumerate(row) if value > 1) for row in numbers]
-    paths = [tuple(value - 1 for value in row) for row in numbers]
-    plain = {
-        "simclr": first,
-        "supcon": [c - 1 for c in first],
-        "jaccard": numbers,
-        **dict.fromkeys(PATH_LOSSES, paths),
-    }.get(name, sets)
-    labels = {
-        "simclr": None,
-        "supcon": torch.tensor(first) - 1,
-        "jaccard": torch.tensor(numbers),
-        **dict.fromkeys(PATH_LOSSES, torch.tensor(paths)),
-    }.get(name, LabelRows.from_lists([sorted(s) for s in sets], 3))
-    z_BD = torch.tensor(z, dtype=torch.float64)
-    samples = torch.tensor(first) if name == "simclr" else None
-    value = build_loss(name, temperature=tau, engine=engine, **options)(z_BD, labels, samples).item()
-    expected = mean_loss(name, z, plain, tau, **options)
+    name, options = case
+    samples = batch.sample_ids() if LOSSES[name].labels == "none" else None
+    loss = build_loss(name, temperature=tau, engine=engine, **options)
+    expected = mean_loss(name, batch.z.tolist(), batch.plain(name), tau, **options)
+    value = loss(batch.z, batch.labels(name), samples).item()
     assert math.isclose(value, expected, rel_tol=1e-10, abs_tol=1e-10)

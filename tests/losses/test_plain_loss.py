@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from losses import neighbouring_classes
 
 from mlcl.losses import LOSSES, build_loss, loss, sharing_key
 from mlcl.testing.losses import LossTestCase
+from mlcl.testing.registration import registered
 
 
 class TestNeighbouring(LossTestCase):
@@ -23,9 +23,8 @@ class TestNeighbouring(LossTestCase):
 
 @pytest.fixture
 def known():
-    LOSSES.add(neighbouring_classes, "a test")
-    yield
-    LOSSES.remove("a test")
+    with registered(LOSSES, TestNeighbouring.modules):
+        yield
 
 
 @pytest.mark.usefixtures("known")

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from losses.oracles import CASES, any_positives, case_id
+from losses.oracles import CASES, any_positives
 
 from mlcl.losses import build_loss
 from mlcl.losses import stats as module
+from mlcl.testing.loss_batches import case_id
 
 
 def unit(row):

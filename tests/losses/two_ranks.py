@@ -1,7 +1,6 @@
 """What each process does for tests/losses/test_distributed.py; importable by a spawned child."""
 
 import contextlib
-import os
 from datetime import timedelta
 from unittest import mock
 
@@ -13,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LearnedTemperature, build_loss, tiling
+from mlcl.testing.loss_batches import take
 from mlcl.testing.ranks import finish
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast", "all_gather_object")
@@ -21,34 +21,19 @@ COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast"
 class Model(nn.Module):
     """A linear encoder and a loss with a learned temperature, all in float64."""
 
-    def __init__(self, dim, name, options, reduction, normalize, engine, prototypes=None, gather=False):
+    def __init__(self, dim, name, options, gather=False):
         super().__init__()
         self.encoder = nn.Linear(dim, 3, bias=False).double()
         nn.init.orthogonal_(self.encoder.weight, generator=torch.Generator().manual_seed(0))
         temperature = LearnedTemperature(0.3).double()
         torch.manual_seed(0)
-        self.loss = build_loss(
-            name,
-            temperature=temperature,
-            reduction=reduction,
-            normalize=normalize,
-            gather=gather,
-            engine=engine,
-            prototypes=prototypes,
-            **options,
-        ).double()
+        self.loss = build_loss(name, temperature=temperature, gather=gather, **options).double()
 
     def forward(self, x, labels, sample_ids):
         return self.loss(self.encoder(x), labels, sample_ids)
 
     def gradients(self):
         return [parameter.grad.clone() for parameter in self.parameters()]
-
-
-def take(labels, rows):
-    if labels is None:
-        return None
-    return labels.take(rows) if isinstance(labels, LabelRows) else labels[rows]
 
 
 def work(rank, world, folder, jobs):
@@ -67,8 +52,6 @@ def work(rank, world, folder, jobs):
     )
     dist.barrier()
     finish(rank, world, folder)
-    # An ordinary exit aborts now and then, in a native thread that outlives the interpreter. All is written.
-    os._exit(0)
 
 
 def _local(rank, job):

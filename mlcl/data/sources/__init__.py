@@ -16,9 +16,8 @@ def find_source(name: str) -> Source[Any]:
     try:
         return SOURCES[name]
     except UnknownPluginError as error:
-        hint = f"; did you mean {error.nearest}?" if error.nearest else ""
         raise UserError(
-            f"unknown source{hint}", key="data.source", found=name, allowed=sorted(error.allowed)
+            f"unknown source{error.hint}", key="data.source", found=name, allowed=sorted(error.allowed)
         ) from None
     except PluginError as error:
         raise UserError(str(error), key="data.source", found=name) from None

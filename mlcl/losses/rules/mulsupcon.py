@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mlcl.losses.sets import LabelSets, cross, entries
+from mlcl.losses.sets import DistinctSets, LabelSets, cross, entries
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Ranks
@@ -53,7 +53,11 @@ def mulsupcon_closed(
     value_M = (1 / (rows_L - 1))[rows.columns] * factor_B[rows.row_index()]
     incidence = Incidence(rows, value_M, symmetric=normalization != "per_sample")
     row_sums_N = rows.counts()[:own] * factor_B[:own]
-    return IncidenceWeights(incidence, row_sums_N, lambda: count_overlapping(sets, own, dtype), own)
+
+    def overlapping() -> Tensor:
+        return count_overlapping(DistinctSets(sets, own, dtype))
+
+    return IncidenceWeights(incidence, row_sums_N, overlapping, own)
 
 
 def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:

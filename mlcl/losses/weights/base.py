@@ -6,27 +6,29 @@ Shapes: N own rows (the first N of all), B rows of all processes, D embedding.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 from torch import Tensor
 
 
-class Ranks(Protocol):
-    """The processes that share a batch, `size` of them, all of which make the same calls in one order."""
+class Ranks:
+    """The processes that share a batch, `size` of them, all of which make the same calls in one order.
 
-    size: int
+    This is the one that holds a batch alone; `batch.ManyRanks` are several.
+    """
+
+    size = 1
 
     def share(self, own: Tensor) -> Tensor:
         """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
-        ...
+        return own
 
     def global_rows(self, row: Tensor) -> Tensor:
         """Row numbers of this process, whose own rows are first, to those that all processes understand."""
-        ...
+        return row
 
     def local_rows(self, row: Tensor) -> Tensor:
         """The inverse of `global_rows`."""
-        ...
+        return row
 
 
 class PairWeights(ABC):

@@ -5,7 +5,7 @@ Shapes: N own rows, B rows, U distinct sets (the first V of them in own rows), D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.sets import LabelSets
+from mlcl.losses.sets import DistinctSets, LabelSets
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weighting import Weighting, others, safe_divide
 from mlcl.losses.weights.base import PairWeights, Ranks
@@ -49,8 +49,7 @@ class OverlapRule:
 
     def dense(self, sets: LabelSets, anchors: slice, dtype: torch.dtype) -> Weighting:
         """The weights by their definition, N x B."""
-        everyone = slice(0, len(sets))
-        counts = _counts(sets, anchors, everyone, dtype)
+        counts = sets.counts(anchors, slice(0, len(sets)), dtype)
         positive_NB, factor_NB = self.positive_and_factor(counts)
         positive_NB = positive_NB & others(anchors, len(sets), sets.sizes.device)
         factor_NB = factor_NB * positive_NB
@@ -92,17 +91,17 @@ class OverlapRule:
 class SetPairs:
     """K_uv and K_vu of the pairs of distinct sets: the `own` first with all. Few are kept, many made anew."""
 
-    def __init__(self, rule: OverlapRule, sets: LabelSets, own: int, dtype: torch.dtype) -> None:
-        self.rule, self.own, self.dtype = rule, own, dtype
-        self.sets = sets.repeated()
-        self._device = sets.sizes.device
+    def __init__(self, rule: OverlapRule, distinct: DistinctSets) -> None:
+        self._rule, self._own, self._rows_U = rule, distinct.own, distinct.rows
+        self._sets = distinct.sets.repeated()
         self._kept: Tensor | None = None
 
-    def sums(self, rows_U: Tensor) -> Tensor:
+    def sums(self) -> Tensor:
         """For each own set, over all rows but one of that set: positives, factors, constants (3, V)."""
-        totals_3V = torch.zeros(3, self.own, dtype=self.dtype, device=self._device)
+        rows_U = self._rows_U
+        totals_3V = rows_U.new_zeros(3, self._own)
         kept = self._space()
-        for rows, cols, mirrored in tiles(self._device, self.own, len(self.sets)):
+        for rows, cols, mirrored in tiles(rows_U.device, self._own, len(rows_U)):
             there, back = self._parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, there, strict=False):
                 if rows == cols:
@@ -118,41 +117,39 @@ class SetPairs:
         self._kept = kept
         return totals_3V
 
-    def factors(self) -> Iterator[tuple[slice, slice, bool, Tensor, Tensor]]:
-        """Rows, columns and `mirrored` as in `tiling.tiles`; K_uv and K_vu (I, J), not to be changed."""
-        for rows, cols, mirrored in tiles(self._device, self.own, len(self.sets)):
-            if self._kept is None:
-                there, back = self._parts(rows, cols)
-                yield rows, cols, mirrored, there[1], back[1]
-            else:
-                there_IJ = self._kept[rows, cols]
-                back_IJ = there_IJ if self.rule.symmetric else self._kept[cols, rows].T
-                yield rows, cols, mirrored, there_IJ, back_IJ
+    def of_sets(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """K_uv and K_vu of a tile of sets (I, J), not to be changed."""
+        if self._kept is None:
+            there, back = self._parts(rows, cols)
+            return there[1], back[1]
+        there_IJ = self._kept[rows, cols]
+        return there_IJ, there_IJ if self._rule.symmetric else self._kept[cols, rows].T
 
     def of_rows(self, place_I: Tensor, place_J: Tensor) -> tuple[Tensor, Tensor] | None:
         """K_ip and K_pi of rows with these sets (I, J), where they have been kept."""
         if self._kept is None:
             return None
         there_IJ = self._kept.index_select(0, place_I).index_select(1, place_J)
-        if self.rule.symmetric:
+        if self._rule.symmetric:
             return there_IJ, there_IJ
         return there_IJ, self._kept.index_select(0, place_J).index_select(1, place_I).T
 
     def _space(self) -> Tensor | None:
         """Room for K_uv (V, U), if it is little and K_vu can be read off it too."""
-        shape = self.own, len(self.sets)
-        if shape[0] * shape[1] > KEPT or not (self.rule.symmetric or shape[0] == shape[1]):
+        shape = self._own, len(self._rows_U)
+        if shape[0] * shape[1] > KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
-        return torch.empty(shape, dtype=self.dtype, device=self._device)
+        return self._rows_U.new_empty(shape)
 
     def _parts(self, rows: slice, cols: slice) -> tuple[list[Tensor], list[Tensor]]:
-        counts = _counts(self.sets, rows, cols, self.dtype)
-        there = self.rule.parts(counts, self.dtype)
-        if self.rule.symmetric:
+        dtype = self._rows_U.dtype
+        counts = self._sets.counts(rows, cols, dtype)
+        there = self._rule.parts(counts, dtype)
+        if self._rule.symmetric:
             return there, there
         if rows == cols:
             return there, [part_IJ.T for part_IJ in there]
-        return there, self.rule.parts(counts.reversed(), self.dtype)
+        return there, self._rule.parts(counts.reversed(), dtype)
 
 
 class OverlapWeights(PairWeights):
@@ -164,18 +161,16 @@ class OverlapWeights(PairWeights):
     def __init__(
         self, rule: OverlapRule, sets: LabelSets, own: int, ranks: Ranks, dtype: torch.dtype
     ) -> None:
-        distinct, self._place_B = sets.distinct()
         self._rule = rule
         self._rows = sets
-        self._own = own
-        place_N = self._place_B[:own]
-        self._pairs = SetPairs(rule, distinct, int(place_N.max()) + 1 if own else 0, dtype)
-        rows_U = torch.bincount(self._place_B, minlength=len(distinct)).to(dtype)
-        positives_V, factors_V, constant_V = self._pairs.sums(rows_U).unbind()
+        self._distinct = distinct = DistinctSets(sets, own, dtype)
+        self._pairs = SetPairs(rule, distinct)
+        place_N = distinct.own_place
+        positives_V, factors_V, constant_V = self._pairs.sums().unbind()
         divisor_V = rule.divisor(positives_V, factors_V, len(sets))
         self._positives_N: Tensor = positives_V[place_N].round().long()
         self._inverse_B = ranks.share(safe_divide(torch.ones_like(divisor_V), divisor_V)[place_N])
-        self._inverse_U = torch.zeros_like(rows_U).index_copy_(0, self._place_B, self._inverse_B)
+        self._inverse_U = torch.zeros_like(distinct.rows).index_copy_(0, distinct.place, self._inverse_B)
         self.row_sums = factors_V[place_N] * self._inverse_B[:own]
         if rule.constant is not None:
             self.constant = -(constant_V[place_N] * self._inverse_B[:own])
@@ -186,27 +181,17 @@ class OverlapWeights(PairWeights):
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """The own rows of (W + W^T) Z, (N, D)."""
-        dim = z_BD.shape[1]
-        group_UD = z_BD.new_zeros(len(self._pairs.sets), dim).index_add_(0, self._place_B, z_BD)
-        sum_VD = z_BD.new_zeros(self._pairs.own, dim)
-        itself_V = z_BD.new_zeros(self._pairs.own)
-        for rows, cols, mirrored, there_IJ, back_IJ in self._pairs.factors():
-            both_IJ = self._both(there_IJ, back_IJ, self._inverse_U[rows], self._inverse_U[cols])
-            if rows == cols:
-                # Apart from the others, of which it may be a multiple that would swallow them.
-                itself_V[rows] = both_IJ.diagonal()
-                both_IJ.fill_diagonal_(0)
-            sum_VD[rows].addmm_(both_IJ, group_UD[cols])
-            if mirrored:
-                sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
-        place_N = self._place_B[: self._own]
-        return sum_VD[place_N] + itself_V[place_N, None] * (group_UD[place_N] - z_BD[: self._own])
+        inverse_U = self._inverse_U
+        return self._distinct.attract(
+            lambda rows, cols: self._both(*self._pairs.of_sets(rows, cols), inverse_U[rows], inverse_U[cols]),
+            z_BD,
+        )
 
     def both(self, rows: slice, cols: slice) -> Tensor:
         """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
-        factors = self._pairs.of_rows(self._place_B[rows], self._place_B[cols])
+        factors = self._pairs.of_rows(self._distinct.place[rows], self._distinct.place[cols])
         if factors is None:
-            counts = _counts(self._rows, rows, cols, self._inverse_B.dtype)
+            counts = self._rows.counts(rows, cols, self._inverse_B.dtype)
             there_IJ = back_IJ = self._rule.positive_and_factor(counts)[1]
             if not self._rule.symmetric:
                 back_IJ = self._rule.positive_and_factor(counts.reversed())[1]
@@ -221,17 +206,7 @@ class OverlapWeights(PairWeights):
         return (there_IJ * inverse_I[:, None]).addcmul_(back_IJ, inverse_J)
 
 
-def count_overlapping(sets: LabelSets, own: int, dtype: torch.dtype) -> Tensor:
+def count_overlapping(distinct: DistinctSets) -> Tensor:
     """For each own row the number of other rows that share a label with it (N,)."""
-    distinct, place_B = sets.distinct()
-    rule = OverlapRule(sharing, symmetric=True)
-    pairs = SetPairs(rule, distinct, int(place_B[:own].max()) + 1 if own else 0, dtype)
-    rows_U = torch.bincount(place_B, minlength=len(distinct)).to(dtype)
-    positives_V: Tensor = pairs.sums(rows_U)[0]
-    return positives_V[place_B[:own]].round().long()
-
-
-def _counts(sets: LabelSets, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
-    shared_IJ = sets.shared(rows, cols, dtype)
-    sizes = sets.sizes.to(shared_IJ.dtype)
-    return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
+    positives_V: Tensor = SetPairs(OverlapRule(sharing, symmetric=True), distinct).sums()[0]
+    return positives_V[distinct.own_place].round().long()

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling
-from mlcl.losses.sets import LabelSets, bag, by_label, cross, entries
-from mlcl.losses.tiling import tiles
+from mlcl.losses.sets import DistinctSets, LabelSets, bag, by_label, cross, entries
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
@@ -38,12 +37,11 @@ class MscWeights(PairWeights):
         repulsion: float,
     ) -> None:
         self.repulsion = float(repulsion)
-        self._all, self._own, self._dtype, self._alpha = sets, own, dtype, alpha
-        self._sets, self._place_B = sets.distinct()
+        self._dtype, self._alpha = dtype, alpha
+        self._distinct = DistinctSets(sets, own, dtype)
+        self._sets = self._distinct.sets
         assert self._sets.rows is not None
         self._labels = self._sets.rows
-        self._own_sets = int(self._place_B[:own].max()) + 1 if own else 0
-        self._rows_U = torch.bincount(self._place_B, minlength=len(self._sets)).to(dtype)
         self._set_M = self._labels.row_index()
         normaliser_M = self._sums() * alpha + int(prototypes)
         self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
@@ -51,11 +49,11 @@ class MscWeights(PairWeights):
         self._prototype_M = self._inverse_M / size_U[self._set_M] if prototypes else None
         # With u's label come weights of 1 / |u| in all, unless nothing else has it.
         drawn_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(dtype))
-        self.row_sums = safe_divide(drawn_U, size_U)[self._place_B[:own]]
+        self.row_sums = safe_divide(drawn_U, size_U)[self._distinct.own_place]
 
     def positives(self) -> Tensor:
         """|P(i)| (N,): the rows that share a label, prototypes aside."""
-        return count_overlapping(self._all, self._own, self._dtype)
+        return count_overlapping(self._distinct)
 
     def has_positive(self) -> Tensor:
         """Whether anything draws the anchor, a row or a prototype."""
@@ -63,40 +61,28 @@ class MscWeights(PairWeights):
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """The own rows of (W + W^T) Z, prototypes included, (N, D)."""
-        rows = len(self._place_B)
-        group_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, self._place_B, z_BD[:rows])
-        sum_VD = z_BD.new_zeros(self._own_sets, z_BD.shape[1])
-        itself_V = z_BD.new_zeros(self._own_sets)
-        for part, cols, mirrored in tiles(z_BD.device, self._own_sets, len(self._sets)):
-            both_IJ = self._both(part, cols)
-            sum_VD[part].addmm_(both_IJ, group_UD[cols])
-            if mirrored:
-                sum_VD[cols].addmm_(both_IJ.T, group_UD[part])
-            if part == cols:
-                itself_V[part] = both_IJ.diagonal()
-        place_N = self._place_B[: self._own]
-        drawn_ND = sum_VD[place_N] - itself_V[place_N, None] * z_BD[: self._own]
+        rows = len(self._distinct.place)
+        drawn_ND = self._distinct.attract(self._both, z_BD[:rows])
         if self._prototype_M is None:
             return drawn_ND
-        label_V, offsets = entries(self._labels, slice(0, self._own_sets))
-        return drawn_ND + bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])[place_N]
+        label_V, offsets = entries(self._labels, slice(0, self._distinct.own))
+        drawn_VD = bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])
+        return drawn_ND + drawn_VD[self._distinct.own_place]
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
         """W^T Z of the prototypes' columns (L, D), from own rows."""
         assert self._prototype_M is not None
-        own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1])
-        own_UD.index_add_(0, self._place_B[: self._own], z_BD[: self._own])
+        place_N = self._distinct.own_place
+        own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, place_N, z_BD[: len(place_N)])
         order_M, set_M, offsets = by_label(self._labels)
         return bag(set_M, offsets, own_UD, self._prototype_M[order_M])
 
     def _both(self, part: slice, cols: slice) -> Tensor:
         """W_uv + W_vu of a tile of sets (I, J)."""
-        size_U = self._sets.sizes.to(self._dtype)
-        shared_IJ = self._sets.shared(part, cols, self._dtype)
-        union_IJ = size_U[part, None] + size_U[cols] - shared_IJ
-        there_IJ = self._inverse_shared(part, cols) / size_U[part, None].clamp(min=1)
-        back_IJ = self._inverse_shared(cols, part).T / size_U[cols].clamp(min=1)
-        return (there_IJ + back_IJ) * (self._alpha / union_IJ.clamp(min=1))
+        counts = self._sets.counts(part, cols, self._dtype)
+        there_IJ = self._inverse_shared(part, cols) / counts.anchor_size.clamp(min=1)
+        back_IJ = self._inverse_shared(cols, part).T / counts.candidate_size.clamp(min=1)
+        return (there_IJ + back_IJ) * (self._alpha / counts.union.clamp(min=1))
 
     def _inverse_shared(self, part: slice, cols: slice) -> Tensor:
         """sum_{l in u & v} 1 / N(u, l), (I, J)."""
@@ -117,9 +103,8 @@ class MscWeights(PairWeights):
             label_m = self._labels.columns[first:last]
             for left in range(0, total, size):
                 cols = slice(left, min(left + size, total))
-                shared_JI = self._sets.shared(cols, part, self._dtype)
-                union_JI = size_U[cols, None] + size_U[part] - shared_JI
-                share_JI = self._rows_U[cols, None] / union_JI.clamp(min=1)
+                union_JI = self._sets.counts(cols, part, self._dtype).union
+                share_JI = self._distinct.rows[cols, None] / union_JI.clamp(min=1)
                 sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]
             sum_M[first:last] -= 1 / size_U[set_m]
         return sum_M
