@@ -182,11 +182,9 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
         (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))
         for _, run in failed.iterrows()
     ]
-    return (
-        [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
-        if rows
-        else []
-    )
+    if not rows:
+        return []
+    return [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:
