@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcl.config import default_mode
@@ -69,11 +69,21 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     reference, *others = settings
     pairs = [_pair(reference, other, name) for other in others]
     adjusted = holm([paired.p for _, paired in pairs])
-    rows = [
-        _row(reference, other, seeds, paired, p, len(others), mode)
+    rows = tuple(
+        Row(
+            setting=other,
+            seeds=seeds,
+            unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))),
+            paired=paired,
+            p=p,
+            further=paired.further_seeds(len(others)),
+            differs=_differing(reference.job, other.job),
+            better=(paired.difference > 0) == (mode != "min") if p <= 1 - LEVEL else None,
+            mode=mode,
+        )
         for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
-    ]
-    return Comparison(name, mode, reference, tuple(rows))
+    )
+    return Comparison(name, mode, reference, rows)
 
 
 def _mode(metric: str) -> str | None:
@@ -86,11 +96,12 @@ def _mode(metric: str) -> str | None:
 
 def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     shared = set.intersection(*(setting.metrics for setting in settings))
-    for name in (metric, *(prefix + metric for prefix in PREFIXES)):
+    names = [metric, *(prefix + metric for prefix in PREFIXES)]
+    for name in names:
         if name in shared:
             return name
     for setting in settings:
-        if not any(name in setting.metrics for name in (metric, *(prefix + metric for prefix in PREFIXES))):
+        if setting.metrics.isdisjoint(names):
             near = nearest(metric, sorted(setting.metrics))
             hint = f"; did you mean {near}?" if near else ""
             known = sorted(name for name in shared if name.startswith(PREFIXES))
@@ -108,7 +119,7 @@ def _pair(a: ComparedSetting, b: ComparedSetting, metric: str) -> tuple[tuple[in
         raise UserError(
             "these settings share no seed, and cannot be paired",
             key="WHAT",
-            found=f"{a.label}: seeds {_seeds(a.runs)}; {b.label}: seeds {_seeds(b.runs)}",
+            found="; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in (a, b)),
         )
     for seed in seeds:
         _check_pair(seed, a, b)
@@ -143,23 +154,6 @@ def _check_pair(seed: int, a: ComparedSetting, b: ComparedSetting) -> None:
             )
 
 
-def _row(
-    reference: ComparedSetting,
-    other: ComparedSetting,
-    seeds: tuple[int, ...],
-    paired: Paired,
-    p: float,
-    tests: int,
-    mode: str | None,
-) -> Row:
-    unpaired = tuple(sorted(set(reference.runs) ^ set(other.runs)))
-    better = None
-    if p <= 1 - LEVEL:
-        better = (paired.difference > 0) == (mode != "min")
-    differs = _differing(reference.job, other.job)
-    return Row(other, seeds, unpaired, paired, p, paired.further_seeds(tests), differs, better, mode)
-
-
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
     """The keys in which two jobs differ, without those derived from another: logarithms, items of a list.
 
@@ -178,7 +172,3 @@ def _section(key: str, other: Mapping[str, str]) -> str:
     return next(
         (each for each in sections if not any(f"{its}.".startswith(f"{each}.") for its in other)), key
     )
-
-
-def _seeds(seeds: Iterable[int]) -> str:
-    return " ".join(map(str, seeds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlcl.report.plots import Plot
+from mlcl.report.plots.plot import Plot
 
 DIGITS = 4
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlcl.errors import UserError
-from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.plots.neighbours import neighbour_plots
+from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.plots.representation import representation_plots
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs

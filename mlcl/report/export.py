@@ -83,9 +83,8 @@ def model_run(runs: Runs, word: str) -> Run:
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
     if not found:
-        near = runs.nearest_name(word, ("sweep",))
         raise UserError(
-            "names no run and no sweep" + (f"; did you mean {near}?" if near else ""),
+            f"names no run and no sweep{runs.hint(word, ('sweep',))}",
             key="RUN",
             found=word,
             allowed="MLflow's id of a run, a run's own id, a sweep's name or id",

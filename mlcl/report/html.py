@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from mlcl.report.document import Document, text_row
 from mlcl.report.markdown import frame_rows
-from mlcl.report.plots import Plot
+from mlcl.report.plots.plot import Plot
 
 FOLDER = Path(__file__).parent
 GENERATOR = "mlcl report"

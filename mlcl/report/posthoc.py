@@ -11,8 +11,8 @@ import pandas as pd
 
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import ComparedSetting
-from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
+from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
 from mlcl.training.stored_run import StoredRun

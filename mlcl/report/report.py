@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from mlflow.entities import Run
 
 from mlcl.report.document import Document
 from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
 from mlcl.report.folder_lock import locked_folder
-from mlcl.report.links import run_link, server_of
 from mlcl.report.mlflow_note import write_note
 from mlcl.report.report_files import PAGE, report_folder, write_report
 from mlcl.report.runs import Runs, kind
@@ -28,6 +28,8 @@ from mlcl.tracking.names import Tag
 
 ARTIFACT, REPORTS = "report", "reports"
 """The artifact of a report, and the folder of all reports under the home."""
+LOCAL = "http://127.0.0.1:5000"
+"""The default address of `mlflow ui`."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +89,18 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
     return table_document(runs, table, group_plots(runs, table, draw_embeddings))
+
+
+def server_of(uri: str) -> str:
+    """The address of MLflow's pages for a tracking store, without user and password."""
+    if not uri.startswith(("http://", "https://")):
+        return LOCAL
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip(
+        "/"
+    )
+
+
+def run_link(server: str, experiment_id: str, run_id: str) -> str:
+    """The URL of a run's page."""
+    return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"

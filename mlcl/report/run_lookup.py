@@ -60,9 +60,7 @@ def _find(runs: Runs, word: str) -> list[ComparedSetting]:
         found = form(runs, word)
         if found:
             return found
-    near = runs.nearest_name(word)
-    hint = f"; did you mean {near}?" if near else ""
-    raise UserError(f"names no run and no sweep{hint}", key=WHAT, found=word, allowed=FORMS)
+    raise UserError(f"names no run and no sweep{runs.hint(word)}", key=WHAT, found=word, allowed=FORMS)
 
 
 def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:

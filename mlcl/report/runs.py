@@ -70,20 +70,19 @@ class Runs:
         """The same. Raises UserError with the nearest name where there is none."""
         found = self.group(word, kinds)
         if found is None:
-            near = self.nearest_name(word, kinds)
-            what = " and no ".join(kinds)
             raise UserError(
-                f"names no {what}" + (f"; did you mean {near}?" if near else ""),
+                f"names no {' and no '.join(kinds)}{self.hint(word, kinds)}",
                 key=kinds[0].upper(),
                 found=word,
                 allowed=f"a {kinds[0]}'s name or id, see {self.tracker.shown}",
             )
         return found
 
-    def nearest_name(self, word: str, kinds: Sequence[str] = GROUPS) -> str | None:
-        """The name of a sweep or table that is nearest to a mistyped word."""
+    def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
+        """`; did you mean NAME?` with the name of a sweep or table near to a mistyped word, or nothing."""
         names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
-        return nearest(word, sorted(names - {""}))
+        near = nearest(word, sorted(names - {""}))
+        return f"; did you mean {near}?" if near else ""
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
         """The points of a metric as (step, value), ordered by step."""

@@ -68,14 +68,23 @@ class SweepData:
         return done[done["score"].notna()]
 
     @property
+    def best_first(self) -> pd.DataFrame:
+        """The complete search trials from the best on, of equals the earliest first."""
+        ascending = [self.mode == "min", True]
+        return self.complete.sort_values(["score", "number"], ascending=ascending, kind="stable")
+
+    @property
     def best(self) -> pd.Series | None:
-        """The best search trial, of equals the earliest; None for none."""
-        if self.complete.empty:
-            return None
-        ranked = self.complete.sort_values(
-            ["score", "number"], ascending=[self.mode == "min", True], kind="stable"
-        )
-        return ranked.iloc[0]
+        """The best search trial; None for none."""
+        return None if self.complete.empty else self.best_first.iloc[0]
+
+    @property
+    def complete_runs(self) -> dict[str, list[str]]:
+        """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
+        done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
+        if done.empty:
+            done = self.best_first.head(1)
+        return {str(name): list(runs["run_id"]) for name, runs in done.groupby("setting", sort=False)}
 
 
 def read_sweep(runs: Runs, sweep: Run) -> SweepData:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
 from mlcl.report.compared_settings import confirmed_settings
 from mlcl.report.comparison_section import comparison_blocks
-from mlcl.report.costs import budget_table
 from mlcl.report.document import (
     Block,
     Cell,
@@ -20,12 +17,18 @@ from mlcl.report.document import (
     Section,
     Table,
     Text,
-    number_cell,
     plot_blocks,
     text_row,
 )
-from mlcl.report.metric_tables import (
+from mlcl.report.plots.plot import PlotCollection
+from mlcl.report.plots.score_plots import front_of
+from mlcl.report.provenance import provenance_table
+from mlcl.report.runs import Runs
+from mlcl.report.sweep_data import SweepData, trainings_of
+from mlcl.report.sweep_tables import (
+    budget_table,
     headline_metrics,
+    mean_and_spread,
     metrics_table,
     run_figure,
     seeds_table,
@@ -33,11 +36,6 @@ from mlcl.report.metric_tables import (
     trials_table,
     value_text,
 )
-from mlcl.report.plots.collection import PlotCollection
-from mlcl.report.plots.pareto import front_of
-from mlcl.report.provenance import provenance_table
-from mlcl.report.runs import Runs
-from mlcl.report.sweep_data import SweepData, trainings_of
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
@@ -111,19 +109,14 @@ def _shrinkage(data: SweepData) -> list[Block]:
     """The best trial's score when it was selected, and on fresh seeds."""
     best = data.best
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
-    if best is None or data.score not in done:
+    if best is None:
         return []
-    name = data.confirmed.get(best["run_id"])
-    fresh = done[(done["setting"] == name) & done[data.score].notna()]
-    if fresh.empty:
+    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["run_id"])], data.score)
+    if mean.value is None:
         return []
-    ids, mean = list(fresh["run_id"]), statistics.fmean(map(float, fresh[data.score]))
-    row = (
-        run_figure(best, "score", data.score),
-        number_cell(mean, data.score, ids, "mean"),
-        Cell(f"{mean - float(best['score']):+.4f}"),
-    )
-    heads = ("when it was selected", f"mean of {_counted(len(ids), 'fresh seed')}", "change")
+    change = Cell(f"{mean.value - float(best['score']):+.4f}")
+    row = (run_figure(best, "score", data.score), mean, change)
+    heads = ("when it was selected", f"mean of {_counted(len(mean.runs), 'fresh seed')}", "change")
     return [Text(f"{data.score} of {best['setting']}:"), Table(heads, (row,), left=())]
 
 
@@ -164,9 +157,6 @@ def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
 
 
 def _found(data: SweepData) -> tuple[Block, ...]:
-    best_first = data.complete.sort_values(
-        ["score", "number"], ascending=[data.mode == "min", True], kind="stable"
-    )
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
     said = f"{_counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
@@ -179,7 +169,7 @@ def _found(data: SweepData) -> tuple[Block, ...]:
         Text(
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
-        trials_table(best_first.head(TOP), *columns),
+        trials_table(data.best_first.head(TOP), *columns),
         Details("All trials", (trials_table(data.search, *columns),)),
         *_failures(data.search),
     )
@@ -192,11 +182,9 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
         (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))
         for _, run in failed.iterrows()
     ]
-    return (
-        [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
-        if rows
-        else []
-    )
+    if not rows:
+        return []
+    return [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
-from mlcl.report.plots.collection import PlotCollection
 from mlcl.report.plots.learning_curves import confirmation_plots
+from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.plots.search_plots import search_plots
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking import State
 
 
 def sweep_plots(data: SweepData, draw_embeddings: EmbeddingPlots) -> PlotCollection:
@@ -25,15 +22,7 @@ def chosen_runs(data: SweepData) -> dict[str, list[str]]:
 
     Where nothing was confirmed, the best search trial.
     """
-    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
-    settings = [str(setting) for setting in dict.fromkeys(done["setting"])]
-    best = data.best
-    if not settings:
-        return {} if best is None else {str(best["setting"]): [str(best["run_id"])]}
-    found = None if best is None else data.confirmed.get(str(best["run_id"]))
-    chosen = dict.fromkeys([settings[0], *([found] if found in settings else []), *settings])
-    return {str(each): _ids(done, str(each)) for each in list(chosen)[:MOST_SETTINGS]}
-
-
-def _ids(runs: pd.DataFrame, setting: str) -> list[str]:
-    return [str(id) for id in runs[runs["setting"] == setting]["run_id"]]
+    runs, best = data.complete_runs, data.best
+    found = "" if best is None else data.confirmed.get(str(best["run_id"]), "")
+    chosen = dict.fromkeys([*list(runs)[:1], *([found] if found in runs else []), *runs])
+    return {setting: runs[setting] for setting in list(chosen)[:MOST_SETTINGS]}

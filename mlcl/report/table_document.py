@@ -15,7 +15,7 @@ from mlcl.report.document import (
     number_cell,
     plot_blocks,
 )
-from mlcl.report.plots.collection import PlotCollection
+from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure

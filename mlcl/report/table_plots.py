@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
-from mlcl.report.plots import Plot
-from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import PlotCollection, build_plots
 from mlcl.report.plots.learning_curves import learning_plot
+from mlcl.report.plots.plot import Plot, PlotCollection, build_plots
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_groups import CellGroup, comparable_cells
@@ -69,11 +68,5 @@ def _cells_plot(data: TableData, name: str) -> Plot:
 def _ours(figures: Sequence[TableFigure]) -> Series:
     there = [(place, each.mean, each.deviation or 0.0) for place, each in enumerate(figures)]
     known = [(float(place), mean, spread) for place, mean, spread in there if mean is not None]
-    return Series(
-        "ours",
-        "points",
-        [place for place, _, _ in known],
-        [mean for _, mean, _ in known],
-        [mean - spread for _, mean, spread in known],
-        [mean + spread for _, mean, spread in known],
-    )
+    places, means, spreads = ([each[column] for each in known] for column in range(3))
+    return mean_series("ours", places, means, spreads, "points")

@@ -14,50 +14,46 @@ from mlcl.report.table_groups import CellGroup, comparable_cells
 
 def paired_test_blocks(data: TableData) -> tuple[Block, ...]:
     """Each cell compared with the first of its group, with Holm's correction over the whole table."""
-    pairs = [pair for group in comparable_cells(data) for pair in _pairs(group)]
-    if not pairs:
+    tests = [test for group in comparable_cells(data) for test in _tests(group)]
+    if not tests:
         return (Text("No two cells that saw the same rows share two seeds: there is nothing to test."),)
-    found = [_paired(pair.reference, pair.other) for pair in pairs]
-    adjusted = holm([paired.p for paired in found])
+    adjusted = holm([test.paired.p for test in tests])
     several = len(data.names) > 1
-    rows = [_test(*each, several=several) for each in zip(pairs, found, adjusted, strict=True)]
+    rows = [_row(test, p, several=several) for test, p in zip(tests, adjusted, strict=True)]
     heads = ("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
     about = (
         "Cells whose seeds saw the same rows, each against the first of them, over the seeds that both have."
     )
-    said = smallest_p_note([paired.n for paired in found])
+    said = smallest_p_note([test.paired.n for test in tests])
     return (Text(about), Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))
 
 
-class _Pair(NamedTuple):
-    """Two figures of one name in one group of cells."""
+class _Test(NamedTuple):
+    """A figure of a cell compared with that of its name in the first cell of the group."""
 
     group: str
     against: str
     of: str
-    reference: TableFigure
-    other: TableFigure
+    figure: TableFigure
+    paired: Paired
 
 
-def _pairs(group: CellGroup) -> Iterator[_Pair]:
+def _tests(group: CellGroup) -> Iterator[_Test]:
     (first, references), *others = group.cells.items()
     for name, figures in others:
-        for reference, other in zip(references, figures, strict=True):
-            if len(reference.by_seed.keys() & other.by_seed.keys()) > 1:
-                yield _Pair(group.title, first, name, reference, other)
+        for reference, figure in zip(references, figures, strict=True):
+            places = sorted(reference.by_seed.keys() & figure.by_seed.keys())
+            if len(places) > 1:
+                values = ([each.by_seed[place] for place in places] for each in (reference, figure))
+                yield _Test(group.title, first, name, figure, compare_paired(*values))
 
 
-def _paired(a: TableFigure, b: TableFigure) -> Paired:
-    places = sorted(a.by_seed.keys() & b.by_seed.keys())
-    return compare_paired([a.by_seed[place] for place in places], [b.by_seed[place] for place in places])
-
-
-def _test(pair: _Pair, paired: Paired, p: float, *, several: bool) -> tuple[Cell, ...]:
-    digits = pair.other.digits + 1
+def _row(test: _Test, p: float, *, several: bool) -> tuple[Cell, ...]:
+    paired, digits = test.paired, test.figure.digits + 1
     interval = paired.interval
     between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-    cells = pair.group + (f", {pair.other.name}" if several else "")
+    cells = test.group + (f", {test.figure.name}" if several else "")
     difference = f"{paired.difference:+.{digits}f}"
     return text_row(
-        cells, pair.of, pair.against, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}"
+        cells, test.of, test.against, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}"
     )

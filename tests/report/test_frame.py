@@ -9,10 +9,10 @@ from sweeps import World
 
 import mlcl.results
 from mlcl.errors import UserError
-from mlcl.report.costs import budget_table
 from mlcl.report.frame import COLUMNS, frame_of
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import read_sweep
+from mlcl.report.sweep_tables import budget_table
 from mlcl.service.engine.ledger import Ledger
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.evaluation.paired_tests import compare_paired, holm
-from mlcl.report.links import server_of
-from mlcl.report.report import make_report
+from mlcl.report.report import make_report, server_of
 from mlcl.report.runs import Runs
 
 CELLS = {

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 Kind = Literal["line", "points", "bars"]
 
 
@@ -33,6 +36,22 @@ class Series:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     texts: Sequence[str] | None = None
+
+
+def mean_series(
+    name: str,
+    x: ArrayLike,
+    mean: ArrayLike,
+    deviation: ArrayLike | None,
+    kind: Kind = "line",
+    texts: Sequence[str] | None = None,
+) -> Series:
+    """Means with one standard deviation to each side; `deviation` is None where there is one value each."""
+    position, centre = np.asarray(x).tolist(), np.asarray(mean, float)
+    if deviation is None:
+        return Series(name, kind, position, centre.tolist(), texts=texts)
+    low, high = (centre + sign * np.asarray(deviation, float) for sign in (-1, 1))
+    return Series(name, kind, position, centre.tolist(), low.tolist(), high.tolist(), texts)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Shapes: N rows, C classes of the classifier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -124,17 +124,12 @@ def _by_class(
 def _by_superclass(
     class_N: Array, chosen: Sequence[int], names: Sequence[str], parent_C: Array, above: Sequence[str]
 ) -> tuple[RowGroup, ...]:
-    colours = {
-        parent: colour for colour, parent in enumerate(dict.fromkeys(int(parent_C[c]) for c in chosen))
-    }
-    groups = _by_class(class_N, chosen, names, [colours[int(parent_C[c])] for c in chosen])
+    its_parents = [int(parent_C[c]) for c in chosen]
+    colours = list(dict.fromkeys(its_parents))
+    groups = _by_class(class_N, chosen, names, [colours.index(parent) for parent in its_parents])
     return tuple(
-        RowGroup(
-            f"{group.name} ({above[parent_C[c]]})" if parent_C[c] >= 0 else group.name,
-            group.colour,
-            group.rows,
-        )
-        for c, group in zip(chosen, groups, strict=True)
+        replace(group, name=f"{group.name} ({above[parent]})") if parent >= 0 else group
+        for parent, group in zip(its_parents, groups, strict=True)
     )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
-from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.knn_scores import AXES, SPLITS, KnnScores
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.plot import Plot, PlotSkipped
 
 SHOWN = {
     "k": ("k", Axis("k (neighbours)", log=True)),
@@ -43,11 +41,9 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
 def _line(name: str, scores: KnnScores, axis: str, split: str) -> Series:
     points = scores.along(axis)
-    mean, deviation = points[split], points[f"{split}_sd"]
-    line = Series(name, "line", points[axis].tolist(), mean.tolist(), texts=_texts(points))
-    if deviation.isna().all():
-        return line
-    return replace(line, low=(mean - deviation).tolist(), high=(mean + deviation).tolist())
+    deviation = points[f"{split}_sd"]
+    known = None if deviation.isna().all() else deviation
+    return mean_series(name, points[axis], points[split], known, texts=_texts(points))
 
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:

@@ -14,7 +14,7 @@ import pandas as pd
 from mlcl.config import JobConfig, default_mode
 from mlcl.config.job import KnnGrid
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.plot import PlotSkipped
 from mlcl.training.neighbours import setting_of
 from mlcl.training.stored_neighbours import stored_grid
 from mlcl.training.stored_run import StoredRun

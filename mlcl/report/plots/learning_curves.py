@@ -7,12 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import PlotCollection, PlotSkipped, build_plots
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking import State
 
 History = Sequence[tuple[int, float]]
 Histories = Callable[[str, str], History]
@@ -60,12 +58,9 @@ def positives_plot(data: SweepData) -> Plot:
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
     """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
-    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
-    if len(done):
-        return {str(name): runs["run_id"].tolist() for name, runs in done.groupby("setting", sort=False)}
-    if data.best is None:
+    if not data.complete_runs:
         raise PlotSkipped("no training is complete")
-    return {str(data.best["setting"]): [data.best["run_id"]]}
+    return data.complete_runs
 
 
 def mean_curve(name: str, histories: Sequence[History]) -> Series:
@@ -73,11 +68,8 @@ def mean_curve(name: str, histories: Sequence[History]) -> Series:
     runs = [dict(history) for history in histories]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
     values = np.array([[run[step] for step in steps] for run in runs], float).reshape(len(runs), len(steps))
-    mean = values.mean(axis=0) if runs else np.array([])
-    if len(runs) < 2:
-        return Series(name, "line", steps, mean.tolist())
-    spread = values.std(axis=0, ddof=1)
-    return Series(name, "line", steps, mean.tolist(), (mean - spread).tolist(), (mean + spread).tolist())
+    mean = values.mean(axis=0) if runs else []
+    return mean_series(name, steps, mean, values.std(axis=0, ddof=1) if len(runs) > 1 else None)
 
 
 def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[Series]:

@@ -17,8 +17,6 @@ from mlcl.report.plots.chart import Axis, Chart, Series
 
 _MARKS = 12
 """Most markers on a line: more would hide its dashes."""
-_CLOUD = 150
-"""The number of points from which on they are drawn smaller."""
 _WIDE = 50
 """The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
 _NAMED = 28
@@ -73,7 +71,7 @@ def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
         linestyle=look.dashes if line else "none",
         linewidth=style.LINE_WIDTH,
         marker=look.marker[0],
-        markersize=6 if line or len(series.x) < _CLOUD else 3,
+        markersize=6 if line or len(series.x) < style.CLOUD else 3,
         markevery=max(1, len(series.x) // _MARKS) if line else None,
         label=style.as_text(series.name),
     )

@@ -1,4 +1,7 @@
-"""Plots of kNN figures, computed from the embeddings that runs logged."""
+"""Plots of kNN figures, computed from the embeddings that runs logged.
+
+Shapes: S seeds, K values of k.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.collection import PlotCollection, PlotSkipped, build_plots
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
+from mlcl.report.plots.chart_plot import chart_plot
 from mlcl.report.plots.knn_curves import SHOWN, curve_plot
 from mlcl.report.plots.knn_scores import knn_grid, knn_scores, knn_table
-from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.shared_labels import NAME, overlap_plot
+from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_neighbours import stored_overlap
 from mlcl.training.stored_run import StoredRun
 
+NAME = "neighbour_overlap"
 CURVES = 2
 """Most settings whose curves are drawn in one plot: each has two lines."""
 
@@ -65,3 +71,26 @@ def _curves(
     scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
     metric = jobs[next(iter(tables))].evaluation.metric.rpartition("/")[2]
     return {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
+
+
+def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
+    """Plots `shares` (S, K) of each setting in a split by k. Raises PlotSkipped where no row has a label.
+
+    Source: kNN-MLTC Table 6.
+    """
+    if not any(np.isfinite(share).any() for share in shares.values()):
+        raise PlotSkipped("no neighbour has a label")
+    series = tuple(_series(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())
+    chart = Chart(Axis("k (neighbours)", log=True), Axis("share of shared labels"), series)
+    caption = (
+        f"Of the labels that the k nearest training rows bring, the share that is the {split} row's own; "
+        f"mean of all {split} rows. A class counts as one label, and so does an aspect's rating."
+    )
+    if any(len(share) > 1 for share in shares.values()):
+        caption += " Means over seeds, bands and bars of one standard deviation."
+    return chart_plot(NAME, "Labels shared with the neighbours", caption, chart)
+
+
+def _series(setting: str, share_SK: Array, ks: Sequence[int]) -> Series:
+    deviation_K = share_SK.std(axis=0, ddof=1) if len(share_SK) > 1 else None
+    return mean_series(setting, ks, share_SK.mean(axis=0), deviation_K, "line" if len(ks) > 1 else "points")

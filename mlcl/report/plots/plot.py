@@ -1,8 +1,8 @@
-"""A plot of a report, with its data."""
+"""A plot of a report with its data, and the building of several, some of which may have nothing to show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -24,3 +24,25 @@ class Plot:
     table: pd.DataFrame
     figure: Callable[[], Figure]
     interactive: Callable[[], Interactive]
+
+
+PlotCollection = tuple[list[Plot], list[tuple[str, str]]]
+"""Plots, and the (name, reason) of each that was skipped."""
+
+
+class PlotSkipped(Exception):  # noqa: N818
+    """A plot has nothing to show, for the reason given."""
+
+
+def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:
+    """Calls the builders in their order; one that raises PlotSkipped is recorded with the reason."""
+    plots: list[Plot] = []
+    skipped = []
+    for name, make in builders.items():
+        try:
+            made = make()
+        except PlotSkipped as reason:
+            skipped.append((name, str(reason)))
+        else:
+            plots += made if isinstance(made, list) else [made]
+    return plots, skipped

@@ -10,8 +10,6 @@ from mlcl.report.plots.chart import Axis, Chart, Series
 _NUMBERS = [float(f"{digit}e{power}") for power in range(-9, 10) for digit in (1, 2, 5)]
 LOG = {"type": "log", "tickvals": _NUMBERS, "ticktext": [f"{number:g}" for number in _NUMBERS]}
 """The options of a logarithmic axis with its numbers written out."""
-_CLOUD = 150
-"""The number of points from which on they are drawn smaller."""
 
 
 def draw_interactive(chart: Chart) -> Figure:
@@ -41,7 +39,7 @@ def apply_style(figure: Figure, legend: bool = False) -> Figure:
 
 
 def _marks(series: Series, look: style.SeriesStyle) -> Scatter:
-    size = 9 if series.kind == "line" or len(series.x) < _CLOUD else 5
+    size = 9 if series.kind == "line" or len(series.x) < style.CLOUD else 5
     return Scatter(
         x=list(series.x),
         y=list(series.y),

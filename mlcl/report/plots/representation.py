@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.report.plots import neighbourhood, tsne
-from mlcl.report.plots.collection import PlotCollection, build_plots
+from mlcl.report.plots.plot import PlotCollection, build_plots
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -26,7 +26,12 @@ def representation_plots(
     all have read the test split. `classes` and the row of id `instance` are drawn; by default frequent
     classes and a random row. All runs must have the data `job_data`. Raises UserError for an unknown one.
     """
-    runs, left = read_runs(folders, job_data)
+    runs, left = dict[str, StoredRun](), list[tuple[str, str]]()
+    for setting, folder in folders.items():
+        try:
+            runs[setting] = StoredRun.read(folder, job_data, test=False)
+        except UserError as error:
+            left.append((f"embeddings of {setting}", error.problem))
     if not runs:
         return [], left
     split = "test" if all(run.tested for run in runs.values()) else "validation"
@@ -37,16 +42,3 @@ def representation_plots(
         }
     )
     return plots, left + reasons
-
-
-def read_runs(
-    folders: Mapping[str, Path], job_data: JobData
-) -> tuple[dict[str, StoredRun], list[tuple[str, str]]]:
-    """The runs that can be read, and the (name, reason) of others."""
-    runs, left = {}, []
-    for setting, folder in folders.items():
-        try:
-            runs[setting] = StoredRun.read(folder, job_data, test=False)
-        except UserError as error:
-            left.append((f"embeddings of {setting}", error.problem))
-    return runs, left

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.collection import PlotSkipped
-from mlcl.report.plots.names import head_key
-from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import best_number, pruned_note, pruned_trials, require_complete
+from mlcl.report.plots.plot import Plot, PlotSkipped
+from mlcl.report.plots.trials import best_number, head_key, pruned_note, pruned_trials, require_complete
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
@@ -69,8 +67,7 @@ def _repeats(x: pd.Series[float]) -> bool:
 
 def _mean(frame: pd.DataFrame) -> Series:
     groups = frame.groupby("x")["score"].agg(["mean", "std"])
-    low, high = groups["mean"] - groups["std"], groups["mean"] + groups["std"]
-    return Series("mean", "line", groups.index.tolist(), groups["mean"].tolist(), low.tolist(), high.tolist())
+    return mean_series("mean", groups.index, groups["mean"], groups["std"])
 
 
 def _cloud(name: str, frame: pd.DataFrame) -> Series:

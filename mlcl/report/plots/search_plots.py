@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from mlcl.report.plots.collection import PlotCollection, build_plots
-from mlcl.report.plots.contours import contour_plots
-from mlcl.report.plots.history import history_plot
-from mlcl.report.plots.importance import importance_plot
-from mlcl.report.plots.parallel import parallel_plot
-from mlcl.report.plots.pareto import pareto_plot
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.key_plots import contour_plots, importance_plot, parallel_plot, slice_plot
+from mlcl.report.plots.plot import Plot, PlotCollection, build_plots
 from mlcl.report.plots.response import gamma_plot, tau_plots
-from mlcl.report.plots.slices import slice_plot
+from mlcl.report.plots.score_plots import history_plot, pareto_plot
 from mlcl.report.plots.ternary import ternary_plot
 from mlcl.report.sweep_data import SweepData
 

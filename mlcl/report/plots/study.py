@@ -20,7 +20,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mlcl.config import Space
-from mlcl.report.plots.names import short
+from mlcl.report.plots.trials import short
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 

@@ -36,6 +36,8 @@ BAND = 0.2
 """Opacity of a band."""
 FILL = 0.35
 """Opacity of a bar under its hatch."""
+CLOUD = 150
+"""The number of points from which on they are drawn smaller."""
 WIDTH, HEIGHT = 5.6, 3.9
 """Size of a plot in inches: narrow, so that its letters can be read on a phone."""
 _RC: Any = {

@@ -7,10 +7,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from mlcl.report.plots.collection import PlotSkipped
-from mlcl.report.plots.names import head_key
-from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.requirements import best_number, pruned_note, pruned_trials, require_complete
+from mlcl.report.plots.plot import Plot, PlotSkipped
+from mlcl.report.plots.trials import best_number, head_key, pruned_note, pruned_trials, require_complete
 from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT

@@ -11,11 +11,10 @@ import numpy as np
 
 from mlcl.evaluation.tasks import Array, Task, array
 from mlcl.evaluation.tsne import FEWEST, project
-from mlcl.report.plots.collection import PlotSkipped
 from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, sample
 from mlcl.report.plots.label_texts import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun

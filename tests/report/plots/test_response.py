@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.plots.response import gamma_plot, heads_weight, tau_plots
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 

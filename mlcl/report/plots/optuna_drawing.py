@@ -18,14 +18,27 @@ from mlcl.report.plots.matplotlib_backend import legend, log_ruler
 from mlcl.report.plots.plotly_backend import LOG, apply_style
 from mlcl.report.plots.study import quiet
 
+Options = Callable[[Callable[[str], str]], dict[str, Any]]
+"""Gives the arguments of a function that draws; the function that it takes escapes their texts."""
 
-def optuna_figure(draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any) -> Figure:
-    """The figure of a function of `optuna.visualization.matplotlib`, without its title.
 
-    `mode` (max or min) orders the colours of scores.
+def optuna_drawings(
+    still: Callable[..., Any], live: Callable[..., Any], options: Options, mode: str = "max"
+) -> tuple[Callable[[], Figure], Callable[[], Interactive]]:
+    """Draws a plot without its title, with matplotlib and with plotly.
+
+    `still` and `live` are functions of `optuna.visualization.matplotlib` and of `optuna.visualization`, or
+    call them. `mode` (max or min) orders the colours of scores.
     """
+    return (
+        lambda: _still(still, options(style.as_text), mode),
+        lambda: _live(live, options(style.as_html), mode),
+    )
+
+
+def _still(draw: Callable[..., Any], options: dict[str, Any], mode: str) -> Figure:
     with quiet(), style.matplotlib_style(), _off_screen():
-        figure: Figure = np.ravel(draw(*asked, **options))[0].figure
+        figure: Figure = np.ravel(draw(**options))[0].figure
         pyplot.close(figure)
         # Without this layout there is no room for the legend and the colour bar.
         figure.set_layout_engine("constrained")
@@ -37,12 +50,9 @@ def optuna_figure(draw: Callable[..., Any], *asked: Any, mode: str = "max", **op
     return figure
 
 
-def optuna_interactive(
-    draw: Callable[..., Any], *asked: Any, mode: str = "max", **options: Any
-) -> Interactive:
-    """The figure of a function of `optuna.visualization`, without its title."""
+def _live(draw: Callable[..., Any], options: dict[str, Any], mode: str) -> Interactive:
     with quiet():
-        figure = draw(*asked, **options)
+        figure = draw(**options)
     figure.update_layout(title=None)
     figure.update_traces(
         colorscale=style.score_colormap(mode), reversescale=False, selector={"type": "contour"}

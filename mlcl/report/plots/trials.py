@@ -1,12 +1,27 @@
-"""Selects the trials that a plot of a search needs; raises PlotSkipped where there are too few."""
+"""The trials and the keys of a search that its plots show; raises PlotSkipped where there are too few."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from mlcl.report.plots.collection import PlotSkipped
+from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
+
+_PREFIXES = ("objective.heads.", "objective.")
+
+
+def short(key: str) -> str:
+    """The key without a prefix of the objective: `section.temperature`, `classifier.weight`, `train.lr`."""
+    prefix = next((each for each in _PREFIXES if key.startswith(each)), "")
+    return key.removeprefix(prefix)
+
+
+def head_key(key: str, option: str) -> str | None:
+    """The name of the head where the key is that option of a head; otherwise None."""
+    prefix, suffix = _PREFIXES[0], f".{option}"
+    name = key.removeprefix(prefix).removesuffix(suffix)
+    return name if key == f"{prefix}{name}{suffix}" and "." not in name else None
 
 
 def require_complete(data: SweepData, count: int = 1) -> None:

@@ -1,16 +1,19 @@
-"""Tables of metrics: settings over their seeds, trials by their score."""
+"""Tables of a sweep: settings over their seeds, trials by their score, and the hours that each part took."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from mlcl.report.document import DIGITS, Cell, Table, number_cell
+from mlcl.report.document import DIGITS, Cell, Table, number_cell, text_row
+from mlcl.report.frame import COSTS
+from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 TEST = "test/"
+HOURS = 3600
 
 
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
@@ -35,17 +38,17 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: M
     The name is linked to the setting's run in `groups`.
     """
     done = confirmation[confirmation["state"] == State.COMPLETE]
-    heads = ["setting", "seeds"]
-    for metric in metrics:
-        heads += [metric, "± sd"]
     rows = []
     for setting in dict.fromkeys(confirmation["setting"]):
         its = done[done["setting"] == setting]
-        cells = [Cell(str(setting), groups.get(str(setting), "")), Cell(str(len(its)))]
-        for metric in metrics:
-            cells += mean_and_spread(its, metric)
-        rows.append(tuple(cells))
-    return Table(tuple(heads), tuple(rows))
+        figures = (cell for metric in metrics for cell in mean_and_spread(its, metric))
+        rows.append((Cell(str(setting), groups.get(str(setting), "")), Cell(str(len(its))), *figures))
+    return Table(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
+
+
+def _with_spreads(names: Sequence[str]) -> list[str]:
+    """The heads of the columns that `mean_and_spread` fills."""
+    return [head for name in names for head in (name, "± sd")]
 
 
 def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
@@ -88,15 +91,12 @@ def metrics_table(confirmation: pd.DataFrame) -> Table:
     """All metrics of the test split: a row for each metric, two columns for each setting."""
     done = confirmation[confirmation["state"] == State.COMPLETE]
     names = [name for name in done.columns if TEST in name and done[name].notna().any()]
-    settings = [str(setting) for setting in dict.fromkeys(done["setting"])]
-    heads = ["metric", *(head for setting in settings for head in (setting, "± sd"))]
-    rows = []
-    for name in names:
-        cells = [Cell(name)]
-        for setting in settings:
-            cells += mean_and_spread(done[done["setting"] == setting], name)
-        rows.append(tuple(cells))
-    return Table(tuple(heads), tuple(rows))
+    settings = {str(setting): runs for setting, runs in done.groupby("setting", sort=False)}
+    rows = [
+        (Cell(name), *(cell for runs in settings.values() for cell in mean_and_spread(runs, name)))
+        for name in names
+    ]
+    return Table(("metric", *_with_spreads(list(settings))), tuple(rows))
 
 
 def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
@@ -111,3 +111,28 @@ def value_text(value: object) -> str:
     if isinstance(value, float):
         return "" if pd.isna(value) else f"{value:.{DIGITS}g}"
     return str(value)
+
+
+def budget_table(data: SweepData) -> Table:
+    """A row for each state of the search trials and for each confirmed setting, and their sum."""
+    rows = [_costs(part, runs) for part, runs in _parts(data)]
+    known = [runs for runs in (data.search, data.dropped, data.confirmation) if len(runs)]
+    heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
+    return Table(heads, (*rows, _costs("all", pd.concat(known) if known else data.search)))
+
+
+def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
+    search, confirmation = data.search, data.confirmation
+    for state in dict.fromkeys(search["state"]):
+        yield f"search, {state}", search[search["state"] == state]
+    if len(data.dropped):
+        yield "search, of an earlier space", data.dropped
+    for setting in dict.fromkeys(confirmation["setting"]):
+        yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
+
+
+def _costs(part: str, runs: pd.DataFrame) -> tuple[Cell, ...]:
+    if not len(runs) or runs["seconds"].isna().any():
+        return text_row(part, str(len(runs)), *[""] * 4)
+    hours = [float(runs[name].sum()) / HOURS for name in COSTS]
+    return text_row(part, str(len(runs)), *(f"{each:.4f}" for each in hours), f"{hours[0] / len(runs):.4f}")
