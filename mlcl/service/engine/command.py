@@ -255,7 +255,7 @@ class _Run(Generic[R]):
 
     def _take_up(self) -> Work[R]:
         task, ledger, id = self.task, self.command.ledger, self.command.folder.path.name
-        self.command.folder.open(  # first, so that a kill leaves no folder that nobody finds
+        self.command.folder.open(  # first: a kill leaves no folder without a record
             experiment=task.experiment,
             job_hash=task.job_hash,
             fingerprint=task.fingerprint,

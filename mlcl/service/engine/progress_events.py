@@ -66,7 +66,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """A listener that ignores BrokenPipeError: where nobody reads the progress, the trainings go on."""
+    """A listener that ignores BrokenPipeError: trainings go on when their progress has no reader."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:

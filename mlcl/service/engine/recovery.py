@@ -37,7 +37,7 @@ def recover(home: Path) -> None:
                 try:
                     close_ledger(home, folder)
                 except UserError:
-                    continue  # a damaged one keeps nobody else from working: the doctor names it
+                    continue  # a damaged one must not keep others from working: the doctor names it
                 folder.set_state(_close_logs(home, present))
 
 
