@@ -2,7 +2,7 @@
 
 import os
 
-# Before Ray is imported anywhere: neither usage statistics nor logger files that nobody asked for.
+# Before Ray is imported anywhere: no usage statistics, and no logger files.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # Relative paths of a job mean the same in every process: actors stay in the folder of the command.

@@ -17,7 +17,7 @@ BACK = "Ray's head at {} answers again"
 
 
 def silent(address: str) -> str:
-    """Why nobody answers at HOST:PORT; empty where somebody does."""
+    """Why HOST:PORT does not answer; empty where it does."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=TIMEOUT).close()
@@ -28,7 +28,7 @@ def silent(address: str) -> str:
 
 @contextmanager
 def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    """While inside, announces once when nobody answers at the head's HOST:PORT, and once when it is back."""
+    """While inside, announces once when the head's HOST:PORT does not answer, and once when it does again."""
     over = threading.Event()
     threading.Thread(target=_watch, args=(address, announce, over), daemon=True).start()
     try:

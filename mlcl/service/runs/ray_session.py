@@ -19,7 +19,7 @@ from mlcl.service.runs.shared_folder import check_shared
 
 
 def _reach(address: str) -> None:
-    """Raises UserError where nobody listens: Ray itself would wait without a word."""
+    """Raises UserError where no head listens: Ray itself would wait silently."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like: Ray knows where to look

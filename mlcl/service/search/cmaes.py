@@ -1,4 +1,4 @@
-"""CMA-ES, whose state Optuna keeps in the study as a pickle: whoever writes to the study may run no code."""
+"""CMA-ES with a checked state: Optuna keeps it in the study as a pickle, which could run foreign code."""
 
 from __future__ import annotations
 

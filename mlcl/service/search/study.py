@@ -58,7 +58,7 @@ def open_study(storage: BaseStorage, name: str, space: Space) -> optuna.Study:
 def ask(study: optuna.Study, known: Collection[int]) -> optuna.Trial:
     """A trial to draw settings for: an unfinished one that is not `known`, else a new one.
 
-    A command that was killed while it drew leaves a trial that nobody knows: its settings so far stay, the
+    A command that was killed while it drew leaves a trial that no ledger has: its settings so far stay, the
     others are drawn as they would have been. Reopen the known trials that wait before asking: a brute force
     does not count them otherwise.
     """
