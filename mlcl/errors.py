@@ -66,13 +66,7 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name of `names` that is closest to a mistyped `name`; None where none is close."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return close[0] if close else None
-
-
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error line that suggests the nearest of `names`; empty where none is close."""
-    near = nearest(name, names)
-    return f"; did you mean {near}?" if near else ""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

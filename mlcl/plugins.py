@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 
 
 class Named(Protocol):
@@ -54,8 +54,7 @@ class UnknownPluginError(KeyError):
 
     def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
         self.kind, self.name, self.known = kind, name, dict(known)
-        near = nearest(str(name), known)
-        self.hint = f"; did you mean {near}?" if near else ""
+        self.hint = did_you_mean(str(name), known)
         super().__init__(f"unknown {kind} {name!r}")
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from mlcl.errors import nearest
+from mlcl.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,4 @@ def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
 def unknown(problem: str, name: str, names: Iterable[str]) -> str:
     """A message for an unknown name: what is wrong, the nearest name, and all of them."""
     known = list(names)
-    near = nearest(str(name), known)
-    hint = f"; did you mean {near}?" if near else ""
-    return f"{problem}{hint}; allowed: {in_words(known) or 'none'}"
+    return f"{problem}{did_you_mean(str(name), known)}; allowed: {in_words(known) or 'none'}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlcl.config import default_mode
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
 from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
@@ -102,8 +102,7 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
             return name
     for setting in settings:
         if setting.metrics.isdisjoint(names):
-            near = nearest(metric, sorted(setting.metrics))
-            hint = f"; did you mean {near}?" if near else ""
+            hint = did_you_mean(metric, sorted(setting.metrics))
             known = sorted(name for name in shared if name.startswith(PREFIXES))
             raise UserError(
                 f"{setting.label} has no such metric{hint}", key="--metric", found=metric, allowed=known

@@ -11,7 +11,7 @@ from typing import Any
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking import Tracker
 from mlcl.tracking.names import Tag
 
@@ -81,8 +81,7 @@ class Runs:
     def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
         """`; did you mean NAME?` with the name of a sweep or table near to a mistyped word, or nothing."""
         names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
-        near = nearest(word, sorted(names - {""}))
-        return f"; did you mean {near}?" if near else ""
+        return did_you_mean(word, sorted(names - {""}))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
         """The points of a metric as (step, value), ordered by step."""

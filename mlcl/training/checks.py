@@ -7,7 +7,7 @@ from pathlib import Path
 from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.job import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
@@ -161,9 +161,8 @@ def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
     family, _, name = job.evaluation.metric.rpartition("/")
     if name not in names:
-        near = nearest(name, names)
         raise UserError(
-            f"no such metric for this task{f'; did you mean {near}?' if near else ''}",
+            f"no such metric for this task{did_you_mean(name, names)}",
             key="evaluation.metric",
             found=job.evaluation.metric,
             allowed=[f"{family}/{n}" for n in names],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mlcl.data import Split, subset
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
 from mlcl.training.hierarchy import parents
@@ -84,9 +84,8 @@ def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int
 def _index(name: str, classes: Sequence[str]) -> int:
     if name in classes:
         return classes.index(name)
-    near = nearest(name, classes)
     raise UserError(
-        f"no such class{f'; did you mean {near}?' if near else ''}",
+        f"no such class{did_you_mean(name, classes)}",
         key="--class",
         found=name,
         allowed=classes,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mlcl.data import Split
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.overlap import label_similarity
 from mlcl.evaluation.tasks import Array, array
 from mlcl.evaluation.tsne import FEWEST, project
@@ -78,8 +78,7 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
     ids = run.split(split).ids
     if instance is not None:
         if instance not in ids:
-            near = nearest(instance, ids)
-            hint = f"; did you mean {near}?" if near else ""
+            hint = did_you_mean(instance, ids)
             raise UserError(f"no {split} row has this id{hint}", key="--row", found=instance)
         return ids.index(instance)
     count_M = array(label_rows(run, split).counts())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
-from mlcl.errors import UserError, nearest
+from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import metric_names
 from mlcl.training.job_data import JobData
 
@@ -24,9 +24,8 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
         ]
     for figure in cell.figures:
         if figure.metric not in known:
-            near = nearest(figure.metric, known)
             raise UserError(
-                f"no run of cell {cell.id} has this metric{f'; did you mean {near}?' if near else ''}",
+                f"no run of cell {cell.id} has this metric{did_you_mean(figure.metric, known)}",
                 file=file,
                 key="metrics",
                 found=figure.metric,
