@@ -54,7 +54,7 @@ def linear_probe(
     without a target are left out; the bias has no weight decay. Of equal configurations the first wins.
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
-    but for the rounding of sums, are those of one process. Every process holds all validation rows and
+    but for the rounding of sums, equal one process. Every process holds all validation rows and
     returns the same result.
 
     Raises ValueError where no training row has a target or every configuration diverged.

@@ -54,7 +54,7 @@ class RankRows:
         """The k nearest of all ranks' rows, of which there are `rows`, to every query.
 
         Every rank must ask, with the same queries: each searches its own rows, and all get the merged
-        neighbours. To the last bit they are those of one search in all rows.
+        neighbours. They equal one search in all rows to the last bit.
         """
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
