@@ -20,7 +20,7 @@ PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 class Row:
     """A setting compared with the reference.
 
-    `seeds` have runs of both settings, `unpaired` runs of one only. `p` is corrected by Holm's method. `further`:
+    `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method. `further`:
     how many more seeds would decide, None where that is unknown. `differs`: the keys in which they differ.
     `better` is None where nothing is decided; for a metric without a `mode` it says whether it is higher.
     """
