@@ -2,8 +2,6 @@
 
 from mlcl.config.job import (
     AugmentConfig,
-    ClassifierConfig,
-    HeadConfig,
     JobConfig,
     KnnConfig,
     ProbeConfig,
@@ -12,6 +10,7 @@ from mlcl.config.job import (
     job_hash,
 )
 from mlcl.config.loader import apply_overrides, load_job, parse_override, read_yaml
+from mlcl.config.objective_section import ClassifierConfig, HeadConfig
 from mlcl.config.space import (
     POSTHOC,
     Choice,

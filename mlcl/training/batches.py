@@ -14,7 +14,7 @@ from torch import Tensor
 from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows, TokenRows, augment, normalise
 from mlcl.labels import LabelRows
-from mlcl.training.objective import Labels
+from mlcl.training.classifier import Labels
 
 
 @dataclass(frozen=True)

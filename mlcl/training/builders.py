@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from mlcl.config import ClassifierConfig, HeadConfig, JobConfig
-from mlcl.config.job import LearnedTemperature, TemperatureSchedule
+from mlcl.config.objective_section import LearnedTemperature, TemperatureSchedule
 from mlcl.config.space import default_mode
 from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
 from mlcl.losses import (
@@ -20,12 +20,13 @@ from mlcl.losses import (
 from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
 from mlcl.models import LinearClassifier, Projection, PrototypeClassifier, build_encoder
 from mlcl.training.batches import Rows
+from mlcl.training.classifier import Classifier, classifier_loss
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import check_micro_batch
-from mlcl.training.objective import Classifier, ContrastiveModel, Head, Objective
+from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
 
@@ -35,13 +36,15 @@ def build_model(
     vocabulary_size: int | None,
     label_graph_LL: Tensor | None = None,
     class_distance_CC: Tensor | None = None,
+    target_weight: Tensor | None = None,
 ) -> ContrastiveModel:
     """Encoder, heads and classifier. Parts of weight 0 are left out.
 
-    `label_graph_LL` is for encoders that ask for it, `class_distance_CC` for the classifier `guided`: both
-    come from the training rows.
+    `label_graph_LL` is for encoders that ask for it, `class_distance_CC` for the classifier `guided`,
+    `target_weight` for a classifier with weights of labels or classes: all come from the training rows.
     """
-    space = info.space(job.objective.classifier.labels)
+    given = job.objective.classifier
+    space = info.space(given.labels)
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=vocabulary_size,
@@ -53,9 +56,11 @@ def build_model(
     own_logits = label_logits(encoder)
     classifier = None
     if job.objective.classifier_weight > 0:
-        layer = classifier_layer(job.objective.classifier, dim, space, own_logits, class_distance_CC)
+        layer = classifier_layer(given, dim, space, own_logits, class_distance_CC)
         regulariser = layer.regulariser if isinstance(layer, PrototypeClassifier) else None
-        classifier = Classifier(layer, job.objective.classifier_weight, regulariser)
+        loss = classifier_loss(given, target_weight)
+        weight = job.objective.classifier_weight
+        classifier = Classifier(layer, weight, loss, given.reduction, regulariser)
     return ContrastiveModel(encoder, Objective(heads, classifier, own_logits))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.job import ObjectiveConfig
+from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import Task, metric_names
@@ -24,6 +24,7 @@ TASKS: dict[tuple[str, str], Task] = {
     ("cross_entropy", "aspects"): "aspects",
     ("guided", "single"): "single",
     ("bce", "multi_label"): "multi_label",
+    ("asl", "multi_label"): "multi_label",
 }
 """The task that a classifier's loss and label space make."""
 

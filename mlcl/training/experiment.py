@@ -92,6 +92,7 @@ def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
         job_data.vocabulary_size,
         job_data.label_graph(),
         job_data.class_distances(),
+        job_data.target_weight(),
     )
     seed_all(seed, context.rank)
     return model.to(context.device)

@@ -34,10 +34,11 @@ from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
 from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
+from mlcl.training.classifier import Labels, target_weight
 from mlcl.training.hierarchy import parents
 from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore
-from mlcl.training.objective import CLASSIFIER, Labels
+from mlcl.training.objective import CLASSIFIER
 from mlcl.training.rank_rows import RankRows
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 from mlcl.training.transfer import Transfer
@@ -155,6 +156,11 @@ class JobData:
         levels = parents(self.dataset, classifier.labels)
         leaves = torch.arange(self.space.n_classes)
         return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
+
+    def target_weight(self) -> Tensor | None:
+        """The weights of the classifier's labels or classes, by how many training rows have them."""
+        classifier = self.job.objective.classifier
+        return target_weight(classifier, self.targets(self.train), self.space.n_classes)
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mlcl.config import KnnConfig
 from mlcl.evaluation import Neighbours, Setting, Task, blend, knn_probabilities, neighbour_overlap
 from mlcl.labels import LabelRows
-from mlcl.training.objective import Labels
+from mlcl.training.classifier import Labels
 from mlcl.training.rank_rows import RankRows
 
 

@@ -6,18 +6,15 @@ A aspects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.labels import LabelRows
 from mlcl.losses import ContrastiveLoss, joint_loss, sharing_key
+from mlcl.training.classifier import Classifier, Labels
 
-Labels = Tensor | LabelRows
 CLASSIFIER = "classifier"
 """The key of the classifier's targets among a batch's labels; no head may have this name."""
 
@@ -50,50 +47,6 @@ class Head(nn.Module):
     def sharing(self) -> Hashable | None:
         """The key of heads that can share one softmax; None for a head that cannot share."""
         return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
-
-
-class Classifier(nn.Module):
-    """A classifier and its cross-entropy, as a mean over all ranks' targets, with its regulariser if any.
-
-    `cross_entropy`: targets (R,) or, per aspect, (R, A), -1 missing; logits (R, C) or (R, A, C).
-    `bce`: targets LabelRows (R, L); logits (R, L).
-    """
-
-    def __init__(
-        self, linear: nn.Module, weight: float, regulariser: Callable[[], Tensor] | None = None
-    ) -> None:
-        super().__init__()
-        self.linear = linear
-        self.weight = weight
-        self.regulariser = regulariser
-
-    def forward(self, features: Tensor, targets: Labels) -> Tensor:
-        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch.
-
-        `features` are embeddings (R, D), or label logits (R, L) where `linear` is the identity.
-        """
-        value = self._cross_entropy(features, targets)
-        return value if self.regulariser is None else value + self.regulariser()
-
-    def _cross_entropy(self, features: Tensor, targets: Labels) -> Tensor:
-        # Autocast would round the logits to bf16, and float32 sums cannot undo that.
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self.linear(features if features.dtype == torch.float64 else features.float())
-        if isinstance(targets, LabelRows):
-            total = F.binary_cross_entropy_with_logits(logits, targets.dense(logits.dtype), reduction="sum")
-            return _mean_over_ranks(total, logits.new_tensor(float(logits.numel())))
-        flat = targets.reshape(-1)
-        total = F.cross_entropy(logits.reshape(len(flat), -1), flat, ignore_index=-1, reduction="sum")
-        return _mean_over_ranks(total, (flat >= 0).sum().to(logits.dtype))
-
-
-def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """total / count of all ranks, times the world size that DDP's averaging divides by."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return total / count.clamp(min=1)
-    count = count.clone()
-    dist.all_reduce(count)
-    return total * dist.get_world_size() / count.clamp(min=1)
 
 
 def divide(output_RO: Tensor, label_logits: int) -> tuple[Tensor, Tensor]:

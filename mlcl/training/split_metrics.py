@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlcl.data import Split, rating_classes
 from mlcl.evaluation import Task, evaluate
-from mlcl.training.objective import Labels
+from mlcl.training.classifier import Labels
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.evaluation import ProbeGrid, Scoring, Task, linear_probe, metric_names, predict
-from mlcl.training.objective import Labels
+from mlcl.training.classifier import Labels
 from mlcl.training.rank_rows import RankRows
 from mlcl.training.split_metrics import targets_of
 

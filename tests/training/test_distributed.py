@@ -20,10 +20,19 @@ OVERRIDES = (
 )
 
 
-@pytest.mark.parametrize(("world", "micro"), [(2, None), (3, None), (2, 2), (3, 3)])
-def test_ranks_train_as_one_process(tiny, tmp_path, world, micro):
-    one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home")
-    overrides = OVERRIDES if micro is None else (*OVERRIDES, f"train.micro_batch_size={micro}")
+LABELS = (
+    "objective.classifier={loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}",
+    "evaluation.metric=val/micro_f1",
+)
+
+
+@pytest.mark.parametrize(
+    ("world", "micro", "classifier"), [(2, None, ()), (3, None, LABELS), (2, 2, ()), (3, 3, ())]
+)
+def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, classifier):
+    overrides = (*OVERRIDES, *classifier)
+    one = float64_weights(tiny_job(tiny, *overrides), tmp_path / "home")
+    overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
     mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), overrides), nprocs=world)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(world)]
     for name, expected in one["weights"].items():

@@ -11,10 +11,10 @@ from torch import nn
 
 from mlcl.errors import UserError
 from mlcl.training.builders import build_model
+from mlcl.training.classifier import Classifier, CrossEntropy
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
-from mlcl.training.objective import Classifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -117,7 +117,7 @@ def test_a_length_that_special_tokens_alone_fill(make_job, tmp_path):
 
 def test_logits_of_the_classifier_are_float32_in_half_precision():
     torch.manual_seed(0)
-    classifier = Classifier(nn.Linear(16, 4), 1.0)
+    classifier = Classifier(nn.Linear(16, 4), 1.0, CrossEntropy())
     features, targets = torch.randn(8, 16), torch.arange(8) % 4
     expected = classifier(features, targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):

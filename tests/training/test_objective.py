@@ -7,10 +7,10 @@ from builders import tiny_job
 from torch import nn
 
 from mlcl.data import Dataset
-from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, joint_loss
 from mlcl.training.builders import build_model
-from mlcl.training.objective import Classifier, Head, Objective
+from mlcl.training.classifier import Classifier, CrossEntropy
+from mlcl.training.objective import Head, Objective
 
 Z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -23,7 +23,7 @@ def head(weight, temperature=0.5):
 
 def test_parts_are_added_with_their_weights():
     linear = nn.Linear(4, 3)
-    objective = Objective({"a": head(0.2), "b": head(0.3, 0.1)}, Classifier(linear, 0.5))
+    objective = Objective({"a": head(0.2), "b": head(0.3, 0.1)}, Classifier(linear, 0.5, CrossEntropy()))
     value = objective(Z, {"a": CLASSES, "b": CLASSES % 2, "classifier": CLASSES}, IDS)
     a = build_loss("supcon", temperature=0.5)(Z, CLASSES)
     b = build_loss("supcon", temperature=0.1)(Z, CLASSES % 2)
@@ -58,34 +58,6 @@ def _noting(function, made):
         return function(losses, *arguments)
 
     return noted
-
-
-def test_missing_classes_are_left_out_of_the_mean():
-    classifier = Classifier(nn.Linear(4, 3), 1.0)
-    targets = torch.tensor([0, -1, 2, -1, 1, -1])
-    known = targets >= 0
-    expected = F.cross_entropy(classifier.linear(Z)[known], targets[known])
-    assert classifier(Z, targets).item() == pytest.approx(expected.item(), rel=1e-6)
-    assert classifier(Z, torch.full((6,), -1)).item() == 0.0
-
-
-def test_aspects_are_classified_each_and_averaged_over_known_ones():
-    linear = nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (2, 3)))
-    targets = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
-    logits = linear(Z)
-    terms = [
-        F.cross_entropy(logits[i, a], targets[i, a]) for i in range(6) for a in range(2) if targets[i, a] >= 0
-    ]
-    assert Classifier(linear, 1.0)(Z, targets).item() == pytest.approx(
-        torch.stack(terms).mean().item(), rel=1e-6
-    )
-
-
-def test_bce_is_the_mean_over_rows_and_labels():
-    classifier = Classifier(nn.Linear(4, 3), 1.0)
-    rows = LabelRows.from_lists([[0], [], [1, 2], [0, 1, 2], [2], [1]], 3)
-    expected = F.binary_cross_entropy_with_logits(classifier.linear(Z), rows.dense())
-    assert classifier(Z, rows).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_parts_of_weight_zero_are_not_built(tiny):

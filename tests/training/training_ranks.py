@@ -35,7 +35,8 @@ def float64_weights(job, home):
     """The weights after training in float64, from whatever process group is up."""
     context, job_data = Context.current("cpu"), JobData.of(job, home)
     seed_all(job.train.seed)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size).double()
+    info, weight = job_data.dataset.info, job_data.target_weight()
+    model = build_model(job, info, job_data.vocabulary_size, target_weight=weight).double()
     curve = []
     loop = build_loop(
         job,

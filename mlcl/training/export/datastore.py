@@ -17,10 +17,10 @@ from mlcl.data.columns import label_rows, single_classes
 from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
+from mlcl.training.classifier import Labels
 from mlcl.training.embeddings_file import fixed_lists, matrix, read_embeddings
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore
-from mlcl.training.objective import Labels
 from mlcl.training.rank_rows import RankRows
 
 

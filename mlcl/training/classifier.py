@@ -1,0 +1,170 @@
+"""The classifier's part of the objective: cross-entropies of classes and of labels, and their weights.
+
+Shapes: R rows (samples x views), N training rows, D embedding, C classes, L labels, A aspects; K targets of a
+row: its labels or aspects, or one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlcl.config import ClassifierConfig
+from mlcl.labels import LabelRows
+
+Labels = Tensor | LabelRows
+
+
+class CrossEntropy(nn.Module):
+    """-log p of the right class, times the weight of that class.
+
+    `weight_AC`, a row an aspect (one row for classes without aspects), is no parameter and in no checkpoint.
+    """
+
+    def __init__(self, weight_AC: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight_AC: Tensor | None
+        self.register_buffer("weight_AC", weight_AC, persistent=False)
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Terms (R, K) of logits (R, C) or (R, A, C) and targets (R,) or (R, A); -1, missing, gives 0."""
+        target_RK = targets.reshape(len(targets), -1)
+        flat = logits.reshape(target_RK.numel(), logits.shape[-1])
+        term_RK = F.cross_entropy(flat, target_RK.flatten(), ignore_index=-1, reduction="none")
+        term_RK = term_RK.reshape(target_RK.shape)
+        if self.weight_AC is None:
+            return term_RK
+        aspect_K = torch.arange(target_RK.shape[1], device=targets.device)
+        return term_RK * self.weight_AC[aspect_K, target_RK.clamp(min=0)]
+
+
+class BinaryCrossEntropy(nn.Module):
+    """-(w_l y log p + (1 - y) log(1 - p)) for each label l. `weight_L` is w, 1 by default; no parameter."""
+
+    def __init__(self, weight_L: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight_L: Tensor | None
+        self.register_buffer("weight_L", weight_L, persistent=False)
+
+    def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
+        """Terms (R, L) of logits and targets of 0 and 1."""
+        return F.binary_cross_entropy_with_logits(
+            logit_RL, target_RL, pos_weight=self.weight_L, reduction="none"
+        )
+
+
+class AsymmetricLoss(nn.Module):
+    """The asymmetric loss of each label, which counts easy negatives less than easy positives.
+
+        y = 1:  -(1 - p)^gamma_pos log p
+        y = 0:  -(p_m)^gamma_neg log(1 - p_m),   p_m = max(p - clip, 0)
+
+    With gammas and clip 0 it is the binary cross-entropy. The powers have a gradient, too.
+    Source: Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification, Eq. 1, 4 and 5; its settings
+    are gamma_pos 0, gamma_neg 4, clip 0.05.
+    """
+
+    def __init__(self, gamma_pos: float, gamma_neg: float, clip: float) -> None:
+        super().__init__()
+        self.gamma_pos, self.gamma_neg, self.clip = gamma_pos, gamma_neg, clip
+
+    def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
+        """Terms (R, L) of logits and targets of 0 and 1."""
+        log_clip = logit_RL.new_tensor(self.clip).log()
+        # log(1 - p + clip), at most 0, without a 1 - p that rounds to 0 before its logarithm.
+        log_rest_RL = torch.logaddexp(F.logsigmoid(-logit_RL), log_clip).clamp(max=0)
+        positive_RL = _power(torch.sigmoid(-logit_RL), self.gamma_pos) * F.logsigmoid(logit_RL)
+        negative_RL = _power(torch.sigmoid(logit_RL) - self.clip, self.gamma_neg) * log_rest_RL
+        return -torch.where(target_RL > 0, positive_RL, negative_RL)
+
+
+def _power(base: Tensor, exponent: float) -> Tensor:
+    """base^exponent with the gradient 0 where the base is not above 0, for any exponent."""
+    return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
+
+
+class Classifier(nn.Module):
+    """A classifier, its loss as a mean over all ranks, and its regulariser if any.
+
+    `reduction`: `mean` over rows and their targets, those that are missing left out; or `sum_labels`, the
+    mean over rows with a target of the sum over a row's targets.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Module,
+        weight: float,
+        loss: nn.Module,
+        reduction: Literal["mean", "sum_labels"] = "mean",
+        regulariser: Callable[[], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.linear = linear
+        self.weight = weight
+        self.loss = loss
+        self.reduction = reduction
+        self.regulariser = regulariser
+
+    def forward(self, features: Tensor, targets: Labels) -> Tensor:
+        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch.
+
+        `features` are embeddings (R, D), or label logits (R, L) where `linear` is the identity. `targets` are
+        LabelRows (R, L), or classes (R,) or (R, A), -1 missing.
+        """
+        # Autocast would round the logits to bf16, and float32 sums cannot undo that.
+        with torch.autocast(features.device.type, enabled=False):
+            logits = self.linear(features if features.dtype == torch.float64 else features.float())
+        if isinstance(targets, LabelRows):
+            term_RK = self.loss(logits, targets.dense(logits.dtype))
+            known_RK = torch.ones_like(term_RK, dtype=torch.bool)
+        else:
+            term_RK = self.loss(logits, targets)
+            known_RK = targets.reshape(term_RK.shape) >= 0
+        counted = known_RK.any(1) if self.reduction == "sum_labels" else known_RK
+        value = _mean_over_ranks(term_RK.sum(), counted.sum().to(logits.dtype))
+        return value if self.regulariser is None else value + self.regulariser()
+
+
+def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
+    """total / count of all ranks, times the world size that DDP's averaging divides by."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return total / count.clamp(min=1)
+    count = count.clone()
+    dist.all_reduce(count)
+    return total * dist.get_world_size() / count.clamp(min=1)
+
+
+def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> nn.Module:
+    """The loss that a job names, with the weights that `target_weight` gave."""
+    if config.loss == "bce":
+        return BinaryCrossEntropy(target_weight)
+    if config.loss == "asl":
+        return AsymmetricLoss(config.gamma_pos, config.gamma_neg, config.clip)
+    return CrossEntropy(target_weight)
+
+
+def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Tensor | None:
+    """A job's weights of labels (L,) or of classes by aspect (A, C), float32; None for a job without.
+
+    From the targets of the N training rows. balanced: for a label, rows without it / rows with it; for a
+    class, in proportion to 1 / its rows, with mean 1 over the rows. sqrt: in proportion to the root. A label
+    that no row has, or every row, counts as one that a single row has, or has not.
+    """
+    if isinstance(targets, LabelRows):
+        if config.pos_weight == "none":
+            return None
+        with_L = torch.bincount(targets.columns, minlength=classes)
+        ratio_L = (len(targets) - with_L).clamp(min=1) / with_L.clamp(min=1)
+        return ratio_L if config.pos_weight == "balanced" else ratio_L.sqrt()
+    if config.class_weight == "none":
+        return None
+    columns = targets.reshape(len(targets), -1).unbind(1)
+    rows_AC = torch.stack([torch.bincount(column[column >= 0], minlength=classes) for column in columns])
+    weight_AC = rows_AC.clamp(min=1) ** (-1.0 if config.class_weight == "balanced" else -0.5)
+    total_A1 = (weight_AC * rows_AC).sum(1, keepdim=True)
+    return weight_AC * rows_AC.sum(1, keepdim=True) / total_A1.clamp(min=1)

@@ -1,0 +1,207 @@
+"""The classifier's losses against loops written from their equations."""
+
+import math
+
+import pytest
+import torch
+from builders import text_dataset, tiny_job
+from safetensors.torch import load_file
+from torch import nn
+
+from mlcl.config import ClassifierConfig, load_space
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+from mlcl.training.builders import build_model
+from mlcl.training.classifier import (
+    AsymmetricLoss,
+    BinaryCrossEntropy,
+    Classifier,
+    CrossEntropy,
+    target_weight,
+)
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.experiment import run_experiment
+from mlcl.training.job_data import JobData
+
+ROWS = LabelRows.from_lists([[0], [], [1, 2], [0, 1, 2], [2], [1]], 3)
+CLASSES = torch.tensor([0, -1, 2, 0, 1, 2])
+ASPECTS = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
+WEIGHTS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+
+
+def features(rows=6, columns=3):
+    return 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def value(loss, targets, logits, reduction="mean"):
+    return Classifier(nn.Identity(), 1.0, loss, reduction)(logits, targets).item()
+
+
+def reduced(terms, reduction):
+    """`terms`: a list of a row's known terms for each row."""
+    if reduction == "mean":
+        return math.fsum(x for row in terms for x in row) / sum(map(len, terms))
+    return math.fsum(x for row in terms for x in row) / sum(bool(row) for row in terms)
+
+
+def probability(logit):
+    return 1 / (1 + math.exp(-logit))
+
+
+def bce(logit, target, weight=1.0):
+    p = probability(logit)
+    return -weight * math.log(p) if target else -math.log(1 - p)
+
+
+def asl(logit, target, gamma_pos, gamma_neg, clip):
+    p = probability(logit)
+    shifted = max(p - clip, 0.0)
+    if target:
+        return -((1 - p) ** gamma_pos) * math.log(p)
+    return -(shifted**gamma_neg) * math.log(1 - shifted) if shifted else 0.0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
+@pytest.mark.parametrize(
+    ("loss", "term"),
+    [
+        (BinaryCrossEntropy(), lambda x, y, _: bce(x, y)),
+        (BinaryCrossEntropy(WEIGHTS), lambda x, y, label: bce(x, y, WEIGHTS[label].item())),
+        (AsymmetricLoss(0, 4, 0.05), lambda x, y, _: asl(x, y, 0, 4, 0.05)),
+        (AsymmetricLoss(1, 2.5, 0.2), lambda x, y, _: asl(x, y, 1, 2.5, 0.2)),
+        (AsymmetricLoss(0.5, 0.5, 0), lambda x, y, _: asl(x, y, 0.5, 0.5, 0)),
+        (AsymmetricLoss(0, 0, 0), lambda x, y, _: bce(x, y)),
+    ],
+)
+def test_losses_of_labels(loss, term, reduction):
+    logits, dense = features(), ROWS.dense(torch.float64)
+    terms = [[term(logits[i, l].item(), dense[i, l].item(), l) for l in range(3)] for i in range(6)]  # noqa: E741
+    assert value(loss, ROWS, logits, reduction) == pytest.approx(reduced(terms, reduction), rel=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy_leaves_out_what_is_missing(reduction, weighted):
+    weight_AC = torch.stack([WEIGHTS, WEIGHTS.flip(0)])
+    for targets, logits in ((CLASSES, features()), (ASPECTS, features(6, 6).reshape(6, 2, 3))):
+        loss = CrossEntropy(weight_AC[: 1 if targets.dim() == 1 else 2] if weighted else None)
+        rows = []
+        for target_A, logit_AC in zip(
+            targets.reshape(6, -1).tolist(), logits.reshape(6, -1, 3).tolist(), strict=True
+        ):
+            rows.append([])
+            for aspect, (target, logit_C) in enumerate(zip(target_A, logit_AC, strict=True)):
+                if target >= 0:
+                    term = math.log(math.fsum(map(math.exp, logit_C))) - logit_C[target]
+                    rows[-1].append(term * (weight_AC[aspect, target].item() if weighted else 1.0))
+        assert value(loss, targets, logits, reduction) == pytest.approx(reduced(rows, reduction), rel=1e-12)
+    assert value(CrossEntropy(), torch.full((6,), -1), features(), reduction) == 0.0
+
+
+@pytest.mark.parametrize("options", [(0.0, 4.0, 0.05), (1.0, 2.0, 0.0), (0.5, 0.5, 0.1)])
+def test_asl_has_the_gradient_of_its_value(options):
+    logits = features().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: AsymmetricLoss(*options)(x, ROWS.dense(x.dtype)), logits)
+
+
+@pytest.mark.parametrize("options", [(0.0, 4.0, 0.05), (0.5, 0.5, 0.0), (0.0, 0.0, 0.0)])
+def test_asl_is_finite_for_large_logits(options):
+    logits = torch.tensor([[-200.0, 200.0, 0.0]] * 6, requires_grad=True)
+    loss = AsymmetricLoss(*options)(logits, ROWS.dense())
+    loss.sum().backward()
+    assert loss.isfinite().all()
+    assert logits.grad.isfinite().all()
+
+
+def test_a_weight_of_labels_by_hand():
+    rows = LabelRows.from_lists([[0, 3], [0, 3], [0, 1, 3], [3]], 4)
+    balanced = target_weight(of(loss="bce", pos_weight="balanced"), rows, 4)
+    assert balanced.tolist() == pytest.approx([1 / 3, 3, 4, 1 / 4])
+    root = target_weight(of(loss="bce", pos_weight="sqrt"), rows, 4)
+    assert root.tolist() == pytest.approx(balanced.sqrt().tolist())
+    assert target_weight(of(loss="bce"), rows, 4) is None
+
+
+@pytest.mark.parametrize(("balance", "power"), [("balanced", 1.0), ("sqrt", 0.5)])
+@pytest.mark.parametrize("targets", [CLASSES, ASPECTS])
+def test_a_weight_of_classes_has_the_mean_1_over_rows(balance, power, targets):
+    config = of(class_weight=balance)
+    weight_AC = target_weight(config, targets, 4)
+    for weight_C, column in zip(weight_AC, targets.reshape(6, -1).T, strict=True):
+        known = column[column >= 0]
+        assert weight_C[known].mean().item() == pytest.approx(1.0)
+        counts = torch.bincount(known, minlength=4)
+        for a in range(3):
+            for b in range(3):
+                wanted = (counts[b] / counts[a]).item() ** power
+                assert (weight_C[a] / weight_C[b]).item() == pytest.approx(wanted)
+
+
+def of(**keys):
+    return ClassifierConfig(**{"loss": "cross_entropy", "labels": "x", **keys})
+
+
+@pytest.mark.parametrize(
+    ("key", "loss"), [("pos_weight", "asl"), ("pos_weight", "cross_entropy"), ("class_weight", "bce")]
+)
+def test_weights_of_another_loss_are_refused(tiny, key, loss):
+    classifier = f"objective.classifier={{loss: {loss}, labels: tags, {key}: sqrt}}"
+    with pytest.raises(UserError, match=rf"objective\.classifier: {key} is for"):
+        tiny_job(tiny, classifier)
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        "{loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}",
+        "{loss: asl, labels: tags}",
+        "{loss: cross_entropy, labels: ratings, class_weight: balanced}",
+    ],
+)
+def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path, classifier):
+    metric = "val/micro_f1" if "tags" in classifier else "val/accuracy"
+    job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
+    outcome = run_experiment(
+        JobData.of(job, tmp_path), folder=tmp_path / "run", context=ONE_PROCESS, listener=lambda _: None
+    )
+    assert 0 <= outcome.metrics[metric] <= 1
+    saved = load_file(tmp_path / "run" / "model" / "weights.safetensors")
+    layer = [name.rpartition(".")[2] for name in saved if name.startswith("objective.classifier")]
+    assert sorted(layer) == ["bias", "weight"]
+
+
+def test_weights_come_from_the_rows_that_are_trained_on(tmp_path):
+    data = text_dataset(tmp_path / "data")
+    changes = (
+        "objective.classifier={loss: cross_entropy, labels: detail, class_weight: balanced}",
+        "data.subset={n: 10, labels: detail}",
+        "data.label_noise={rate: 0.7}",
+    )
+    job_data = JobData.of(tiny_job(data, *changes), tmp_path)
+    classes = job_data.targets(job_data.train)
+    weight_AC = job_data.target_weight()
+    assert weight_AC[0, classes].mean().item() == pytest.approx(1.0)
+    assert len(weight_AC[0].unique()) > 1
+    model = build_model(
+        job_data.job, job_data.dataset.info, job_data.vocabulary_size, target_weight=weight_AC
+    )
+    assert model.objective.classifier.loss.weight_AC is weight_AC
+    assert "objective.classifier.loss.weight_AC" not in model.state_dict()
+
+
+def test_a_space_varies_the_reductions_and_the_loss(tiny):
+    job = tiny_job(tiny, "objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/micro_f1")
+    choices = {
+        "objective.heads.*.reduction": {"choice": ["mean", "sum", "mean_valid"]},
+        "objective.classifier.reduction": {"choice": ["mean", "sum_labels"]},
+        "objective.classifier.loss": {"choice": ["bce", "asl"]},
+        "objective.classifier.pos_weight": {
+            "choice": ["none", "sqrt", "balanced"],
+            "when": {"objective.classifier.loss": "bce"},
+        },
+        "objective.classifier.gamma_neg": {"float": [1, 5], "when": {"objective.classifier.loss": "asl"}},
+    }
+    space = load_space("space.yaml", job, {"space": choices})
+    keys = {key for parameter in space.parameters for key in parameter.keys}
+    assert {"objective.heads.detail.reduction", "objective.heads.topic.reduction"} <= keys
+    assert "objective.classifier.pos_weight" in keys
