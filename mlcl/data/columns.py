@@ -55,6 +55,12 @@ def ratings(column: Any, n_aspects: int) -> Tensor:
     return torch.from_numpy(flat.reshape(-1, n_aspects))
 
 
+def vectors(column: Any) -> NDArray[np.float32]:
+    """Vectors (N, F) float32 of a fixed-size list column."""
+    flat: NDArray[np.float32] = pc.list_flatten(column).to_numpy()
+    return flat.reshape(len(column), -1)
+
+
 def rating_classes(rating: Tensor, scale: Sequence[float]) -> Tensor:
     """The scale's index (int64, any shape) of each rating; -1 for missing."""
     scale_R = torch.tensor(scale, dtype=torch.float32)
@@ -88,3 +94,9 @@ def to_arrow(values: Any, arrow_type: Any) -> Any:
     return (
         pa.array(values, arrow_type) if not isinstance(values, pa.ChunkedArray) else values.cast(arrow_type)
     )
+
+
+def vectors_to_arrow(values: Any, arrow_type: Any) -> Any:
+    """Rows of numbers as a fixed-size list array. Raises ValueError for rows of another length."""
+    rows = np.asarray(values, dtype=np.float32).reshape(len(values), arrow_type.list_size)
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), arrow_type.list_size)

@@ -6,6 +6,7 @@ The other splits are counted, not read: no choice may depend on held-out labels.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +63,8 @@ class Description:
 def describe(place: str | Path) -> Description:
     """Counts of every split; label spaces and contents of the training split (or else the first there is).
 
-    `content` holds quantiles of words a text, or of the width and height of up to 1,000 images. An aspects
+    `content` holds quantiles of words a text, of the width and height of up to 1,000 images, or of the
+    vectors' length (Euclidean norm). An aspects
     space is described aspect by aspect, a hierarchy by its levels' spaces. Raises UserError as `Dataset.open`
     does.
     """
@@ -82,7 +84,7 @@ def describe(place: str | Path) -> Description:
         len(info.shards),
         {name: _describe_labels(split, name, space) for name, space in info.class_spaces().items()},
         levels,
-        _texts(split) if info.modality == "text" else _images(split),
+        CONTENTS[info.modality](split),
     )
 
 
@@ -119,5 +121,12 @@ def _images(split: Split) -> dict[str, float]:
     return _quantiles("width", [w for w, _ in sizes]) | _quantiles("height", [h for _, h in sizes])
 
 
-def _quantiles(what: str, values: list[int]) -> dict[str, float]:
+def _vectors(split: Split) -> dict[str, float]:
+    return _quantiles("norm", np.linalg.norm(split.vectors(), axis=1).tolist())
+
+
+CONTENTS = {"text": _texts, "image": _images, "vectors": _vectors}
+
+
+def _quantiles(what: str, values: Sequence[float]) -> dict[str, float]:
     return {f"{what}_q{q * 100:g}": float(np.quantile(values, q)) for q in QUANTILES}

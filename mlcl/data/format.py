@@ -1,7 +1,8 @@
 """The data set format: what `dataset.json` says, and the columns that a shard has.
 
-A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, `text` or
-`image` (encoded bytes), and one column a label space (a hierarchy names other columns and has none).
+A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
+is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
+hierarchy names other columns and has none).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from mlcl.errors import UserError, did_you_mean
 
 INFO_FILE = "dataset.json"
 SPLITS = ("train", "validation", "test")
-RESERVED = ("id", "split", "text", "image")
+RESERVED = ("id", "split", "text", "image", "vectors")
 
 SplitName = Literal["train", "validation", "test"]
-Modality = Literal["text", "image"]
+Modality = Literal["text", "image", "vectors"]
 SpaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
@@ -75,6 +76,7 @@ class DatasetInfo(Section):
     version: Literal[1] = 1
     name: str = Field(min_length=1)
     modality: Modality
+    dim: int | None = Field(None, ge=1, description="numbers of a row, with modality vectors alone")
     label_spaces: dict[SpaceName, LabelSpace] = Field(min_length=1)
     rows: dict[SplitName, int]
     source: str
@@ -84,6 +86,8 @@ class DatasetInfo(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if (self.modality == "vectors") != (self.dim is not None):
+            raise ValueError("dim goes with modality vectors, and with no other")
         for name, space in self.label_spaces.items():
             if name in RESERVED:
                 raise ValueError(f"{name} is not free for a label space")
@@ -134,13 +138,13 @@ class DatasetInfo(Section):
 
     def columns(self) -> dict[str, Any]:
         """The columns of a shard and their Arrow types."""
-        return columns(self.modality, self.label_spaces)
+        return columns(self.modality, self.label_spaces, self.dim)
 
 
-def columns(modality: Modality, spaces: dict[str, LabelSpace]) -> dict[str, Any]:
-    """Names and Arrow types of the columns of a data set with these label spaces."""
-    content = {"text": pa.string()} if modality == "text" else {"image": pa.binary()}
-    fixed = {"id": pa.string(), **content, "split": pa.string()}
+def columns(modality: Modality, spaces: dict[str, LabelSpace], dim: int | None = None) -> dict[str, Any]:
+    """Names and Arrow types of the columns of a data set with these label spaces; `dim` is of vectors."""
+    content = {"text": pa.string(), "image": pa.binary(), "vectors": pa.list_(pa.float32(), dim or 1)}
+    fixed = {"id": pa.string(), modality: content[modality], "split": pa.string()}
     return fixed | {name: label_type(space) for name, space in spaces.items() if space.kind != "hierarchy"}
 
 
@@ -151,3 +155,8 @@ def label_type(space: LabelSpace) -> Any:
     if space.kind == "aspects":
         return pa.list_(pa.float32(), len(space.aspects))
     return pa.int32()
+
+
+def plural(modality: Modality) -> str:
+    """texts, images or vectors."""
+    return modality if modality == "vectors" else f"{modality}s"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
-from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.format import DatasetInfo, LabelSpace, Modality, plural
 from mlcl.data.image_column import ImageColumn
 from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
@@ -162,6 +162,12 @@ class Split:
         self._need("image")
         return ImageColumn(self.whole.reader, self.rows)
 
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors (N, F) float32 of the rows. Raises UserError where the rows are none."""
+        self._need("vectors")
+        values = np.concatenate([columns.vectors(chunk) for _, chunk in self.whole.chunks("vectors")])
+        return values if self.index is None else values[self.index.numpy()]
+
     def labels(self, name: str) -> Tensor | LabelRows:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
 
@@ -187,10 +193,10 @@ class Split:
     def _pick(self, values: list[str]) -> list[str]:
         return values if self.index is None else [values[i] for i in self.index.tolist()]
 
-    def _need(self, modality: str) -> None:
+    def _need(self, modality: Modality) -> None:
         if self.info.modality != modality:
             raise UserError(
-                f"{self.info.name} has no {modality}s",
+                f"{self.info.name} has no {plural(modality)}",
                 file=self.whole.reader.place,
                 found=self.info.modality,
             )

@@ -1,4 +1,4 @@
-"""Checking a data set whole: hashes, ids, splits, labels, texts and images, down to the first bad row."""
+"""Checking a data set whole: hashes, ids, splits, labels and contents, down to the first bad row."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
     """Check every row of a data set.
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
-    an unknown split, an empty text, a damaged image, a label outside its space, and (unless allowed here or
-    in `dataset.json`) a label of the test split that neither train nor validation has.
+    an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
+    and (unless allowed here or in `dataset.json`) a label of the test split that neither train nor validation
+    has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -78,6 +79,10 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
         for row, text in enumerate(data.reader.column(number, "text").to_pylist()):
             if not (text and text.strip()):
                 raise bad(row, "text is empty", "text")
+    if data.info.modality == "vectors":
+        finite = np.isfinite(columns.vectors(data.reader.column(number, "vectors"))).all(axis=1)
+        for row in np.flatnonzero(~finite)[:1].tolist():
+            raise bad(row, "vector has numbers that are not finite", "vectors")
     for name, space in data.info.label_spaces.items():
         if space.kind != "hierarchy":
             column = data.reader.column(number, name)

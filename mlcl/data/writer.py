@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from mlcl.data.columns import to_arrow
+from mlcl.data.columns import to_arrow, vectors_to_arrow
 from mlcl.data.dataset import Dataset
 from mlcl.data.files import new_folder
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, columns
@@ -19,8 +19,8 @@ from mlcl.data.shards import SplitWriter
 from mlcl.errors import UserError
 
 Batch = Mapping[str, Sequence[Any]]
-"""Some rows, column by column: id, text or image, split, and the label columns."""
-GROUP_ROWS = {"text": 16_384, "image": 1_024}
+"""Some rows, column by column: id, text, image or vectors, split, and the label columns."""
+GROUP_ROWS = {"text": 16_384, "image": 1_024, "vectors": 16_384}
 """Rows that are read from a shard at once, by modality."""
 
 
@@ -33,26 +33,28 @@ def write_dataset(
     batches: Iterable[Batch],
     source: str,
     licence: str,
+    dim: int | None = None,
     allow_untrained: bool = False,
     shard_rows: int = 65_536,
 ) -> DatasetInfo:
     """Write rows as a data set; a shard holds one split, so training never opens a test shard's labels.
 
     The folder appears whole or not at all. An existing one is left as it is where it has the same
-    fingerprint. Raises UserError for another one there, for no rows, for values that a column cannot take and
-    for a full disk.
+    fingerprint. `dim` is the size of vectors. Raises UserError for another one there, for no rows, for values
+    that a column cannot take and for a full disk.
     """
     try:
         with new_folder(folder) as work:
             info = DatasetInfo(
                 name=name,
                 modality=modality,
+                dim=dim,
                 label_spaces=label_spaces,
                 source=source,
                 licence=licence,
                 allow_untrained=allow_untrained,
                 **_write_shards(
-                    work, batches, columns(modality, label_spaces), GROUP_ROWS[modality], shard_rows
+                    work, batches, columns(modality, label_spaces, dim), GROUP_ROWS[modality], shard_rows
                 ),
             )
             (work / INFO_FILE).write_text(info.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -92,7 +94,8 @@ def _write_shards(
 
 def _column(batch: Batch, name: str, arrow_type: Any) -> Any:
     try:
-        return to_arrow(batch[name], arrow_type)
+        convert = vectors_to_arrow if name == "vectors" else to_arrow
+        return convert(batch[name], arrow_type)
     except KeyError:
         raise UserError("column is missing", key=name, found=list(batch)) from None
     except (pa.ArrowException, TypeError, ValueError) as error:

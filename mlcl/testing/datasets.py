@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from mlcl.data import LabelSpace
-from mlcl.data.format import Modality
+from mlcl.data.format import Modality, plural
 from mlcl.data.writer import write_dataset
 
 ROWS = {"train": 24, "validation": 12, "test": 12}
@@ -20,23 +20,29 @@ SIDE = 10
 TAGS = LabelSpace(kind="multi_label", classes=(*WORDS, "odd"))
 
 
-def small_dataset(folder: Path, modality: Modality) -> Path:
-    """Texts of one to six words, or images of one colour with noise, written into `folder`.
+DIM = 6
+"""Numbers of a vector."""
 
-    The first word or the colour tells one tag; every second row of three has a second one.
+
+def small_dataset(folder: Path, modality: Modality) -> Path:
+    """Texts of one to six words, images of one colour or vectors, with noise, written into `folder`.
+
+    The first word, the colour or the largest number tells one tag; every second row has another one.
     """
     rng = np.random.default_rng(0)
+    make = {"text": _text, "image": _image, "vectors": _vector}[modality]
     rows: dict[str, list[Any]] = {name: [] for name in ("id", "split", "tags", modality)}
     for split, count in ROWS.items():
         for i in range(count):
             rows["id"].append(f"{split}{i}")
             rows["split"].append(split)
             rows["tags"].append([i % 3] + [3] * (i % 2))
-            rows[modality].append(_text(i, rng) if modality == "text" else _image(i, rng))
+            rows[modality].append(make(i, rng))
     write_dataset(
         folder,
-        name=f"small {modality}s",
+        name=f"small {plural(modality)}",
         modality=modality,
+        dim=DIM if modality == "vectors" else None,
         label_spaces={"tags": TAGS},
         batches=[rows],
         source="made by mlcl.testing",
@@ -48,6 +54,13 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
 def _text(i: int, rng: np.random.Generator) -> str:
     odd = ["odd"] if i % 2 else []
     return " ".join([WORDS[i % 3], *odd, *(f"noise{n}" for n in rng.integers(0, 12, i % 5))])
+
+
+def _vector(i: int, rng: np.random.Generator) -> list[float]:
+    vector = rng.normal(0, 0.1, DIM)
+    vector[i % 3] += 1
+    vector[3] += i % 2
+    return [float(value) for value in vector]
 
 
 def _image(i: int, rng: np.random.Generator) -> bytes:

@@ -1,0 +1,84 @@
+"""TF-IDF: weighted counts of words and word pairs, with the weights of the training rows.
+
+Shapes: N texts, F n-grams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mlcl.errors import UserError
+from mlcl.models.feature_inputs import TfidfInput
+from mlcl.training.extractors.extractor import Contents, Kind, Matrix, floats
+
+TERMS, IDF = "terms.json", "idf.npy"
+
+
+@dataclass(frozen=True)
+class Tfidf:
+    """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then each x_n of unit length.
+
+    idf_f = ln((1 + N) / (1 + N_f)) + 1, with N_f of the N training texts that have f. A word has at least two
+    letters or digits, in lower case. Columns are in alphabetical order.
+    Source: scikit-learn's TfidfVectorizer with sublinear_tf.
+    """
+
+    vectorizer: Any
+
+    @property
+    def columns(self) -> int:
+        """F."""
+        return len(self.vectorizer.idf_)
+
+    def __call__(self, contents: Sequence[str]) -> Matrix:
+        """Sparse rows (N, F) float32."""
+        from scipy.sparse import csr_array
+
+        rows = csr_array(self.vectorizer.transform(contents))
+        rows.sort_indices()
+        return rows
+
+    def save(self, folder: Path) -> None:
+        """Writes the n-grams in the order of their columns, and their idf (F,) float32."""
+        terms = self.vectorizer.get_feature_names_out().tolist()
+        (folder / TERMS).write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
+        np.save(folder / IDF, floats(self.vectorizer.idf_))
+
+
+def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(ngram_range=(1, section.ngrams), sublinear_tf=True, dtype=np.float32, **terms)
+
+
+def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfidf:
+    vectorizer = _vectorizer(section, max_features=section.max_features)
+    try:
+        vectorizer.fit(contents)
+    except ValueError as error:
+        raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
+    # Rounded as `save` writes it, so that a loaded one gives the same bits.
+    vectorizer.idf_ = floats(vectorizer.idf_)
+    return Tfidf(vectorizer)
+
+
+def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:
+    vectorizer = _vectorizer(section, vocabulary=json.loads((folder / TERMS).read_text(encoding="utf-8")))
+    vectorizer.idf_ = np.load(folder / IDF, allow_pickle=False)
+    return Tfidf(vectorizer)
+
+
+def _state(_: TfidfInput) -> object:
+    import sklearn
+
+    return sklearn.__version__
+
+
+TFIDF = Kind("text", _fit, _load, _state, learns=True, sparse=True, packages=("scikit-learn",))

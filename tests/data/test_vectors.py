@@ -1,0 +1,84 @@
+"""Data sets of vectors: written, read, checked and described."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from pydantic import ValidationError
+
+from mlcl.data import Dataset, LabelSpace
+from mlcl.data.description import describe
+from mlcl.data.format import DatasetInfo
+from mlcl.data.validation import check
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+
+SPACES = {"kind": LabelSpace(kind="single", classes=("a", "b"))}
+
+
+def write(folder, vectors, dim=3):
+    rows = len(vectors)
+    batch = {
+        "id": [f"r{i}" for i in range(rows)],
+        "split": ["train"] * (rows - 1) + ["test"],
+        "vectors": vectors,
+        "kind": [i % 2 for i in range(rows)],
+    }
+    write_dataset(
+        folder,
+        name="v",
+        modality="vectors",
+        dim=dim,
+        label_spaces=SPACES,
+        batches=[batch],
+        source="s",
+        licence="l",
+    )
+    return folder
+
+
+def test_vectors_come_back_as_float32(tmp_path):
+    given = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    data = Dataset.open(write(tmp_path / "data", given.tolist()))
+    assert data.info.dim == 3
+    train = data.split("train")
+    np.testing.assert_array_equal(train.vectors(), given[:4])
+    np.testing.assert_array_equal(train.take(torch.tensor([2, 0])).vectors(), given[[2, 0]])
+    with pytest.raises(UserError, match="has no texts"):
+        train.texts()
+    assert check(tmp_path / "data").rows == {"train": 4, "test": 1}
+    assert describe(tmp_path / "data").content["norm_q100"] == pytest.approx(
+        np.linalg.norm(given[:4], axis=1).max()
+    )
+
+
+@pytest.mark.parametrize(
+    "vectors", [[[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0, 3.0], None], [[1.0, 2.0, 3.0], [1.0]]]
+)
+def test_rows_of_another_size_are_refused(tmp_path, vectors):
+    with pytest.raises(UserError, match="values do not fit the column") as error:
+        write(tmp_path / "data", vectors)
+    assert error.value.key == "vectors"
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_number_that_is_not_finite_is_found(tmp_path):
+    folder = write(tmp_path / "data", [[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0], [0.0, 0.0, 1.0]])
+    with pytest.raises(UserError, match=r"not finite at row 1, id r1"):
+        check(folder)
+
+
+def test_the_size_goes_with_vectors_alone(tmp_path):
+    info = Dataset.open(write(tmp_path / "data", [[1.0, 2.0, 3.0]] * 2)).info.model_dump()
+    for change in ({"dim": None}, {"modality": "text"}):
+        with pytest.raises(ValidationError, match="dim goes with modality vectors"):
+            DatasetInfo.model_validate({**info, **change})
+
+
+def test_another_size_than_is_said_is_refused(tmp_path):
+    folder = write(tmp_path / "data", [[1.0, 2.0, 3.0]] * 2)
+    file = folder / "dataset.json"
+    file.write_text(file.read_text().replace('"dim": 3', '"dim": 4'))
+    assert pq.read_schema(folder / "train-00000.parquet").field("vectors").type.list_size == 3
+    with pytest.raises(UserError, match="wrong column type"):
+        Dataset.open(folder)

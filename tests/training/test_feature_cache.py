@@ -1,0 +1,165 @@
+"""Frozen features: equal to their equations, computed once, shared by all that ask."""
+
+import json
+import math
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.models.feature_inputs import ColumnInput, ImageInput, TfidfInput, TransformerInput
+from mlcl.testing.datasets import small_dataset
+from mlcl.training import feature_cache
+from mlcl.training.extractors import EXTRACTORS
+from mlcl.training.feature_cache import FeatureCache
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return lambda modality: Dataset.open(small_dataset(tmp_path / modality, modality))
+
+
+@pytest.fixture
+def bert(tmp_path):
+    from tiny_models import tiny_model
+
+    return TransformerInput(model=str(tiny_model(tmp_path / "bert", "bert")), max_length=6)
+
+
+def dense(rows):
+    return rows.toarray() if hasattr(rows, "toarray") else rows
+
+
+def slow_tfidf(train, texts, longest=2):
+    """The equation, term by term, in float64."""
+
+    def grams(text):
+        words = [word for word in text.lower().split() if len(word) > 1]
+        return Counter(
+            " ".join(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1)
+        )
+
+    documents = Counter(term for text in train for term in grams(text))
+    terms = sorted(documents)
+    idf = {term: math.log((1 + len(train)) / (1 + documents[term])) + 1 for term in terms}
+    rows = np.zeros((len(texts), len(terms)))
+    for row, text in zip(rows, texts, strict=True):
+        for term, count in grams(text).items():
+            if term in idf:
+                row[terms.index(term)] = (1 + math.log(count)) * idf[term]
+        row /= np.linalg.norm(row) or 1
+    return rows
+
+
+def test_tfidf_is_its_equation_with_the_weights_of_the_training_rows(data, tmp_path):
+    data = data("text")
+    train, test = data.split("train").take(torch.arange(9)), data.split("test")
+    rows = FeatureCache(tmp_path / "cache", train).rows("tfidf", TfidfInput(), test)
+    assert rows.dtype == np.float32
+    assert rows.has_sorted_indices
+    np.testing.assert_allclose(rows.toarray(), slow_tfidf(train.texts(), test.texts()), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "transformer", "image", "column"])
+def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
+    sections = {"tfidf": TfidfInput(), "image": ImageInput(image_size=4), "column": ColumnInput()}
+    section = sections.get(kind) or request.getfixturevalue("bert")
+    declared = EXTRACTORS[kind]
+    split = data(declared.modality).split("train")
+    cache = FeatureCache(tmp_path / "cache", split)
+    extractor = cache.extractor(kind, section)
+    (tmp_path / "saved").mkdir()
+    extractor.save(tmp_path / "saved")
+    loaded = declared.load(section, tmp_path / "saved", CPU)
+    contents = cache._contents(section, split)
+    once, again = (dense(each(contents)) for each in (extractor, loaded))
+    np.testing.assert_array_equal(once, again)
+    assert once.shape == (len(split), extractor.columns)
+    stored = cache.rows(kind, section, split)
+    np.testing.assert_array_equal(dense(stored), once)
+
+
+def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
+    extract = EXTRACTORS["transformer"].fit(bert, None, CPU)
+    texts = ["ball", "vote law run", "noise1 noise2 noise3 noise4"]
+    exact = type(extract)(extract.network.double(), extract.tokenizer, 6, CPU, "float32")
+    together = exact(texts)
+    for row, text in enumerate(texts):
+        np.testing.assert_allclose(exact([text])[0], together[row], rtol=1e-6, atol=1e-7)
+
+
+def test_pixels_are_normalised_and_flat(data, tmp_path):
+    split = data("image").split("test")
+    rows = FeatureCache(tmp_path / "cache", split).rows("image", ImageInput(image_size=4), split)
+    assert rows.shape == (len(split), 48)
+    assert abs(float(rows.mean())) < 3
+
+
+def test_vectors_are_as_they_stand_in_the_data(data, tmp_path):
+    split = data("vectors").split("test")
+    cache = FeatureCache(tmp_path / "cache", data("vectors").split("train"))
+    np.testing.assert_array_equal(cache.rows("column", ColumnInput(), split), split.vectors())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_rows_are_computed_once_also_for_many_at_once(data, tmp_path, bert, monkeypatch):
+    train = data("text").split("train")
+    calls = []
+    write = feature_cache._write
+    monkeypatch.setattr(feature_cache, "_write", lambda *given: calls.append(1) or write(*given))
+    with ThreadPoolExecutor(4) as pool:
+        asked = [
+            pool.submit(FeatureCache(tmp_path / "cache", train).rows, "transformer", bert, train)
+            for _ in range(4)
+        ]
+    first, *others = [each.result() for each in asked]
+    assert len(calls) == 1
+    assert isinstance(first, np.memmap)
+    assert all(np.array_equal(first, other) for other in others)
+
+
+def test_what_decides_the_rows_decides_the_entry(data, tmp_path):
+    data = data("text")
+    train, test = data.split("train"), data.split("test")
+
+    def entries():
+        return {path.name for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()}
+
+    def ask(section, rows, split):
+        before = entries() if (tmp_path / "cache").exists() else set()
+        FeatureCache(tmp_path / "cache", rows).rows("tfidf", section, split)
+        return len(entries() - before)
+
+    assert ask(TfidfInput(), train, test) == 2  # the extractor and the rows
+    assert ask(TfidfInput(), train, test) == 0
+    assert ask(TfidfInput(), train, train) == 1
+    assert ask(TfidfInput(ngrams=1), train, test) == 2
+    assert ask(TfidfInput(), train.take(torch.arange(20)), test) == 2
+    assert ask(TfidfInput(), train, test.take(torch.arange(5))) == 1
+
+
+def test_a_failed_extraction_leaves_nothing(data, tmp_path, monkeypatch):
+    train = data("text").split("train")
+    cache = FeatureCache(tmp_path / "cache", train)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(feature_cache, "_write", fail)
+    with pytest.raises(UserError, match="cannot be written"):
+        cache.rows("tfidf", TfidfInput(), train)
+    monkeypatch.undo()
+    left = [path for path in (tmp_path / "cache" / "features").iterdir() if path.is_dir()]
+    assert [path.name.startswith(".") for path in left] == [False]
+    assert json.loads((left[0] / "about.json").read_text())["extractor"] == "tfidf"
+
+
+def test_texts_without_a_word_are_refused(tmp_path, data):
+    with pytest.raises(UserError, match="no word in the training texts"):
+        EXTRACTORS["tfidf"].fit(TfidfInput(), ["a", "b"], CPU)
