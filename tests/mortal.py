@@ -12,7 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.trial_scores import Scores
-from mlcl.service.runs import run_store
+from mlcl.service.runs import home_version, run_store
 from mlcl.tracking import cursor, log
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.jsonl import Appender
@@ -45,6 +45,8 @@ class Mortal:
     def __init__(self) -> None:
         self.count, self.at = 0, -1
         self.dead = False
+        self.halves: dict[str, list[int]] = {}
+        """The points in the middle of a whole file, by its name."""
 
     def point(self) -> None:
         """One point."""
@@ -58,6 +60,8 @@ class Mortal:
 
         def wrapped(*args, **kwargs):
             self.point()
+            if tear is tear_file:
+                self.halves.setdefault(args[0].name, []).append(self.count)
             if tear is not None:
                 if self.count == self.at:
                     tear(*args, **kwargs)
@@ -75,8 +79,8 @@ class Mortal:
         patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
         journal = JournalFileBackend
         patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
-        for module in (run_store, log, cursor):
-            patch.setattr(module, "replace_text", self.write(replace_text))
+        for module in (run_store, home_version, log, cursor):
+            patch.setattr(module, "replace_text", self.write(replace_text, tear_file))
         for name in CLIENT_WRITES:
             patch.setattr(MlflowClient, name, self.write(getattr(MlflowClient, name)))
 
@@ -97,6 +101,11 @@ def _tear_scores(scores: Scores, _entry: object) -> None:
 
 def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:
     _begin(Path(backend._file_path), '{"op_code": 4, "work')
+
+
+def tear_file(path: Path, text: str) -> None:
+    """Half of the file beside it, as `replace_text` leaves it in a killed process."""
+    path.with_name(f".{path.name}.dead.partial").write_text(text[: len(text) // 2])
 
 
 def _begin(path: Path, text: str) -> None:

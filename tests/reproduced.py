@@ -15,8 +15,8 @@ import pytest
 import yaml
 from builders import job_tree
 from mlflow import MlflowClient
-from mortal import Killed, Mortal
-from sweep_contents import TIME_TAGS
+from mortal import Killed, Mortal, tear_file
+from sweep_contents import TIME_TAGS, half_files
 from sweeps import World
 
 from mlcl.config.table import load_table
@@ -86,7 +86,7 @@ class Tables(World):
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(table_log, "replace_text", mortal.write(replace_text))
+            patch.setattr(table_log, "replace_text", mortal.write(replace_text, tear_file))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)
@@ -120,7 +120,7 @@ class Tables(World):
         files = {file.name: file.read_text() for file in sorted(folder.glob("table.*"))}
         found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
         found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
-        found |= {"ledger": _told(Ledger(folder))}
+        found |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}
         text = json.dumps(found).replace(str(self.home), "HOME")
         for path in [*self.home.glob("runs/mlcl-*"), folder]:
             text = text.replace(path.name, "ID")

@@ -19,11 +19,16 @@ TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
     """What all say about the sweep, but for times and ids that no two sweeps share."""
     logs = {path.name: _logged(path) for path in sorted((home / "logs").iterdir())}
-    found = {"ledger": _told(folder), "study": _studied(study), "logs": logs}
+    found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
     if mlflow is not None:
         found["mlflow"] = _stored(mlflow, folder.name)
     text = json.dumps(found, default=str)
     return json.loads(text.replace(folder.name, "SWEEP").replace(str(home), "HOME"))
+
+
+def half_files(home: Path) -> list[str]:
+    """What writers that were killed have left."""
+    return [str(path.relative_to(home)) for path in home.rglob("*.partial")]
 
 
 def _told(folder: Path) -> dict:

@@ -31,9 +31,12 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
         partial.unlink(missing_ok=True)
 
 
-def remove_partial_files(path: Path) -> None:
-    """Removes the partial files of killed writers. The caller must hold the lock to write the file."""
-    for left in path.parent.glob(f".{path.name}.*.partial"):
+def remove_partial_files(folder: Path, name: str = "*") -> None:
+    """Removes what killed writers left of the file `name`, or of any in the folder.
+
+    The caller must hold the lock that all who write these files hold.
+    """
+    for left in folder.glob(f".{name}.*.partial"):
         left.unlink(missing_ok=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.atomic_files import remove_partial_files, replace_text
 from mlcl.tracking.jsonl import Entry, appending, sync
 from mlcl.tracking.log_index import LogIndex
 from mlcl.tracking.names import DIFF, MAX_REASON
@@ -76,10 +76,15 @@ class RunLog:
             "parent": parent,
             "params": dict(params),
             "tags": dict(source.tags if source else {}) | dict(tags),
-            # In the one entry, so that no kill can part them from it.
-            "texts": {name: log._store_text(text) for name, text in contents.items()},
         }
-        log._append(lambda index: [] if index.start else [entry])
+
+        def new(index: LogIndex) -> list[Entry]:
+            if index.start:
+                return []
+            # Texts in the one entry, so that no kill can part them from it.
+            return [{**entry, "texts": {name: log._store_text(text) for name, text in contents.items()}}]
+
+        log._append(new)
         return log
 
     @classmethod
@@ -151,19 +156,30 @@ class RunLog:
 
     def text(self, text: str, name: str) -> None:
         """Logs a text artifact. The same text under the same name is logged once."""
-        file = self._store_text(text)
-        entry = {"kind": "text", "file": file, "name": name}
-        self._append(lambda index: [] if index.texts.get(name) == file else [entry])
+
+        def new(index: LogIndex) -> list[Entry]:
+            file = self._store_text(text)
+            return [] if index.texts.get(name) == file else [{"kind": "text", "file": file, "name": name}]
+
+        self._append(new)
 
     def flush(self) -> None:
         """Waits until all entries are on the disk. Never waits for a network."""
         sync(self._path)
 
     def finish(self, state: State, reason: str = "") -> None:
-        """Sets the final state and flushes. The present state is not written again."""
+        """Sets the final state, removes partial files of killed writers, and flushes.
+
+        The present state is not written again.
+        """
         reason = reason[:MAX_REASON]
         entry = {"kind": "finish", "state": state.value, "reason": reason, "time": _now()}
-        self._append(lambda index: [] if (index.state, index.reason) == (state, reason) else [entry])
+
+        def new(index: LogIndex) -> list[Entry]:
+            remove_partial_files(self._folder / TEXTS)
+            return [] if (index.state, index.reason) == (state, reason) else [entry]
+
+        self._append(new)
         self.flush()
 
     def reopen(self) -> None:
@@ -171,7 +187,7 @@ class RunLog:
         self._append(lambda index: [] if index.state is State.RUNNING else [{"kind": "reopen"}])
 
     def _store_text(self, text: str) -> str:
-        """Writes the text to a file and returns the file's name, a digest of the text."""
+        """Writes the text to a file and returns the file's name, a digest of the text. Called by `_append`."""
         name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
         path = self._folder / TEXTS / name
         if not path.exists():

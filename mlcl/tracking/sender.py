@@ -57,7 +57,7 @@ class Sender:
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
         self.folder = log_folder(tracker.home, id)
-        remove_partial_files(self.folder / CURSOR)
+        remove_partial_files(self.folder, CURSOR)
         self.cursor = Cursor.read(self.folder)
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
 

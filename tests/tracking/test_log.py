@@ -149,6 +149,15 @@ def test_parameters_keep_their_first_value_and_texts_are_written_once(logs):
     assert len(entries(log, "text")) == 1
 
 
+def test_the_end_removes_a_text_that_a_killed_process_was_writing(logs):
+    log = logs.start()
+    log.text("note", "note.txt")
+    texts = log_folder(log.home, "run") / TEXTS
+    (texts / ".3da5c69d.d2012949.partial").write_text("no")
+    RunLog.attach(logs.home, "run").finish(State.STOPPED)
+    assert [path.read_text() for path in texts.iterdir()] == ["note"]
+
+
 def test_a_full_disk_leaves_a_log_that_can_be_gone_on_with(logs, monkeypatch):
     import os
 

@@ -28,7 +28,7 @@ from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 from mlcl.tracking import RunLog, State, provenance
-from mlcl.tracking.atomic_files import locked
+from mlcl.tracking.atomic_files import locked, remove_partial_files
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import MAX_REASON
 from mlcl.tracking.tracker import Tracker
@@ -203,11 +203,12 @@ def _held(home: Path, task: Task[R]) -> Iterator[RunFolder]:
 
 
 def _tidy(folder: Path) -> None:
-    """Takes away what processes that were ended from outside could not: Ray's scratch, requests to stop."""
+    """Takes away what ended processes left: Ray's scratch, requests to stop, partial files."""
     for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
         shutil.rmtree(scratch, ignore_errors=True)
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
         request.unlink(missing_ok=True)
+    remove_partial_files(folder)
 
 
 @contextmanager

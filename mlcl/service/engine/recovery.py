@@ -26,7 +26,9 @@ def recover(home: Path) -> None:
     """
     mark_home(home)
     for kind in ("sweeps", "tables", "runs"):
-        for folder, record in RunFolders(home, kind).records():
+        folders = RunFolders(home, kind)
+        folders.remove_partial_records()
+        for folder, record in folders.records():
             if record.state is not State.RUNNING:
                 continue
             with folder.owned() as free:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
 
 FORMAT = 2
 """The layout that this release writes. A home without a version is of release 0.1, and is taken over."""
-FILE = "home.json"
+FILE, LOCK = "home.json", ".home.lock"
 
 
 def check_home(home: Path) -> None:
@@ -31,7 +31,10 @@ def mark_home(home: Path) -> None:
     check_home(home)
     if _version(home) < FORMAT:
         home.mkdir(parents=True, exist_ok=True)
-        replace_text(home / FILE, json.dumps({"format": FORMAT}) + "\n")
+        with locked(home / LOCK) as mine:
+            if mine:  # else another command writes the same
+                remove_partial_files(home, FILE)
+                replace_text(home / FILE, json.dumps({"format": FORMAT}) + "\n")
 
 
 def _version(home: Path) -> int:

@@ -102,7 +102,7 @@ class RunFolder:
         """
         with locked(self.path / ".lock", patience) as mine:
             if mine:
-                remove_partial_files(self.path / RECORD)
+                remove_partial_files(self.path, RECORD)
             yield mine
 
 
@@ -119,6 +119,12 @@ class RunFolders:
         """
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
+
+    def remove_partial_records(self) -> None:
+        """Removes first records that killed processes were writing: no command goes on with these folders."""
+        for left in self.root.glob(f"*/.{RECORD}.*.partial"):
+            with RunFolder(left.parent).owned():
+                pass  # taking the lock removes it
 
     def begun(self, id: str | None) -> RunFolder | None:
         """The folder of this id, if it has a record."""

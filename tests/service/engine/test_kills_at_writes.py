@@ -155,6 +155,15 @@ def test_killed_at_some_points(kind):
     assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
 
 
+def test_killed_in_the_middle_of_a_file(kind):
+    world, plan = kind.make("unbroken")
+    world.points(plan)
+    halves = world.mortal.halves
+    assert {"run.json", "home.json"} <= halves.keys()
+    points = {point for its in halves.values() for point in (its[0], its[-1])}
+    assert harmed(kind, sorted(points), world.everything()) == {}
+
+
 def test_killed_at_some_points_with_mlflow(kind):
     count, whole = unbroken(kind, mlflow=True)
     assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
