@@ -187,7 +187,7 @@ class RunLog:
         self._append(lambda index: [] if index.state is State.RUNNING else [{"kind": "reopen"}])
 
     def _store_text(self, text: str) -> str:
-        """Writes the text to a file and returns the file's name, a digest of the text. Called by `_append`."""
+        """Writes the text to a file, within `_append`; returns the file's name, a digest of the text."""
         name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
         path = self._folder / TEXTS / name
         if not path.exists():
