@@ -1,5 +1,6 @@
 """What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
 
+from mlcl.evaluation.decision import Decision, Mode
 from mlcl.evaluation.knn import blend, knn_probabilities
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
@@ -11,13 +12,16 @@ from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
 from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.scores import Scoring, evaluate, metric_names
 from mlcl.evaluation.tasks import Targets, Task
+from mlcl.evaluation.thresholds import choose
 
 __all__ = [
     "METRICS",
     "ClassPrediction",
     "Counts",
+    "Decision",
     "LabelPrediction",
     "Metric",
+    "Mode",
     "Neighbours",
     "ProbeGrid",
     "ProbeResult",
@@ -27,6 +31,7 @@ __all__ = [
     "Targets",
     "Task",
     "blend",
+    "choose",
     "evaluate",
     "knn_probabilities",
     "linear_probe",

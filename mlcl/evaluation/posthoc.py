@@ -135,19 +135,20 @@ def _values(question: _Question, grid: Grid) -> Iterator[Array]:
     """The metric (G,) for every temperature and then every k."""
     name, aspects = question.scoring.metric, question.scoring.aspects
     metric, aspect = metric_of(name, question.task, aspects, question.model.shape[1])
-    if question.task == "multi_label" and metric.counts is not None:
-        return _count_values(question, metric.counts, metric.pooled, grid)
+    threshold = question.scoring.threshold
+    if question.task == "multi_label" and metric.counts is not None and isinstance(threshold, float):
+        return _count_values(question, metric.counts, metric.pooled, threshold, grid)
     if question.task != "multi_label" and metric.hits is not None:
         return _hit_values(question, metric.hits, aspect, grid)
     return _plain_values(question, grid)
 
 
 def _count_values(
-    question: _Question, of_counts: Callable[[Counts], Array], pooled: bool, grid: Grid
+    question: _Question, of_counts: Callable[[Counts], Array], pooled: bool, threshold: float, grid: Grid
 ) -> Iterator[Array]:
     targets, model_ML = as_rows(question.targets), array(question.model)
     votes = ballot(question.neighbours, question.train_labels, question.task, max(grid.ks), targets.width)
-    sweep = threshold_sweep(votes, targets, model_ML, grid, question.scoring.threshold, pooled)
+    sweep = threshold_sweep(votes, targets, model_ML, grid, threshold, pooled)
     return (of_counts(counts) for counts in sweep)
 
 

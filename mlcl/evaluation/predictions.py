@@ -17,7 +17,10 @@ from mlcl.evaluation.tasks import Array
 
 @dataclass(frozen=True)
 class Counts:
-    """Per label: entries right (..., L), predicted (..., L) and true (L,), int64; `cells` is N x L."""
+    """Per label: entries right (..., L), predicted (..., L) and true (L,) or (..., L); `cells` is N x L.
+
+    They are int64, or float64 where labels are joined by a share of the others' counts.
+    """
 
     right: Array
     predicted: Array
@@ -45,21 +48,16 @@ class ClassPrediction:
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """`probabilities` (N, L) float, and the true entries by `row` and `label` (P,) int64.
+    """`probabilities` (N, L) float, the labels that are `predicted` (N, L) bool, and the true entries.
 
-    A label is predicted from `threshold` (as float32) on; `depth` labels of a row are put in order.
+    These are given by `row` and `label` (P,) int64; `depth` labels of a row are put in order.
     """
 
     probabilities: Array
+    predicted: Array
     row: Array
     label: Array
-    threshold: float
     depth: int
-
-    @cached_property
-    def predicted(self) -> Array:
-        """The labels that are predicted (N, L) bool."""
-        return np.asarray(self.probabilities >= np.float32(self.threshold))
 
     @cached_property
     def right(self) -> Array:

@@ -14,30 +14,45 @@ import numpy as np
 from torch import Tensor
 
 from mlcl.errors import UserError
+from mlcl.evaluation.decision import Decision, Mode
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+from mlcl.evaluation.thresholds import choose
 from mlcl.labels import LabelRows
+
+AT_HALF = Decision.fixed(0.5)
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metric that chooses on validation, and what it needs to be computed."""
+    """The metric that chooses on validation, and what it needs to be computed.
+
+    `threshold` and `at_least_one` say how several labels are predicted, see `choose`.
+    """
 
     metric: str
     mode: Literal["max", "min"]
-    threshold: float = 0.5
+    threshold: Mode = 0.5
     aspects: Sequence[str] | None = None
+    at_least_one: bool = False
 
     def better(self, value: float, than: float) -> bool:
         """Whether one value of the metric beats another."""
         return value > than if self.mode == "max" else value < than
 
+    def decide(self, task: Task, probabilities: Tensor, targets: Targets) -> Decision:
+        """The decision that these rows, those of validation, choose; at one half if there is none to make."""
+        if task != "multi_label":
+            return AT_HALF
+        return choose(probabilities, targets, self.threshold, self.metric, at_least_one=self.at_least_one)
+
     def evaluate(
         self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
     ) -> dict[str, float]:
-        """`evaluate` under this threshold and for these aspects."""
-        return evaluate(task, probabilities, targets, self.threshold, self.aspects, only)
+        """`evaluate` for these aspects, with the decision that the same rows choose."""
+        decision = self.decide(task, probabilities, targets)
+        return evaluate(task, probabilities, targets, decision, self.aspects, only)
 
 
 def metrics_of(task: Task, n_labels: int | None = None) -> list[Metric]:
@@ -86,15 +101,15 @@ def evaluate(
     task: Task,
     probabilities: Tensor,
     targets: Targets,
-    threshold: float = 0.5,
+    decision: Decision = AT_HALF,
     aspects: Sequence[str] | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, float]:
     """All metrics of a task, or those named in `only`, in the order of `metric_names`.
 
     `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
-    where -1 is left out. A label is predicted from `threshold` (as float32) on; of equal classes the lower
-    one is. `aspects` names the A aspects, by default their numbers. What each metric is stands in its
+    where -1 is left out. `decision` says which labels are predicted; of equal classes the lower one is.
+    `aspects` names the A aspects, by default their numbers. What each metric is stands in its
     declaration, see `mlcl metrics`; `map`, `macro_auc` and `micro_auc` are NaN where nothing can be scored.
 
     Raises ValueError for probabilities that are not finite, shapes that disagree and targets that are all
@@ -113,19 +128,19 @@ def evaluate(
         raise UserError("no such metric for this task", found=unknown, allowed=names)
     names = tuple(name for name in names if only is None or name in only)
     if task == "multi_label":
-        return _of_labels(p, as_rows(targets), threshold, names)
+        return _of_labels(p, as_rows(targets), decision, names)
     if task == "single":
         return _of_classes(p, as_classes(targets), names)
     return _of_aspects(p, as_classes(targets), aspects or (), names)
 
 
-def _of_labels(p_NL: Array, targets: LabelRows, threshold: float, names: Sequence[str]) -> dict[str, float]:
+def _of_labels(p_NL: Array, targets: LabelRows, decision: Decision, names: Sequence[str]) -> dict[str, float]:
     if p_NL.shape[1] != targets.width:
         raise ValueError(f"{p_NL.shape[1]} columns of probabilities for {targets.width} labels")
     wanted = [METRICS[name] for name in names]
     depth = max((metric.depth for metric in wanted), default=1)
     row_P, label_P = array(targets.row_index()), array(targets.columns)
-    prediction = LabelPrediction(p_NL, row_P, label_P, threshold, depth)
+    prediction = LabelPrediction(p_NL, decision.predict(p_NL), row_P, label_P, depth)
     return {metric.name: metric.of_labels(prediction) for metric in wanted}
 
 

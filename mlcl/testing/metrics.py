@@ -25,6 +25,7 @@ from torch import Tensor
 
 from mlcl.evaluation import (
     METRICS,
+    Decision,
     Neighbours,
     Scoring,
     Targets,
@@ -68,7 +69,7 @@ class MetricTestCase(PluginTestCase):
         """Rows and aspects without a target left out; labels that never or always occur, rows without any."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
-            found = evaluate(task, p, targets, threshold, aspects=_aspects(task), only=[name])
+            found = evaluate(task, p, targets, Decision.fixed(threshold), aspects=_aspects(task), only=[name])
             assert found[name] == pytest.approx(self._looped(name, task, p, targets, threshold), nan_ok=True)
 
     def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:

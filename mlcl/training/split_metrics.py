@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mlcl.data import Split, rating_classes
-from mlcl.evaluation import Task, evaluate
+from mlcl.evaluation import Decision, Task, evaluate
 from mlcl.training.classifier import Labels
 
 
@@ -31,7 +31,7 @@ class SplitMetrics:
     ) -> dict[str, float]:
         """`<prefix>/<metric>` of all rows, with the `overlap` of their neighbours where there is one."""
         targets = targets_of(split, self.labels, self.task)
-        values = evaluate(self.task, probabilities, targets, self.threshold, self.aspects)
+        values = evaluate(self.task, probabilities, targets, Decision.fixed(self.threshold), self.aspects)
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap

@@ -17,7 +17,7 @@ from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import ProbeGrid, Scoring, Task, linear_probe, metric_names, predict
+from mlcl.evaluation import ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.classifier import Labels
 from mlcl.training.rank_rows import RankRows
 from mlcl.training.split_metrics import targets_of
@@ -107,7 +107,8 @@ class Transfer:
         # Opened when the probe is chosen, not before.
         test = self.dataset.split("test")
         predicted = predict(result, encode(test))
-        tested = scoring.evaluate(self.task, predicted, self._targets(test))
+        decision = scoring.decide(self.task, predict(result, val_ND), self._targets(validation))
+        tested = evaluate(self.task, predicted, self._targets(test), decision, space.aspects)
         return {
             **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
             **{f"transfer/test/{name}": value for name, value in tested.items()},

@@ -7,7 +7,7 @@ import torch
 from sklearn import metrics as sk
 
 from mlcl.errors import UserError
-from mlcl.evaluation import evaluate, metric_names
+from mlcl.evaluation import Decision, evaluate, metric_names
 from mlcl.labels import LabelRows
 
 
@@ -90,7 +90,7 @@ def test_no_positive_at_all():
 def test_a_label_is_predicted_from_the_threshold_on():
     y, p = LabelRows.from_lists([[0]], 2), torch.tensor([[0.3, 0.29]])
     for dtype in (torch.float32, torch.float64):
-        assert evaluate("multi_label", p.to(dtype), y, threshold=0.3)["micro_f1"] == 1
+        assert evaluate("multi_label", p.to(dtype), y, Decision.fixed(0.3))["micro_f1"] == 1
 
 
 def test_single_equals_scikit_learn_and_leaves_missing_rows_out():

@@ -7,7 +7,17 @@ import pytest
 import torch
 
 from mlcl.errors import UserError
-from mlcl.evaluation import Neighbours, Scoring, Setting, blend, evaluate, knn_probabilities, retrieve, search
+from mlcl.evaluation import (
+    Decision,
+    Neighbours,
+    Scoring,
+    Setting,
+    blend,
+    evaluate,
+    knn_probabilities,
+    retrieve,
+    search,
+)
 from mlcl.labels import LabelRows
 
 KS = (1, 2, 3, 5, 8)
@@ -15,11 +25,15 @@ LAMBDAS = tuple(i / 20 for i in range(21))
 TEMPERATURES = (1e-3, 0.1, 1.0, 30.0)
 
 
+def value_at(task, probabilities, targets, threshold, metric):
+    return evaluate(task, probabilities, targets, Decision.fixed(threshold), only=[metric])[metric]
+
+
 def brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5):
     for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
         votes = knn_probabilities(neighbours, labels, task, k, temperature, model.shape[-1])
         mixed = blend(votes, model, lambda_)
-        yield k, lambda_, temperature, evaluate(task, mixed, targets, threshold, only=[metric])[metric]
+        yield k, lambda_, temperature, value_at(task, mixed, targets, threshold, metric)
 
 
 def expect_brute_force(neighbours, labels, targets, model, task, metric, mode="max", threshold=0.5):

@@ -1,0 +1,231 @@
+"""Decisions on validation, against loops over all thresholds."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.label_thresholds import LabelCandidates
+from mlcl.evaluation.metric import METRICS
+from mlcl.evaluation.thresholds import choose
+from mlcl.labels import LabelRows
+
+COUNTED = ["micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss"]
+
+
+def scene(seed, rows=40, labels=5, tied=False, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    y = torch.rand(rows, labels, generator=g) < torch.linspace(0.05, 0.6, labels)
+    p = torch.rand(rows, labels, generator=g, dtype=dtype) * 0.6 + 0.3 * y * torch.rand(rows, 1, generator=g)
+    return ((p * 8).round() / 8 if tied else p), y
+
+
+def value_of(name, predicted, y):
+    """The metric by loops; more is better."""
+    cells = list(zip(predicted.T.tolist(), y.T.tolist(), strict=True))
+    right = [sum(p and t for p, t in zip(*cell, strict=True)) for cell in cells]
+    size, true = [sum(p) for p, _ in cells], [sum(t) for _, t in cells]
+
+    def ratio(a, b):
+        return a / b if b else 0
+
+    if name == "micro_f1":
+        return ratio(2 * sum(right), sum(size) + sum(true))
+    if name == "hamming_loss":
+        return -(sum(size) + sum(true) - 2 * sum(right)) / y.size
+    if name == "macro_f1":
+        return np.mean([ratio(2 * r, s + t) for r, s, t in zip(right, size, true, strict=True)])
+    precision = np.mean([ratio(r, s) for r, s in zip(right, size, strict=True)])
+    recall = np.mean([ratio(r, t) for r, t in zip(right, true, strict=True)])
+    return ratio(2 * precision * recall, precision + recall)
+
+
+def every_threshold(scores):
+    """One from each interval in which the prediction does not change."""
+    return [*np.unique(scores[np.isfinite(scores)]), 3.0]
+
+
+@pytest.mark.parametrize("at_least_one", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one):
+    p, y = scene(3, tied=tied)
+    found = choose(p, LabelRows.from_dense(y), "global", name, at_least_one=at_least_one)
+    best = max(
+        value_of(name, Decision("global", (t,), None, at_least_one).predict(p.numpy()), y.numpy())
+        for t in every_threshold(p.double().numpy())
+    )
+    assert value_of(name, found.predict(p.numpy()), y.numpy()) == pytest.approx(best, abs=1e-12)
+    assert (found.mode, len(found.thresholds), found.at_least_one) == ("global", 1, at_least_one)
+
+
+@pytest.mark.parametrize("name", ["micro_f1", "macro_f1", "hamming_loss"])
+@pytest.mark.parametrize("seed", range(4))
+def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
+    """n0 = 0: for micro-F1, too, no combination of thresholds is better."""
+    p, y = scene(seed, rows=7, labels=3)
+    scores, true = p.double().numpy(), y.numpy()
+    found = LabelCandidates.of(scores, true, METRICS[name]).best(0.0)
+    combinations = itertools.product(*(every_threshold(column) for column in scores.T))
+    best = max(value_of(name, scores >= np.array(each), true) for each in combinations)
+    assert value_of(name, scores >= found, true) == pytest.approx(best, abs=1e-12)
+
+
+def test_a_label_is_joined_by_the_average_one():
+    """For one n0, the objective of a metric of labels' own values, label by label, from the equation."""
+    p, y = scene(1)
+    scores, true, n0 = p.double().numpy(), y.numpy(), 4.0
+    candidates = LabelCandidates.of(scores, true, METRICS["macro_f1"])
+    found = candidates.best(n0)
+    for label in range(scores.shape[1]):
+
+        def own(t, label=label):
+            share = n0 / true.sum()
+            right = (true & (scores >= t))[:, label].sum() + share * (true & (scores >= t)).sum()
+            size = (scores >= t)[:, label].sum() + share * (scores >= t).sum()
+            return 2 * right / (size + true[:, label].sum() + n0)
+
+        ours = np.append(candidates.threshold[candidates.threshold > 0], candidates.common)
+        mine = np.unique(scores[:, label][true[:, label]])
+        below = [scores[:, label][scores[:, label] < v].max(initial=0) for v in mine]
+        allowed = [candidates.common, *((v + b) / 2 for v, b in zip(mine, below, strict=True)), 2.0]
+        assert np.isin(np.array(allowed[:-1]), ours).all()
+        assert own(found[label]) == pytest.approx(max(map(own, allowed)), abs=1e-12)
+
+
+def test_infinite_strength_is_the_global_threshold():
+    p, y = scene(2)
+    scores, true = p.double().numpy(), y.numpy()
+    candidates = LabelCandidates.of(scores, true, METRICS["micro_f1"])
+    expected = choose(p, LabelRows.from_dense(y), "global", "micro_f1").thresholds
+    assert set(candidates.best(np.inf)) == set(expected)
+    assert np.abs(candidates.best(1e9) - expected).max() < 0.05
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("tied", [False, True])
+def test_top_k_is_the_best_number_of_labels(name, tied):
+    p, y = scene(5, tied=tied)
+    found = choose(p, LabelRows.from_dense(y), "top_k", name)
+    most = int(y.sum(1).max())
+
+    def looped(k):
+        order = [sorted(range(5), key=lambda label: (-row[label], label))[:k] for row in p.tolist()]
+        return np.array([[label in kept for label in range(5)] for kept in order])
+
+    values = [value_of(name, looped(k), y.numpy()) for k in range(1, most + 1)]
+    assert found.k == int(np.argmax(np.round(values, 12))) + 1
+    assert (found.predict(p.numpy()) == looped(found.k)).all()
+
+
+@pytest.mark.parametrize("mode", [0.3, "global", "per_label"])
+def test_at_least_one_predicts_the_most_probable(mode):
+    p, y = scene(4)
+    p[0], y[0] = torch.tensor([0.0, 0.01, 0.02, 0.02, 0.0]), False
+    found = choose(p, LabelRows.from_dense(y), mode, "micro_f1", at_least_one=True).predict(p.numpy())
+    assert found[0].tolist() == [False, False, True, False, False]
+    assert found[np.arange(len(p)), p.numpy().argmax(1)].all()
+
+
+def test_a_given_threshold_is_taken_as_float32():
+    p, y = scene(0)
+    decision = choose(p, LabelRows.from_dense(y), 0.3, "micro_f1")
+    assert decision == Decision.fixed(0.3)
+    assert Decision.fixed(0.3).predict(np.full((1, 2), 0.3, np.float32)).all()
+
+
+def test_equal_thresholds_go_to_the_one_closest_to_one_half():
+    """Labels are told apart by any threshold between .2 and .9; then by two of the same value."""
+    y = LabelRows.from_lists([[0], [], [0]], 1)
+    assert choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1").thresholds == pytest.approx(
+        (0.4,)
+    )
+    # One right of one, or two right of four: an F1 of 2/3 both times.
+    p = torch.tensor([[0.9], [0.8], [0.3], [0.2]])
+    y = LabelRows.from_lists([[0], [], [], [0]], 1)
+    assert choose(p, y, "global", "micro_f1").thresholds == pytest.approx((0.85,))
+
+
+@pytest.mark.parametrize("mode", ["global", "per_label", "top_k"])
+def test_without_a_true_entry_it_is_one_half_or_the_first_label(mode):
+    found = choose(torch.rand(8, 3), LabelRows.from_lists([[]] * 8, 3), mode, "micro_f1")
+    assert found.k == 1 if mode == "top_k" else set(found.thresholds) == {0.5}
+
+
+def test_a_saturated_probability_can_be_left_out():
+    """Hamming loss is best without a prediction where every probability is 1."""
+    found = choose(torch.ones(9, 2), LabelRows.from_lists([[0]] + [[]] * 8, 2), "global", "hamming_loss")
+    assert not found.predict(np.ones((1, 2))).any()
+
+
+def test_neighbouring_doubles_are_told_apart():
+    low = 0.3
+    high = np.nextafter(low, 1)
+    p = torch.tensor([[high], [low]], dtype=torch.float64)
+    found = choose(p, LabelRows.from_lists([[0], []], 1), "global", "micro_f1")
+    assert found.predict(p.numpy()).tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize("mode", [0.3, "global", "per_label", "top_k"])
+def test_json_gives_the_same_decision(mode):
+    p, y = scene(0)
+    found = choose(p, LabelRows.from_dense(y), mode, "macro_f1", at_least_one=mode != "top_k")
+    assert Decision.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_other_metrics_are_served_by_micro_f1():
+    p, y = scene(0)
+    rows = LabelRows.from_dense(y)
+    assert choose(p, rows, "global", "map") == choose(p, rows, "global", "micro_f1")
+
+
+def test_shapes_that_disagree():
+    with pytest.raises(ValueError, match="probabilities"):
+        choose(torch.rand(3, 2), LabelRows.from_lists([[0]], 2), "global", "micro_f1")
+    with pytest.raises(ValueError, match="2 thresholds for 3 labels"):
+        Decision("per_label", (0.5, 0.5)).predict(np.ones((1, 3)))
+
+
+def rare_scene(seed, shift):
+    """60 labels with about 2 true validation entries, 10 with many; validation is the first 400 rows.
+
+    Probabilities are calibrated, but for `shift` times a normal deviate that each label's logit is moved by.
+    """
+    rng = np.random.default_rng(seed)
+    rate = np.append(np.full(60, 2 / 400), np.full(10, 0.15))
+    logit = np.log(rate / (1 - rate)) + 2.5 * rng.normal(size=(2400, 70)) - 2
+    y = rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
+    return 1 / (1 + np.exp(-logit - shift * rng.normal(size=70))), y
+
+
+def gains(shift, metric, labels_of):
+    """By seed, on new rows and the given labels: micro-F1 beyond that of one threshold, shrunk and plain."""
+    found = []
+    for seed in range(6):
+        p, y = rare_scene(seed, shift)
+        data = torch.from_numpy(p[:400]), LabelRows.from_dense(torch.from_numpy(y[:400]))
+        labels = labels_of(y[:400])
+        own = LabelCandidates.of(p[:400], y[:400], METRICS[metric]).best(0.0)
+        choices = [choose(*data, mode, metric).thresholds for mode in ("global", "per_label")]
+        one, shrunk, plain = (
+            value_of("micro_f1", (p[400:] >= np.asarray(each))[:, labels], y[400:][:, labels])
+            for each in (*choices, own)
+        )
+        found.append((shrunk - one, plain - one))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
+def test_rare_labels_do_not_lose_on_new_rows(metric):
+    """Over labels with 1 to 3 true validation entries, within one standard error; plain thresholds lose."""
+    shrunk, plain = gains(0.0, metric, lambda y: np.isin(y.sum(0), (1, 2, 3)))
+    assert np.mean(shrunk) >= -np.std(shrunk, ddof=1) / np.sqrt(len(shrunk))
+    assert np.mean(plain) < -0.02
+
+
+def test_labels_that_are_scaled_differently_gain_on_new_rows():
+    shrunk, _ = gains(1.5, "micro_f1", lambda y: np.arange(y.shape[1]))
+    assert np.mean(shrunk) > 0.05
