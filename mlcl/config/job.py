@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
+from mlcl.config.sampler_section import SamplerConfig
 from mlcl.config.section import Fraction, NonNegative, Positive, Section
 
 
@@ -89,6 +90,7 @@ class TrainConfig(Section):
         description="samples whose rows, one a view, a worker encodes at once; default: all that it has",
     )
     views: int = Field(2, ge=1, le=8, description="views of each sample")
+    sampler: SamplerConfig = SamplerConfig()
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     lr: Positive = Field(1e-3, description="peak learning rate")

@@ -1,10 +1,12 @@
 """Data sets: one format, sources that write it, and what training reads from it."""
 
+from mlcl.data.class_tree import class_tree
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.images import ImageRows, decode_all
 from mlcl.data.noise import add_label_noise, reached_by
+from mlcl.data.orders import Balanced, Grouped
 from mlcl.data.preparation import prepare
 from mlcl.data.sampler import EpochSampler
 from mlcl.data.source import Source
@@ -17,9 +19,11 @@ from mlcl.data.views import augment, normalise
 
 __all__ = [
     "SOURCES",
+    "Balanced",
     "Dataset",
     "DatasetInfo",
     "EpochSampler",
+    "Grouped",
     "ImageRows",
     "LabelSpace",
     "Source",
@@ -28,6 +32,7 @@ __all__ = [
     "Tokenizer",
     "add_label_noise",
     "augment",
+    "class_tree",
     "decode_all",
     "encode",
     "hugging_face_tokenizer",

@@ -35,7 +35,7 @@ def subset(
         raise UserError(
             "give exactly one of per_class and n", key="data.subset", found={"per_class": per_class, "n": n}
         )
-    rows, names = _as_rows(split, labels)
+    rows, names = label_sets(split, labels)
     rank_N = np.random.default_rng([seed, 0x5B5]).permutation(len(split)).astype(np.int64)
     warnings: tuple[str, ...] = ()
     if n is not None:
@@ -52,8 +52,11 @@ def subset(
     return replace(part, warnings=(*split.warnings, *warnings))
 
 
-def _as_rows(split: Split, name: str) -> tuple[LabelRows, list[str]]:
-    """Label rows to stratify by, and the name of each label."""
+def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
+    """The labels of a space as sets, and the name of each label.
+
+    A class is a set of one label; aspects are a label for each aspect's rating, a hierarchy its finest level.
+    """
     space = split.info.space(name)
     if space.kind == "hierarchy":
         name = f"{name}.{space.levels[-1]}"

@@ -112,21 +112,19 @@ def build_loop(
     job: JobConfig,
     model: ContrastiveModel,
     rows: Rows,
+    sampler: EpochSampler,
     context: Context,
     *,
     checkpoint: Path | None,
     identity: dict[str, str],
     callbacks: Callbacks,
 ) -> Loop:
-    """The loop over `rows` with the job's optimiser and schedule.
+    """The loop over the batches of `rows` with the job's optimiser and schedule.
 
     Raises UserError for a micro-batch that is too small for the encoder.
     """
     train = job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
-    sampler = EpochSampler(
-        len(rows), train.batch_size, train.seed, context.rank, context.world_size, train.drop_last
-    )
     optimizer = build_optimizer(model, train.optimizer, train.lr, train.weight_decay, train.momentum)
     steps = train.epochs * sampler.steps_per_epoch
     return Loop(

@@ -11,6 +11,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
+from mlcl.training.sampler import group_sizes, sampler_labels
 
 FITS = {
     "class": ("single",),
@@ -38,6 +39,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     _check_metric(job, info, task)
     if job.data.subset is not None and job.data.subset.labels is not None:
         _space(info, job.data.subset.labels, "data.subset.labels")
+    _check_sampler(job, info)
     _check_noise(job, info)
     if job.train.workers > job.train.batch_size:
         raise UserError(
@@ -101,6 +103,32 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         )
 
 
+def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
+    """A batch of pk or hierarchical must hold two of the coarsest classes."""
+    labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
+    if labels is None:
+        return
+    space = _space(info, labels, "train.sampler.labels")
+    if name == "hierarchical":
+        if space.kind != "hierarchy":
+            raise UserError(
+                "hierarchical needs a hierarchy",
+                key="train.sampler.labels",
+                found=f"{labels} ({space.kind})",
+                allowed=[other for other, its in info.label_spaces.items() if its.kind == "hierarchy"],
+            )
+        levels = len(space.levels)
+    k, branches = group_sizes(job)
+    least = 2 * k * branches ** (levels - 1)
+    if name != "balanced" and job.train.batch_size < least:
+        raise UserError(
+            f"holds no two classes of {labels} for the sampler {name}",
+            key="train.batch_size",
+            found=job.train.batch_size,
+            allowed=f"{least} or more",
+        )
+
+
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
     """Labels that stay clean beside noisy ones would tell the model what the noise hides."""
     noise = job.data.label_noise
@@ -110,7 +138,9 @@ def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
     _space(info, name, "data.label_noise.labels")
     noisy = reached_by(info, name)
     used = {f"objective.heads.{head}.labels": its.labels for head, its in job.objective.heads.items()}
-    for key, labels in {"objective.classifier.labels": job.objective.classifier.labels, **used}.items():
+    used["objective.classifier.labels"] = job.objective.classifier.labels
+    used["train.sampler.labels"] = sampler_labels(job, info)
+    for key, labels in used.items():
         if labels is not None and labels not in noisy:
             raise UserError(
                 f"stays clean: noise on {name} does not reach it",

@@ -52,6 +52,7 @@ def run_experiment(
         job,
         model,
         job_data.rows(job_data.train),
+        job_data.sampler(context.rank, context.world_size),
         context,
         checkpoint=folder / CHECKPOINT,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},

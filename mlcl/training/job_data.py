@@ -40,6 +40,7 @@ from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.rank_rows import RankRows
+from mlcl.training.sampler import build_sampler
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 from mlcl.training.transfer import Transfer
 
@@ -86,7 +87,7 @@ class JobData:
         if noise is not None:
             space = noise.labels or job.objective.classifier.labels
             train = add_label_noise(train, space, noise.rate, noise.seed)
-        _check_batches(job, len(train))
+        build_sampler(job, train, 0, job.train.workers)
         other = job.evaluation.transfer_to
         transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
         return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache", transfer)
@@ -118,6 +119,10 @@ class JobData:
     def unlabelled(self, split: Split) -> Rows:
         """A split of any data set of this modality, encoded, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
+
+    def sampler(self, rank: int, world_size: int) -> EpochSampler:
+        """The batches of the training rows, for one of several processes."""
+        return build_sampler(self.job, self.train, rank, world_size)
 
     def targets(self, split: Split) -> Labels:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
@@ -164,14 +169,6 @@ class JobData:
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows:
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)
-
-
-def _check_batches(job: JobConfig, rows: int) -> None:
-    train = job.train
-    try:
-        EpochSampler(rows, train.batch_size, train.seed, 0, train.workers, train.drop_last)
-    except ValueError as error:
-        raise UserError(str(error), key="train.batch_size", found=train.batch_size) from None
 
 
 def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:

@@ -56,6 +56,9 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
         ("data.path=x", "data", "exactly one of source and path"),
         ("data.subset={}", "data.subset", "exactly one of per_class and n"),
         ("evaluation.knn.lamda=1", "evaluation.knn.lamda", "did you mean lambda"),
+        ("train.sampler=pq", "train.sampler.name", "'pk' or 'hierarchical'"),
+        ("train.sampler={name: uniform, k: 3}", "train.sampler", "k goes with pk and hierarchical"),
+        ("train.sampler={name: pk, K: 3}", "train.sampler.K", "unknown key"),
         ("train.epochs.x=1", "train.epochs", "no keys below"),
     ],
 )
@@ -136,3 +139,9 @@ def test_the_job_reference_is_up_to_date(root):
 def test_every_shipped_job_is_valid(root):
     jobs = {path.stem: load_job(path) for path in (root / "jobs").glob("*.yaml")}
     assert "icd10cm_mlcl" in jobs
+
+
+def test_a_sampler_by_its_name_alone():
+    short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
+    assert short == whole == load_job(dump_job(short))
+    assert job_hash(short) == job_hash(whole) != job_hash(load_job(JOB))

@@ -30,6 +30,11 @@ def test_an_epoch_is_a_permutation():
     assert sorted(order.tolist()) == list(range(100))
 
 
+def test_the_permutation_of_a_seed_and_epoch_stays():
+    batches = [batch.tolist() for batch in EpochSampler(10, 4, seed=3).batches(2)]
+    assert batches == [[2, 3, 6, 5], [8, 4, 7, 9], [1, 0]]
+
+
 def test_epochs_and_seeds_differ_and_repeat():
     def epoch(seed, number):
         return torch.cat(list(EpochSampler(64, 8, seed=seed).batches(number))).tolist()

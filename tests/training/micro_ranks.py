@@ -81,6 +81,7 @@ def memory_rank(rank, world, folder, data):
             job,
             model,
             job_data.rows(job_data.train),
+            job_data.sampler(rank, world),
             Context.current("cpu"),
             checkpoint=None,
             identity={},

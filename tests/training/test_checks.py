@@ -1,6 +1,7 @@
 """What does not fit the data is one error with the job's key, before anything starts."""
 
 import pytest
+import torch
 from builders import tiny_job
 
 from mlcl.config import HeadConfig
@@ -11,6 +12,7 @@ from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData
+from mlcl.training.sampler import build_sampler, sampler_labels
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,25 @@ from mlcl.training.job_data import JobData
         ),
         (["data.subset={n: 3, labels: nope}"], "data.subset.labels", "no such label space"),
         (["train.views=1", "objective.heads.detail={loss: simclr, weight: 0.2}"], "train.views", "one view"),
+        (["train.sampler={name: pk, labels: tag}"], "train.sampler.labels", "did you mean tags"),
+        (["train.sampler={name: hierarchical, labels: tags}"], "train.sampler.labels", "tags (multi_label)"),
+        (["train.sampler={name: pk, k: 9}"], "train.batch_size", "found: 16; allowed: 18 or more"),
+        (
+            ["train.sampler={name: hierarchical, k: 3, branches: 3}"],
+            "train.batch_size",
+            "two classes of path for the sampler hierarchical; found: 16; allowed: 18 or more",
+        ),
+        (
+            ["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
+             "evaluation.metric=val/map", "train.sampler=hierarchical"],
+            "train.sampler.labels",
+            "no head has a hierarchy; allowed: path",
+        ),
+        (
+            ["objective.heads={}", "data.label_noise={rate: 0.1}", "train.sampler={name: pk, labels: tags}"],
+            "train.sampler.labels",
+            "stays clean",
+        ),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
     ],
 )  # fmt: skip
@@ -88,6 +109,29 @@ def test_more_samples_than_there_are(tiny, tmp_path):
 def test_a_batch_that_drop_last_would_leave_out(tiny, tmp_path):
     with pytest.raises(UserError, match=r"train\.batch_size"):
         JobData.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
+
+
+def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):
+    job = tiny_job(tiny, "train.sampler=pk")
+    split = Dataset.open(tiny).split("train")
+    with pytest.raises(UserError, match=r"train\.sampler\.labels.*of one class"):
+        build_sampler(job, split.take(torch.arange(0, 48, 4)), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "labels"),
+    [
+        (["train.sampler=uniform"], None),
+        (["train.sampler=pk"], "detail"),
+        (["train.sampler={name: balanced, labels: ratings}"], "ratings"),
+        (["train.sampler=hierarchical"], "path"),
+        (["train.sampler=hierarchical", "objective.heads={one: {loss: hicone, labels: path}}"], "path"),
+    ],
+)
+def test_the_labels_of_a_sampler(tiny, tmp_path, overrides, labels):
+    job_data = JobData.of(tiny_job(tiny, *overrides), tmp_path)
+    assert sampler_labels(job_data.job, job_data.dataset.info) == labels
+    assert sum(map(len, job_data.sampler(0, 1).batches(0))) == 48
 
 
 def test_a_data_set_without_a_test_split(tmp_path):

@@ -27,10 +27,16 @@ LABELS = (
 
 
 @pytest.mark.parametrize(
-    ("world", "micro", "classifier"), [(2, None, ()), (3, None, LABELS), (2, 2, ()), (3, 3, ())]
+    ("world", "micro", "sampler", "classifier"),
+    [
+        (2, None, "pk", ()),
+        (3, None, "uniform", LABELS),
+        (2, 2, "balanced", ()),
+        (3, 3, "hierarchical", ()),
+    ],
 )
-def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, classifier):
-    overrides = (*OVERRIDES, *classifier)
+def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
+    overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
     one = float64_weights(tiny_job(tiny, *overrides), tmp_path / "home")
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
     mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), overrides), nprocs=world)

@@ -76,9 +76,11 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
     assert steps == sorted(steps)
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 5, 11])
-def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
-    job = tiny_job(tiny, checkpoint_every=2)
+@pytest.mark.parametrize(
+    ("stop_at", "sampler"), [(1, "uniform"), (3, "balanced"), (5, "pk"), (11, "hierarchical")]
+)
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_at, sampler):
+    job = tiny_job(tiny, checkpoint_every=2, sampler=sampler)
     whole_events, events = [], []
     whole = run(job, tmp_path, tmp_path / "whole", whole_events)
     steps = []

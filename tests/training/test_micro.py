@@ -178,6 +178,7 @@ def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0)
         job,
         model,
         job_data.rows(job_data.train),
+        job_data.sampler(0, 1),
         CPU,
         checkpoint=checkpoint,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},

@@ -42,6 +42,7 @@ def float64_weights(job, home):
         job,
         model,
         job_data.rows(job_data.train),
+        job_data.sampler(context.rank, context.world_size),
         context,
         checkpoint=None,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
