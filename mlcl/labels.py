@@ -6,8 +6,8 @@ Shapes: B rows, L labels, N stored entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -18,12 +18,14 @@ class LabelRows:
     """Multi-hot label rows in compressed sparse row form, from disk to loss without a dense B x L.
 
     `offsets` (B + 1) and `columns` (N) are int64 on one device; row b holds the labels
-    `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L.
+    `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L. Of rows of nodes of
+    a hierarchy, `levels` says how many of the columns each level has, the coarsest level first.
     """
 
     offsets: Tensor
     columns: Tensor
     width: int
+    levels: tuple[int, ...] = ()
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
@@ -49,10 +51,24 @@ class LabelRows:
         return cls(_offsets(known_B.long()), class_B[known_B].long(), width)
 
     @classmethod
+    def of_levels(cls, parts: Sequence[LabelRows]) -> LabelRows:
+        """Several paths through a hierarchy a row, from the rows of each level (B, L_l), the coarsest first.
+
+        A row has the parents of its labels too: each level holds those of the next finer one.
+        """
+        levels = tuple(part.width for part in parts)
+        first = accumulate(levels, initial=0)
+        column_N = torch.cat([part.columns + start for part, start in zip(parts, first, strict=False)])
+        order_N = torch.cat([part.row_index() for part in parts]).argsort(stable=True)
+        counts = torch.stack([part.counts() for part in parts]).sum(0)
+        return cls(_offsets(counts), column_N[order_N], sum(levels), levels)
+
+    @classmethod
     def cat(cls, parts: Sequence[LabelRows]) -> LabelRows:
         """Rows of several parts, one after the other; all must have the same width."""
         counts = torch.cat([part.counts() for part in parts])
-        return cls(_offsets(counts), torch.cat([part.columns for part in parts]), parts[0].width)
+        columns = torch.cat([part.columns for part in parts])
+        return replace(parts[0], offsets=_offsets(counts), columns=columns)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -84,14 +100,14 @@ class LabelRows:
             offsets[:-1], counts
         )
         start = torch.repeat_interleave(self.offsets[:-1][rows], counts)
-        return LabelRows(offsets, self.columns[start + within], self.width)
+        return replace(self, offsets=offsets, columns=self.columns[start + within])
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> LabelRows:
         """The same rows on another device."""
-        return LabelRows(
-            self.offsets.to(device, non_blocking=non_blocking),
-            self.columns.to(device, non_blocking=non_blocking),
-            self.width,
+        return replace(
+            self,
+            offsets=self.offsets.to(device, non_blocking=non_blocking),
+            columns=self.columns.to(device, non_blocking=non_blocking),
         )
 
     def lists(self) -> list[list[int]]:

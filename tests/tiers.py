@@ -40,6 +40,7 @@ FULL = (
     "losses/test_documentation.py::test_the_block_with_processes_gives_the_loss_of_all_rows",
     "losses/test_factory.py::test_importing_the_losses_needs_torch_alone",
     "losses/test_oracles.py::TestEveryLoss::test_two_processes_equal_one",
+    "losses/test_oracles.py::TestSeveralPaths::test_two_processes_equal_one",
     "losses/test_plain_loss.py::TestNeighbouring::test_two_processes_equal_one",
     "losses/test_tiled_sum.py::test_a_compiled_model_around_the_loss",
     "losses/test_tiled_sum.py::test_float32_at_any_scale_of_the_logits",

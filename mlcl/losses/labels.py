@@ -14,7 +14,7 @@ from mlcl.losses.spec import LabelKind
 
 Labels = Tensor | LabelRows
 RuleLabels = Tensor | LabelSets
-"""What rules read: (B,) classes or samples, (B, H) paths, or label sets."""
+"""What rules read: (B,) classes or samples, (B, H) paths, or sets of labels or of a hierarchy's nodes."""
 
 
 def check_shapes(
@@ -38,8 +38,8 @@ def check_shapes(
 
 def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
     if isinstance(labels, LabelRows):
-        if kind in ("class", "path"):
-            wanted = "(B,)" if kind == "class" else "(B, H)"
+        if kind == "class" or (kind == "path" and not labels.levels):
+            wanted = "(B,)" if kind == "class" else "(B, H) or LabelRows with levels"
             raise ValueError(f"{name} needs {kind} labels {wanted}; found: {_shape(labels)}")
         return
     if not isinstance(labels, Tensor):

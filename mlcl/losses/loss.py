@@ -107,7 +107,8 @@ class ContrastiveLoss(nn.Module):
 
         `embeddings_ND` (N, D) floating. `labels` by `spec.labels`: class (N,) integers, -1 missing;
         multi_label LabelRows, multi-hot (N, L) or class (N,) read as one-hot; ratings (N, A) >= 0, 0
-        missing, LabelRows or multi-hot; path (N, H) integers, coarse first, -1 unknown; none: not read.
+        missing, LabelRows or multi-hot; path (N, H) integers, coarse first, -1 unknown, or LabelRows
+        with levels; none: not read.
         `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
         labels, and nothing else follows from them. Raises ValueError for shapes, dtypes or values that do not
         fit.

@@ -1,4 +1,4 @@
-"""Paths through a hierarchy: the groups of rows that share one, level by level, and the levels' weights.
+"""The levels of a hierarchy as losses weigh them, and the paths of a batch's rows through them.
 
 Shapes: B rows, H levels.
 """
@@ -13,21 +13,23 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.options import LevelNumbers
-from mlcl.losses.weights.incidence import numbered
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.paths import OnePath, Paths
+from mlcl.losses.weights.several_paths import SeveralPaths
 
 LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
+PathLabels = Tensor | LabelSets
+"""Paths (B, H), coarse level first, -1 unknown; or, for several paths a row, the nodes of each row."""
 
 
-def level_groups(path_BH: Tensor) -> Tensor:
-    """For each level the group of rows with one path through it (H, B); -1 from the first unknown on."""
-    groups = []
-    group_B = path_BH.new_zeros(len(path_BH))
-    for label_B in path_BH.unbind(1):
-        known_B = (group_B >= 0) & (label_B >= 0)
-        label_B = numbered(label_B, label_B >= 0)
-        group_B = numbered(group_B * (len(path_BH) + 1) + label_B, known_B)
-        groups.append(group_B)
-    return torch.stack(groups) if groups else path_BH.new_zeros(0, len(path_BH))
+def paths_of(
+    labels: PathLabels, own: int = 0, ranks: Ranks | None = None, dtype: torch.dtype = torch.float32
+) -> Paths:
+    """The paths of all rows, the first `own` of which are anchors with weights of this dtype."""
+    if isinstance(labels, LabelSets):
+        return SeveralPaths(labels, own, ranks or Ranks(), dtype)
+    return OnePath.of(labels, own)
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:
@@ -45,9 +47,3 @@ def level_shares(levels: int, weights: LevelWeights) -> list[float]:
     if len(chosen) != levels:
         raise ValueError(f"level_weights need one number a level; found: {len(chosen)}; allowed: {levels}")
     return [weight / levels for weight in chosen]
-
-
-def same_group(group_B: Tensor, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
-    """Whether two rows are in one group, (I, J); a row in none (-1) shares no group."""
-    group_I1 = group_B[rows, None]
-    return (group_I1 == group_B[cols]) & (group_I1 >= 0)

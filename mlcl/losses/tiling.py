@@ -10,6 +10,8 @@ TILE = 256
 """Rows and columns of a tile: in float32 it fills a quarter of a megabyte, which a core's cache holds."""
 DEVICE_TILE = 4096
 """The same on an accelerator, which small tiles would keep waiting for their launch."""
+KEPT = 1 << 22
+"""Pairs up to which a number about each is kept from one pass over them to the next."""
 
 
 def edge(device: torch.device) -> int:

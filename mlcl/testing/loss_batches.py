@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,24 @@ from mlcl.losses.options import LevelNumbers
 
 Case = tuple[str, dict[str, Any]]
 """A loss by name, and options."""
-PATHS = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
+Path = tuple[int, ...]
+"""A number for each level, the coarsest first; -1 is unknown."""
+PATHS: list[Path] = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
 """Unknown from the root, from the middle and at the end; two of them are equal."""
 
 
 @dataclass(frozen=True)
 class LossBatch:
-    """A batch of several views a sample: as losses take it, and as plain Python for a slow definition."""
+    """A batch of several views a sample: as losses take it, and as plain Python for a slow definition.
+
+    `paths` are one path a row, or sets of paths.
+    """
 
     z: Tensor
     sets: list[frozenset[int]]
     classes: list[int]
     ratings: list[list[int]]
-    paths: list[tuple[int, ...]]
+    paths: list[Path] | list[frozenset[Path]]
     samples: list[int]
     width: int
 
@@ -39,6 +44,8 @@ class LossBatch:
             return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
         if kind == "none":
             return None
+        if kind == "path" and isinstance(self.paths[0], frozenset):
+            return node_rows(plain)
         return torch.tensor(plain, dtype=torch.float32 if kind == "ratings" else torch.int64)
 
     def sample_ids(self) -> Tensor:
@@ -46,7 +53,7 @@ class LossBatch:
         return torch.tensor(self.samples)
 
     def plain(self, loss: str) -> list[Any]:
-        """A label a row: a class, a frozenset of labels, a list of ratings, a path, or a sample's number."""
+        """A label a row: a class, a frozenset of labels or paths, ratings, a path, or a sample's number."""
         found: dict[str, list[Any]] = {
             "class": self.classes,
             "multi_label": self.sets,
@@ -57,8 +64,18 @@ class LossBatch:
         return found[LOSSES[loss].labels]
 
 
-def loss_batch(samples: int = 7, views: int = 2, dim: int = 5, width: int = 6, seed: int = 0) -> LossBatch:
-    """Random rows; sample 0 has no labels, sample 1 labels that no other sample has."""
+def loss_batch(
+    samples: int = 7,
+    views: int = 2,
+    dim: int = 5,
+    width: int = 6,
+    seed: int = 0,
+    several_paths: bool = False,
+) -> LossBatch:
+    """Random rows; sample 0 has no labels, sample 1 labels that no other sample has.
+
+    With `several_paths` a row has up to three of PATHS.
+    """
     g = torch.Generator().manual_seed(seed)
     sets = [frozenset(torch.randperm(width - 1, generator=g)[: 1 + n % 3].tolist()) for n in range(samples)]
     sets[0], sets[1] = frozenset(), frozenset({width - 1})
@@ -67,15 +84,35 @@ def loss_batch(samples: int = 7, views: int = 2, dim: int = 5, width: int = 6, s
     ratings[0] = [0, 0, 0, 0]
     order = torch.arange(samples).repeat(views).tolist()
     z = torch.randn(samples * views, dim, dtype=torch.float64, generator=g)
+    paths: Any = PATHS
+    if several_paths:
+        paths = [frozenset(PATHS[: 1 + n % 3] if n % 2 else PATHS[n : n + 1 + n % 3]) for n in range(samples)]
     return LossBatch(
         z,
         [sets[n] for n in order],
         [classes[n] for n in order],
         [ratings[n] for n in order],
-        [PATHS[n % len(PATHS)] for n in order],
+        [paths[n % len(paths)] for n in order],
         order,
         width,
     )
+
+
+def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
+    """The nodes that each row's paths go through: their beginnings, up to the first unknown label."""
+    rows = [{path[:end] for path in row for end in range(1, known(path) + 1)} for row in paths]
+    nodes = sorted(set().union(*rows))
+    levels = []
+    for level in range(max(len(path) for row in paths for path in row)):
+        at = [node for node in nodes if len(node) == level + 1]
+        lists = [[at.index(node) for node in row if node in at] for row in rows]
+        levels.append(LabelRows.from_lists(lists, len(at)))
+    return LabelRows.of_levels(levels)
+
+
+def known(path: Path) -> int:
+    """Levels before the first unknown one."""
+    return next((level for level, label in enumerate(path) if label < 0), len(path))
 
 
 def take(labels: Labels | None, rows: Tensor) -> Labels | None:

@@ -38,17 +38,20 @@ SPLIT = (9, 5)
 class LossTestCase(PluginTestCase):
     """The tests; a subclass gives `names`, and `weights` or `definition`.
 
-    Each loss is tested with its defaults and with every option changed; `more` are further cases.
+    Each loss is tested with its defaults and with every option changed; `more` are further cases. With
+    `several_paths`, losses of paths are tested with rows of several paths instead of one.
     """
 
     registry = LOSSES
     names: ClassVar[Sequence[str]] = ()
     more: ClassVar[Sequence[Case]] = ()
+    several_paths: ClassVar[bool] = False
 
     def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
         """W_ip of every row p that attracts row i, from the label of each row, by the definition.
 
-        A label is a class (-1: missing), a frozenset, a list of ratings, a path, or a sample's number.
+        A label is a class (-1: missing), a frozenset of labels or paths, a list of ratings, a path, or a
+        sample's number.
         """
         raise NotImplementedError("a subclass defines weights or definition")
 
@@ -90,7 +93,7 @@ class LossTestCase(PluginTestCase):
     @pytest.fixture
     def batch(self) -> LossBatch:
         """The batch of most tests."""
-        return loss_batch()
+        return self._batch()
 
     @pytest.mark.parametrize("tau", [0.002, 1.3])
     def test_the_mean_equals_the_definition(
@@ -118,14 +121,14 @@ class LossTestCase(PluginTestCase):
         name, options = case
         if not self.is_differentiable(name, options):
             pytest.skip("the loss detaches a part of itself")
-        batch = loss_batch(samples=4, dim=3)
+        batch = self._batch(samples=4, dim=3)
         loss = build_loss(name, temperature=0.5, engine=engine, **options)
         z = batch.z.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda z: call(loss, batch, z), (z,))
 
     def test_engines_agree(self, case: Case, engine: Engine) -> None:
         """In value and gradient, those of a learned temperature included."""
-        batch = loss_batch(samples=11)
+        batch = self._batch(samples=11)
         for tau in (0.001, 0.3):
             found, expected = (
                 value_and_gradients(case, batch, each, tau, reduction="mean_valid")
@@ -170,7 +173,7 @@ class LossTestCase(PluginTestCase):
     def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
         """It has nothing to be compared with; every parameter still gets a gradient, of 0."""
         name, options = case
-        batch, one = loss_batch(samples=2, views=1), torch.tensor([0])
+        batch, one = self._batch(samples=2, views=1), torch.tensor([0])
         z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
         loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
         value = loss(z, take(batch.labels(name), one), one)
@@ -182,7 +185,7 @@ class LossTestCase(PluginTestCase):
 
     def test_two_processes_equal_one(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         """In value and gradient; all cases in one group of processes (gloo)."""
-        batch, folder = loss_batch(), tmp_path_factory.mktemp("ranks")
+        batch, folder = self._batch(), tmp_path_factory.mktemp("ranks")
         cases = cases_of(self.names, self.more)
         ranks = losses_on_ranks(cases, batch, SPLIT, folder, self.modules)
         for number, case in enumerate(cases):
@@ -194,6 +197,9 @@ class LossTestCase(PluginTestCase):
             named = _naming(case_id(case))
             torch.testing.assert_close(shares.mean(), value, rtol=1e-12, atol=1e-12, msg=named)
             torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-12, msg=named)
+
+    def _batch(self, **size: int) -> LossBatch:
+        return loss_batch(**size, several_paths=self.several_paths)
 
     def _defined(self, case: Case, batch: LossBatch, tau: float) -> list[float] | float:
         name, options = case

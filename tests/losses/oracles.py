@@ -1,9 +1,9 @@
 """Every loss once more, slowly: Python loops over rows and label sets, written from the equations.
 
 Nothing here is shared with mlcl.losses. Rows are lists of floats, label sets are frozensets, classes and
-samples are integers, ratings are lists of numbers, paths are tuples of integers, coarse first. Each oracle
-gives the list of the anchors' terms L_i; `mulsupcon` gives the value for the whole batch, since its equation
-has no other.
+samples are integers, ratings are lists of numbers, paths are tuples of integers, coarse first, or frozensets
+of such paths. Each oracle gives the list of the anchors' terms L_i; `mulsupcon` gives the value for the whole
+batch, since its equation has no other.
 """
 
 import math
@@ -115,7 +115,9 @@ def knn(z, sets, tau, dynamic=True):
 
 
 def shared_levels(a, b):
-    """How many levels two paths share from the root on; -1 is equal to nothing."""
+    """How many levels two paths share from the root on, or any two of two sets; -1 is equal to nothing."""
+    if isinstance(a, frozenset):
+        return max((shared_levels(one, other) for one in a for other in b), default=0)
     depth = 0
     while depth < len(a) and a[depth] == b[depth] >= 0:
         depth += 1
@@ -135,8 +137,12 @@ def level_weight(weights, level, levels):
     return 1.0 if weights == "uniform" else weights[level]
 
 
+def levels_of(paths):
+    return max(len(path) for row in paths for path in (row if isinstance(row, frozenset) else [row]))
+
+
 def himulcon(z, paths, tau, level_weights="exp", exclusive=False):
-    levels = len(paths[0])
+    levels = levels_of(paths)
     terms = []
     for i in range(len(z)):
         total = 0.0
@@ -150,7 +156,7 @@ def himulcon(z, paths, tau, level_weights="exp", exclusive=False):
 def pairs_constrained(z, paths, tau):
     """Each level, finest first, with its terms: no pair loss is below any pair loss of a finer level."""
     largest = 0.0
-    for level in reversed(range(len(paths[0]))):
+    for level in reversed(range(levels_of(paths))):
         losses = [
             [-log_probability(z, i, p, tau) for p in level_positives(paths, i, level)] for i in range(len(z))
         ]
@@ -161,7 +167,7 @@ def pairs_constrained(z, paths, tau):
 def levels_constrained(z, paths, tau):
     """Each level, finest first, with its terms: a level whose sum is below a finer one's takes its terms."""
     largest = [0.0] * len(z)
-    for level in reversed(range(len(paths[0]))):
+    for level in reversed(range(levels_of(paths))):
         terms = [mean_over(z, i, level_positives(paths, i, level), tau) for i in range(len(z))]
         largest = max(largest, terms, key=math.fsum)
         yield level, largest
@@ -169,7 +175,7 @@ def levels_constrained(z, paths, tau):
 
 def himulcone(z, paths, tau, level_weights="exp", granularity="pair", detach=False):
     """`detach` concerns the gradient alone."""
-    levels = len(paths[0])
+    levels = levels_of(paths)
     constrained = {"pair": pairs_constrained, "level": levels_constrained}[granularity]
     totals = [0.0] * len(z)
     for level, terms in constrained(z, paths, tau):

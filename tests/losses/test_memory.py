@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from losses.oracles import CASES
+from losses.oracles import CASES, PATH_LOSSES
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -33,13 +33,17 @@ def largest(loss, rows, name):
     return seen.entries
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_no_tensor_grows_with_the_pairs(case, monkeypatch, make):
+@pytest.mark.parametrize(
+    ("case", "several_paths"),
+    [(case, False) for case in CASES] + [(case, True) for case in CASES if case[0] in PATH_LOSSES],
+    ids=lambda value: case_id(value) if isinstance(value, tuple) else str(value),
+)
+def test_no_tensor_grows_with_the_pairs(case, several_paths, monkeypatch, make):
     """640 rows of 8 numbers in tiles of 64: at most some tiles, or some numbers a row; not 409,600 pairs."""
     monkeypatch.setattr(tiling, "TILE", TILE)
-    monkeypatch.setattr("mlcl.losses.weights.overlap.KEPT", 0)
+    monkeypatch.setattr(tiling, "KEPT", 0)
     name, options = case
-    rows = make(samples=320, dim=8, width=12)
+    rows = make(samples=320, dim=8, width=12, several_paths=several_paths)
     pairs = len(rows.z) ** 2
     assert largest(build_loss(name, engine="dense", **options), rows, name) >= pairs
     assert largest(build_loss(name, engine="tiled", **options), rows, name) < pairs / 16

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from losses.oracles import CASES, ORACLES, is_detached, mean_loss
+from losses.oracles import CASES, ORACLES, PATH_LOSSES, is_detached, mean_loss
 
 from mlcl.losses import LOSSES, build_loss
 from mlcl.testing.loss_batches import LossBatch
@@ -26,6 +26,14 @@ class TestEveryLoss(LossTestCase):
         return not is_detached((name, options))
 
 
+class TestSeveralPaths(TestEveryLoss):
+    """The losses of paths, with several a row."""
+
+    names = PATH_LOSSES
+    more = tuple(case for case in CASES if case[0] in PATH_LOSSES)
+    several_paths = True
+
+
 def test_every_loss_and_option_has_a_case():
     assert {name for name, _ in CASES} == set(LOSSES)
     for name, spec in LOSSES.items():
@@ -42,12 +50,15 @@ def batches(draw):
         st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=count, max_size=count)
     )
     first = [row[0] for row in labels]
+    paths = [tuple(value - 1 for value in row) for row in labels]
+    if draw(st.booleans()):
+        paths = [frozenset({path, path[::-1]}) for path in paths]
     return LossBatch(
         z=torch.tensor(z, dtype=torch.float64),
         sets=[frozenset(label for label, value in enumerate(row) if value > 1) for row in labels],
         classes=[value - 1 for value in first],
         ratings=labels,
-        paths=[tuple(value - 1 for value in row) for row in labels],
+        paths=paths,
         samples=first,
         width=3,
     )

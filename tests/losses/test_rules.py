@@ -5,6 +5,7 @@ import torch
 
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, positive_weights
+from mlcl.testing.loss_batches import node_rows
 
 CLASSES = torch.tensor([0, 1, 0, 2, 0, 1])
 
@@ -65,6 +66,41 @@ def test_a_hierarchy_of_one_level_reduces_to_supcon(name, options, engine):
     assert found.item() == pytest.approx(expected.item(), rel=1e-13)
     gradients = [torch.autograd.grad(value, z)[0] for value in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("himulcon", {}),
+        ("himulcon", {"exclusive": True}),
+        ("hicone", {}),
+        ("hicone", {"granularity": "level"}),
+        ("himulcone", {}),
+        ("himulcone", {"granularity": "level", "detach": True}),
+    ],
+)
+def test_one_path_a_row_as_nodes_equals_that_path(rows, name, options, engine):
+    z = rows.z.clone().requires_grad_()
+    nodes = node_rows([frozenset({path}) for path in rows.paths])
+    values = [
+        build_loss(name, temperature=0.2, engine=engine, **options)(z, labels)
+        for labels in (rows.labels(name), nodes)
+    ]
+    assert values[0].item() == pytest.approx(values[1].item(), rel=1e-14)
+    gradients = [torch.autograd.grad(value, z)[0] for value in values]
+    torch.testing.assert_close(*gradients, rtol=1e-13, atol=1e-15)
+
+
+def test_several_paths_share_the_deepest_level_that_any_two_share():
+    """Level 0: rows 0 to 3 but for 1 and 3, 0 and 3; level 1: rows 0 and 1. So sharing is not transitive."""
+    coarse = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)
+    fine = LabelRows.from_lists([[0, 1], [1], [2, 3], [], []], 4)
+    w = positive_weights("himulcon", LabelRows.of_levels([coarse, fine]), level_weights=[2.0, 6.0])
+    assert w[0].tolist() == pytest.approx([0, 1 / 2 + 3, 1 / 2, 0, 0])
+    assert w[2].tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3, 0])
+    assert w[3].tolist() == pytest.approx([0, 0, 1, 0, 0])
+    assert w[4].count_nonzero() == 0
 
 
 def test_the_default_level_weights_are_exponential():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.options import options_of
-from mlcl.losses.paths import LevelWeights, level_groups, level_shares, same_group
+from mlcl.losses.paths import LevelWeights, PathLabels, level_shares, paths_of
 from mlcl.losses.rules.himulcon import himulcon_weights
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
@@ -23,7 +23,7 @@ Granularity = Literal["pair", "level"]
 
 def himulcone_terms(
     loss_BB: Tensor,
-    path_BH: Tensor,
+    labels: PathLabels,
     *,
     level_weights: LevelWeights = "exp",
     granularity: Granularity = "pair",
@@ -34,16 +34,17 @@ def himulcone_terms(
     l_ip = -log p_ip; M_l = max(M_{l+1}, largest l_ip of level l in the batch), from the finest level on. With
     `granularity="level"` the maximum is taken of the levels' mean losses L_l, not of their pairs: level l
     counts as max(L_l, M_{l+1}). `detach` lets no gradient through M. HiConE has lambda = 1.
+    `labels` and P_l(i) are those of `himulcon_weights`.
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
     """
-    groups_HB = level_groups(path_BH)
-    whole = slice(0, len(path_BH))
-    other_BB = others(whole, len(path_BH), path_BH.device)
-    shares = level_shares(len(groups_HB), level_weights)
+    paths = paths_of(labels)
+    whole = slice(0, len(labels))
+    depth_BB = paths.depth(whole, whole) * others(whole, len(labels), loss_BB.device)
+    shares = level_shares(paths.levels, level_weights)
     term_B = 0 * loss_BB.sum(1)
     largest, largest_B = loss_BB.new_tensor(-torch.inf), term_B
     for level in reversed(range(len(shares))):
-        positive_BB = same_group(groups_HB[level], whole, whole) & other_BB
+        positive_BB = depth_BB > level
         if granularity == "pair":
             floor = largest.detach() if detach else largest
             raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
@@ -67,14 +68,14 @@ def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
 
 
 def unconstrained_weights(
-    path_BH: Tensor, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
+    labels: PathLabels, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
 ) -> Weighting:
     """HiMulCon's weights: HiConE's where no pair is raised."""
-    return himulcon_weights(path_BH, anchors, dtype, level_weights=level_weights)
+    return himulcon_weights(labels, anchors, dtype, level_weights=level_weights)
 
 
 def himulcone_closed(
-    path_BH: Tensor,
+    labels: PathLabels,
     own: int,
     ranks: Ranks,
     dtype: torch.dtype,
@@ -84,10 +85,10 @@ def himulcone_closed(
     detach: bool,
 ) -> PairWeights:
     """The same for the tiled engine."""
-    groups_HB = level_groups(path_BH)
-    shares = level_shares(len(groups_HB), level_weights)
+    paths = paths_of(labels, own, ranks, dtype)
+    shares = level_shares(paths.levels, level_weights)
     made = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
-    return made(groups_HB, shares, own, ranks, dtype, detach)
+    return made(paths, shares, own, ranks, dtype, detach)
 
 
 HIMULCONE = LossSpec(

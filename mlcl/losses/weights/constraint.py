@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights, Ranks
-from mlcl.losses.weights.incidence import IncidenceWeights, group_sizes, group_weights
+from mlcl.losses.weights.paths import Paths
 
 
 class Constrained(PairWeights):
@@ -19,23 +20,20 @@ class Constrained(PairWeights):
 
     def __init__(
         self,
-        groups_HB: Tensor,
+        paths: Paths,
         shares: Sequence[float],
         own: int,
         ranks: Ranks,
         dtype: torch.dtype,
         detach: bool,
     ) -> None:
-        self.groups = groups_HB
-        # A row in no group gets a group of its own.
-        own_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
-        self.keys = torch.where(groups_HB < 0, own_B, groups_HB)
+        self.paths = paths
         self.shares = shares
         self.own = own
         self.ranks = ranks
         self.dtype = dtype
         self.detach = detach
-        self.count = torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in groups_HB])
+        self.count = paths.counts()
 
     def positives(self) -> Tensor:
         """|P(i)| (N,), the rows of the coarsest level that has a weight."""
@@ -52,7 +50,7 @@ class ConstrainedLevels(Constrained):
 
     def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
         """Each level's loss in closed form, then the share that each level ends up with."""
-        levels = [group_weights(group_B, self.own, self.dtype) for group_B in self.groups]
+        levels = [self._level(level) for level in range(self.paths.levels)]
         own_ND = z_BD[: self.own]
         terms = [
             weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) * (ratio / 2)
@@ -71,10 +69,17 @@ class ConstrainedLevels(Constrained):
                 constant += self.shares[level] * total_H[source] / z_BD.shape[0]
         return _LevelMix(levels, share, self.positives(), constant)
 
+    def _level(self, level: int) -> PairWeights:
+        """1 / |P_l| for the pairs of a level alone."""
+        weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
+        weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))
+        others_N = self.count[level, : self.own]
+        return self.paths.weights(weight_HB, (others_N > 0).to(self.dtype), lambda: others_N)
+
 
 class _LevelMix(PairWeights):
     def __init__(
-        self, levels: list[IncidenceWeights], shares: list[float], positives_N: Tensor, constant: float
+        self, levels: list[PairWeights], shares: list[float], positives_N: Tensor, constant: float
     ) -> None:
         self._parts = [(share, weights) for share, weights in zip(shares, levels, strict=True) if share]
         self._positives_N = positives_N

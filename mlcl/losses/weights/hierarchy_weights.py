@@ -1,12 +1,14 @@
 """The hierarchy constraint between pairs: weights that follow from the pair losses, by each level's largest.
 
-Shapes: N own rows, B rows, H levels, D embedding; I, J of a tile of rows that share a coarse group.
+Shapes: N own rows, B rows, H levels, D embedding; I, J of a tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from mlcl.losses import tiling
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.constraint import Constrained
+from mlcl.losses.weights.paths import Paths
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class _Tile:
 class ConstrainedPairs(Constrained):
     """Pair losses below the largest of the finer levels are raised to it.
 
-    Three passes over the tiles in which rows share a coarse group, the only ones with positives: the largest
-    losses; the weights' row sums; the product.
+    Three passes over the tiles in which rows share a level, the only ones with positives: the largest losses;
+    the weights' row sums; the product.
     """
 
     def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
@@ -71,32 +74,38 @@ class ConstrainedPairs(Constrained):
             raised.add_pair(anchor, self._partner(anchor, level, z_BD, lse_B, ratio), mass)
         return raised
 
-    def tiles(self) -> Iterator[_Tile]:
-        """Tiles of own rows with all rows, in runs of rows sorted by coarse group, where the groups meet."""
-        coarse_B = self.groups[0]
-        order_B = coarse_B.argsort(stable=True)
-        order_B = order_B[int((coarse_B < 0).sum()) :]
-        own_runs = _runs(order_B[order_B < self.own], coarse_B)
-        other_runs = _runs(order_B[order_B >= self.own], coarse_B)
-        for number, (rows, (low, high)) in enumerate(own_runs):
-            for cols, (first, last) in own_runs[number:] + other_runs:
-                if first <= high and low <= last:
-                    depth_IJ = self._depth(rows, cols)
-                    itself = cols is rows
-                    if itself:
-                        depth_IJ.fill_diagonal_(0)
-                    yield _Tile(rows, cols, depth_IJ, not itself and int(cols[0]) < self.own)
+    @cached_property
+    def _sorted(self) -> tuple[Paths, Tensor, list[slice], list[slice]]:
+        """The rows that know a level, sorted so that those that share one are together: their paths and
+        numbers, and the runs of own and of other rows."""
+        order_B = self.paths.key.argsort(stable=True)
+        order_B = order_B[int((self.paths.key < 0).sum()) :]
+        own, other = order_B[order_B < self.own], order_B[order_B >= self.own]
+        order_B = torch.cat([own, other])
+        runs = _runs(self.paths.key[own], 0), _runs(self.paths.key[other], len(own))
+        return self.paths.take(order_B), order_B, *runs
 
-    def _depth(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Levels that pairs share, as int8 (I, J): levels are nested, so that those are the coarsest."""
-        depth_IJ = torch.zeros(len(rows), len(cols), dtype=torch.int8, device=rows.device)
-        for key_B in self.keys:
-            depth_IJ += key_B[rows, None] == key_B[cols]
-        return depth_IJ
+    def tiles(self) -> Iterable[_Tile]:
+        """Tiles of own rows with all rows where pairs share a level. Few are kept, many made anew."""
+        return self._kept if self.own * self.count.shape[1] <= tiling.KEPT else self._made()
+
+    @cached_property
+    def _kept(self) -> list[_Tile]:
+        return list(self._made())
+
+    def _made(self) -> Iterator[_Tile]:
+        paths, order_B, own_runs, other_runs = self._sorted
+        for number, rows in enumerate(own_runs):
+            for place, cols in enumerate(own_runs[number:] + other_runs):
+                depth_IJ = paths.depth(rows, cols)
+                if place == 0:
+                    depth_IJ.fill_diagonal_(0)
+                if depth_IJ.amax() > 0:
+                    yield _Tile(order_B[rows], order_B[cols], depth_IJ, 0 < place < len(own_runs) - number)
 
     def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: float) -> Tensor:
         """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
-        loss_HN = z_BD.new_full((len(self.groups), self.own), -torch.inf)
+        loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
             for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, ratio), lse_B):
                 # From coarse to fine ever fewer pairs are left.
@@ -107,13 +116,12 @@ class ConstrainedPairs(Constrained):
 
     def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, ratio: float) -> int:
         """The row with which the anchor has its largest loss at a level, computed by the anchor's process."""
-        chosen_N1 = self.groups.new_zeros(self.own, 1)
+        chosen_N1 = self.count.new_zeros(self.own, 1)
         if anchor < self.own:
-            row_1 = torch.tensor([anchor], device=z_BD.device)
-            everyone = torch.arange(len(z_BD), device=z_BD.device)
-            others_B = (self._depth(row_1, everyone)[0] > level) & (everyone != anchor)
+            depth_B = self.paths.depth(slice(anchor, anchor + 1), slice(0, len(z_BD)))[0]
+            depth_B[anchor] = 0
             loss_B = lse_B[anchor] - z_BD @ z_BD[anchor] * ratio
-            loss_B.masked_fill_(~others_B, -torch.inf)
+            loss_B.masked_fill_(depth_B <= level, -torch.inf)
             chosen_N1[anchor] = self.ranks.global_rows(loss_B.argmax())
         return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
 
@@ -122,23 +130,21 @@ class ConstrainedPairs(Constrained):
         return int(self.ranks.local_rows(self.ranks.global_rows(wanted_B.nonzero()[:, 0]).min()))
 
 
-def _runs(order: Tensor, group_B: Tensor) -> list[tuple[Tensor, tuple[int, int]]]:
-    """Rows that are sorted by group in runs of at most a tile, and each run's first and last group.
+def _runs(key: Tensor, start: int) -> list[slice]:
+    """Rows with sorted keys, the first of which is row `start`, in runs of at most a tile.
 
-    A group is cut only where it is larger than a run, so that few runs have a group in common.
+    Rows of one key are cut only where they are more than a run, so that few runs have a key in common.
     """
-    size, lengths, length = tiling.edge(order.device), [], 0
-    for count in torch.unique_consecutive(group_B[order], return_counts=True)[1].tolist():
+    size, lengths, length = tiling.edge(key.device), [], 0
+    for count in torch.unique_consecutive(key, return_counts=True)[1].tolist():
         if length + count > size and length:
             lengths.append(length)
             length = 0
         length += count
         lengths += [size] * ((length - 1) // size)
         length -= size * ((length - 1) // size)
-    if length:
-        lengths.append(length)
-    runs = torch.split(order, lengths)
-    return [(run, (int(group_B[run[0]]), int(group_B[run[-1]]))) for run in runs if len(run)]
+    ends = accumulate([*lengths, length], initial=start)
+    return [slice(first, last) for first, last in pairwise(ends) if first < last]
 
 
 def _floors(largest: list[float]) -> tuple[list[float], list[int | None]]:

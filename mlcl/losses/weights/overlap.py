@@ -12,14 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.sets import DistinctSets, LabelSets
-from mlcl.losses.tiling import tiles
 from mlcl.losses.weighting import Weighting, others, safe_divide
 from mlcl.losses.weights.base import PairWeights, Ranks
 
-KEPT = 1 << 22
-"""Numbers K of pairs of sets up to which they are kept from one pass to the next."""
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]
 Factor = Callable[[LabelCounts], Tensor | tuple[Tensor, Tensor]]
@@ -101,7 +99,7 @@ class SetPairs:
         rows_U = self._rows_U
         totals_3V = rows_U.new_zeros(3, self._own)
         kept = self._space()
-        for rows, cols, mirrored in tiles(rows_U.device, self._own, len(rows_U)):
+        for rows, cols, mirrored in tiling.tiles(rows_U.device, self._own, len(rows_U)):
             there, back = self._parts(rows, cols)
             for total_V, part_IJ in zip(totals_3V, there, strict=False):
                 if rows == cols:
@@ -137,7 +135,7 @@ class SetPairs:
     def _space(self) -> Tensor | None:
         """Room for K_uv (V, U), if it is little and K_vu can be read off it too."""
         shape = self._own, len(self._rows_U)
-        if shape[0] * shape[1] > KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
+        if shape[0] * shape[1] > tiling.KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
         return self._rows_U.new_empty(shape)
 

@@ -1,0 +1,114 @@
+"""Paths through a hierarchy: how many levels pairs of rows share, and weights that add up over these.
+
+Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, numbered
+
+
+class Paths(ABC):
+    """The paths of B rows. Two rows that share a level share the coarser ones too: they have a depth.
+
+    `levels` is H. `key` (B,) sorts rows that share levels together; -1 for a row that knows none.
+    """
+
+    levels: int
+    key: Tensor
+
+    @abstractmethod
+    def depth(self, rows: slice, cols: slice) -> Tensor:
+        """How many levels, the coarsest ones, pairs share (I, J), int8; a row with itself: any number."""
+
+    @abstractmethod
+    def take(self, index: Tensor) -> Paths:
+        """The given rows, in that order, for `depth` alone."""
+
+    @abstractmethod
+    def counts(self) -> Tensor:
+        """|P_l(i)|: the other rows that share level l with row i (H, B), int64."""
+
+    @abstractmethod
+    def weights(
+        self,
+        weight_HB: Tensor,
+        row_sums_N: Tensor,
+        positives: Callable[[], Tensor],
+        *,
+        symmetric: bool = True,
+    ) -> PairWeights:
+        """W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
+
+        `symmetric` says that a_il is the same for all rows with i's path through level l.
+        """
+
+
+class OnePath(Paths):
+    """One path a row, as groups of rows with the same one through a level."""
+
+    def __init__(self, groups_HB: Tensor, own: int) -> None:
+        self.levels = len(groups_HB)
+        self.key = groups_HB[0]
+        self._groups = groups_HB
+        self._own = own
+        own_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
+        self._keys = torch.where(groups_HB < 0, own_B, groups_HB)
+
+    @classmethod
+    def of(cls, path_BH: Tensor, own: int) -> OnePath:
+        """From paths, coarse first; from the first unknown label (-1) on a row is in no group."""
+        groups = []
+        group_B = path_BH.new_zeros(len(path_BH))
+        for label_B in path_BH.unbind(1):
+            known_B = (group_B >= 0) & (label_B >= 0)
+            label_B = numbered(label_B, label_B >= 0)
+            group_B = numbered(group_B * (len(path_BH) + 1) + label_B, known_B)
+            groups.append(group_B)
+        return cls(torch.stack(groups), own)
+
+    def depth(self, rows: slice, cols: slice) -> Tensor:
+        """By comparing the groups, of which a row in none has one of its own."""
+        key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
+        depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
+        for key_I, key_J in zip(key_HI, key_HJ, strict=True):
+            if not depth_IJ.numel() or key_I.max() < key_J.min() or key_J.max() < key_I.min():
+                break
+            depth_IJ += key_I[:, None] == key_J
+        return depth_IJ
+
+    def take(self, index: Tensor) -> OnePath:
+        """In the same groups."""
+        return OnePath(self._groups[:, index], self._own)
+
+    def counts(self) -> Tensor:
+        """The sizes of the groups, without the row itself."""
+        return torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in self._groups])
+
+    def weights(
+        self,
+        weight_HB: Tensor,
+        row_sums_N: Tensor,
+        positives: Callable[[], Tensor],
+        *,
+        symmetric: bool = True,
+    ) -> IncidenceWeights:
+        """Over the groups of the levels that have a weight: a row is in one of each level that it knows."""
+        used_H = weight_HB.any(1)
+        groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
+        known_BH = (groups_HB >= 0).T
+        size_H = F.pad(groups_HB, (1, 0), value=-1).amax(1) + 1
+        first_H = F.pad(size_H.cumsum(0), (1, 0))
+        column_BH = (groups_HB + first_H[:-1, None]).T
+        rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
+        incidence = Incidence(rows, weight_HB.T[known_BH], symmetric)
+        return IncidenceWeights(incidence, row_sums_N, positives, self._own)
