@@ -41,6 +41,7 @@ REGISTRIES = {
     "encoders": ("mlcl.models.encoders", "ENCODERS"),
     "sources": ("mlcl.data.sources", "SOURCES"),
     "metrics": ("mlcl.evaluation", "METRICS"),
+    "baselines": ("mlcl.baselines", "BASELINES"),
 }
 """Module and name of each kind's registry, for layers below them: see `registry`."""
 
@@ -233,7 +234,7 @@ def files_are_run() -> bool:
 
 
 def registry(plural: str) -> Registry[Any]:
-    """The registry of losses, encoders, sources or metrics, imported when it is asked for."""
+    """The registry of losses, encoders, sources, metrics or baselines, imported when it is asked for."""
     module, name = REGISTRIES[plural]
     found: Registry[Any] = getattr(import_module(module), name)
     return found

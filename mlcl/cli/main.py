@@ -14,6 +14,7 @@ import typer
 
 from mlcl import __version__
 from mlcl.cli import (
+    baseline,
     compare,
     data,
     doctor,
@@ -40,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("baseline")(baseline.baseline)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
@@ -59,6 +61,7 @@ app.command("resume", context_settings=jobs.MORE)(jobs.resume)
 app.command("losses")(plugins.losses)
 app.command("metrics")(plugins.metrics)
 app.command("encoders")(plugins.encoders)
+app.command("baselines")(plugins.baselines)
 app.add_typer(data.app, name="data")
 app.add_typer(space.app, name="space")
 

@@ -1,4 +1,4 @@
-"""`mlcl losses`, `mlcl metrics`, `mlcl encoders`: every plugin that can be used, built in or from outside."""
+"""`mlcl losses` and its like: every plugin that can be used, built in or from outside."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def metrics(name: Name = None, json: Json = False) -> None:
 def encoders(name: Name = None, json: Json = False) -> None:
     """List the encoders: what they read, their keys in a job, the packages they need."""
     show("encoders", name, as_json=json)
+
+
+def baselines(name: Name = None, json: Json = False) -> None:
+    """List the baselines: what they are, and what they read of a data set."""
+    show("baselines", name, as_json=json)
 
 
 def show(plural: str, name: str | None, *, as_json: bool) -> None:
@@ -115,9 +120,14 @@ def _source(source: Any) -> dict[str, Any]:
     }
 
 
+def _baseline(baseline: Any) -> dict[str, Any]:
+    return {"what": baseline.title, "reads": baseline.reads}
+
+
 _DESCRIPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "losses": _loss,
     "metrics": _metric,
+    "baselines": _baseline,
     "encoders": _encoder,
     "sources": _source,
 }

@@ -66,7 +66,9 @@ class RunProgress:
             return
         self._last_line = now
         if event.kind in ("phase", "start", "note"):
-            say(event.note or f"training {event.epochs} epochs, {event.steps} steps")
+            training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
+            if event.note or training:
+                say(event.note or training)
         elif event.kind in ("step", "validation"):
             parts = [f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}"]
             say(

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.config.cluster import ClusterConfig, Share
@@ -39,7 +40,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
 def with_share(words: Sequence[str], share: Share) -> list[str]:
     """The command with the options of the cluster's share that it does not have."""
     found = list(words)
-    if words[0] == "run":
+    if words[0] in ("run", "baseline"):
         return found
     for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", share.parallel)):
         if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
@@ -73,6 +74,12 @@ def _run(given: dict[str, Any]) -> list[Path]:
     return [given["job"], *_plugins([job])]
 
 
+def _baseline(given: dict[str, Any]) -> list[Path]:
+    words = given["words"] or []
+    job = baseline.read(given["what"], [word for word in words if "=" in word], given["labels"])
+    return [given["what"], *_plugins([job])]
+
+
 def _sweep(given: dict[str, Any]) -> list[Path]:
     job = load_job(given["job"], given["overrides"] or [])
     load_space(given["space"], job)
@@ -97,7 +104,7 @@ def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
     return [Path(os.path.relpath(place)) for place in dict.fromkeys(places)]
 
 
-_CHECKS = {"run": _run, "sweep": _sweep, "reproduce": _reproduce}
+_CHECKS = {"run": _run, "baseline": _baseline, "sweep": _sweep, "reproduce": _reproduce}
 SUBMITTABLE = tuple(_CHECKS)
 
 
@@ -107,6 +114,7 @@ def _command(name: str) -> Any:
 
     functions: dict[str, Callable[..., None]] = {
         "run": run.run,
+        "baseline": baseline.baseline,
         "sweep": sweep.sweep,
         "reproduce": reproduce.reproduce,
     }

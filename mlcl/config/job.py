@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
+from mlcl.config.plugin_name import PluginName
 from mlcl.config.sampler_section import SamplerConfig
 from mlcl.config.section import Fraction, NonNegative, Positive, Section
 
@@ -181,8 +182,12 @@ class JobConfig(Section):
     objective: ObjectiveConfig
     train: TrainConfig
     evaluation: EvaluationConfig = EvaluationConfig()
+    baseline: Annotated[str, PluginName("baselines")] | None = Field(
+        None, description="fit this in place of the network, see `mlcl baselines`"
+    )
     plugins: tuple[PluginFile, ...] = Field(
-        (), description="Python files that declare losses, encoders, sources or metrics; they are run"
+        (),
+        description="Python files that declare losses, encoders and other plugins; they are run",
     )
 
     @model_validator(mode="before")
@@ -196,8 +201,9 @@ class JobConfig(Section):
 def dump_job(job: JobConfig) -> dict[str, Any]:
     """The resolved job as plain, nested data, under the keys of the file; plugins with their text."""
     tree = job.model_dump(mode="json", by_alias=True)
-    if not job.plugins:
-        del tree["plugins"]
+    for key in ("baseline", "plugins"):
+        if not tree[key]:
+            del tree[key]
     return tree
 
 

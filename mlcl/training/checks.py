@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlcl.baselines import BASELINES
 from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
@@ -11,6 +12,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
+from mlcl.training.baseline_features import unfit
 from mlcl.training.sampler import group_sizes, sampler_labels
 
 FITS = {
@@ -33,6 +35,7 @@ TASKS: dict[tuple[str, str], Task] = {
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     """The classifier's task. Raises UserError with the job's key for whatever does not fit the data."""
     _check_modality(job, info)
+    _check_baseline(job, info)
     for name, head in job.objective.heads.items():
         _check_head(f"objective.heads.{name}", head, info)
     task = _check_classifier(job, info)
@@ -69,6 +72,12 @@ def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
             key="encoder.name",
             found=job.encoder.name,
         )
+
+
+def _check_baseline(job: JobConfig, info: DatasetInfo) -> None:
+    reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
+    if reason:
+        raise UserError(reason, key="baseline", found=job.baseline)
 
 
 def _check_files(job: JobConfig) -> None:

@@ -97,8 +97,10 @@ def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tenso
     )
 
 
-def fixed_lists(values_ND: Tensor) -> pa.FixedSizeListArray:
-    """The rows of a matrix as lists."""
+def fixed_lists(values_ND: Tensor) -> pa.Array:
+    """The rows of a matrix as lists; nulls where it has no columns, as of a baseline."""
+    if not values_ND.shape[1]:
+        return pa.nulls(len(values_ND), pa.list_(pa.float32()))
     return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
 
 

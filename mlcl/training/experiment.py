@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcl.config import job_hash
+from mlcl.training.baseline_run import run_baseline
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluator
@@ -40,12 +41,15 @@ def run_experiment(
 ) -> Outcome | None:
     """Trains and evaluates a job, going on from `folder`'s checkpoint where there is one.
 
+    A job with a `baseline` fits that in place of its network, see `run_baseline`.
     Returns the outcome on rank 0, None elsewhere. `test=False` leaves the test split unread.
     Raises UserError for a checkpoint of something else, Stopped after a requested stop, Diverged on a NaN.
     """
     job = job_data.job
     if job.train.threads is not None:
         _set_threads(job.train.threads)
+    if job.baseline is not None:
+        return _baseline(job_data, folder, context, listener, should_stop, test)
     model = _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
     loop = build_loop(
@@ -81,6 +85,20 @@ def run_experiment(
     metrics = result.metrics | times
     loop.tell("end", metrics)
     return Outcome(metrics, resumed)
+
+
+def _baseline(
+    job_data: JobData,
+    folder: Path,
+    context: Context,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+    test: bool,
+) -> Outcome | None:
+    metrics = run_baseline(
+        job_data, folder=folder, context=context, listener=listener, should_stop=should_stop, test=test
+    )
+    return None if metrics is None else Outcome(metrics, resumed=False)
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:

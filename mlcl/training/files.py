@@ -34,6 +34,22 @@ def write_results(folder: Path, job_data: JobData, model: ContrastiveModel, resu
     if not result.train.context.is_main:
         return
     write_model(folder / MODEL, job_data, model, result.probe)
+    _write_result(folder, result)
+
+
+def write_baseline(folder: Path, job_data: JobData, result: Evaluation) -> None:
+    """The same of a baseline, which has probabilities, but neither embeddings nor a model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_embeddings(folder, job_data, result)
+    _write_result(folder, result)
+
+
+def result_files(folder: Path) -> list[Path]:
+    """What a finished run has in its folder."""
+    return [path for name in (RESULT, EMBEDDINGS, MODEL) if (path := folder / name).exists()]
+
+
+def _write_result(folder: Path, result: Evaluation) -> None:
     _write_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
 
 

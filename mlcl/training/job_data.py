@@ -173,7 +173,7 @@ class JobData:
 
 def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
     encoder, section = ENCODERS[job.encoder.name], job.encoder
-    if encoder.tokenizer is None:
+    if encoder.tokenizer is None or job.baseline is not None:
         return None
     origin: Any = getattr(section, TOKENIZERS[encoder.tokenizer])
     if encoder.tokenizer == "words":

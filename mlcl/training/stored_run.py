@@ -39,8 +39,10 @@ class StoredRun:
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
         """Reads a run's folder, or one with its artifacts; without `test`, test rows may be missing.
 
-        Raises UserError where there are no embeddings, or those of other rows.
+        Raises UserError where there are no embeddings, as of a baseline, or those of other rows.
         """
+        if job_data.job.baseline is not None:
+            raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
         table = _read(folder / EMBEDDINGS)
         left = pc.unique(table["split"]).to_pylist()
         run = cls(job_data, {}, {})

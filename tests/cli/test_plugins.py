@@ -15,6 +15,7 @@ WORDS = {
     "encoders": ["encoders"],
     "sources": ["data", "sources"],
     "metrics": ["metrics"],
+    "baselines": ["baselines"],
 }
 
 

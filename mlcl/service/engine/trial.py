@@ -23,7 +23,7 @@ from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.files import result_files
 from mlcl.training.job_data import JobData
 from mlcl.training.memory import give_back
 
@@ -109,7 +109,7 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     log = RunLog.attach(Path(task.home), task.log)
     try:
         metrics = _experiment(task, load_job(task.job), log, scores, report)
-        log.artifacts([Path(task.folder) / name for name in (RESULT, EMBEDDINGS, MODEL)])
+        log.artifacts(result_files(Path(task.folder)))
         values = [metrics[name] for name in task.scores]
         log.flush()
         scores.finish(values)

@@ -13,11 +13,12 @@ from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.names import Tag
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import CHECKPOINT, run_experiment
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.files import result_files
 from mlcl.training.job_data import JobData
 
 
@@ -108,7 +109,7 @@ class _Run:
         try:
             metrics = self._execute(folder.path, log)
             with self.stop.shielded():
-                log.artifacts([folder.path / file for file in (RESULT, EMBEDDINGS, MODEL)])
+                log.artifacts(result_files(folder.path))
             state = State.COMPLETE
         except (Stopped, KeyboardInterrupt):
             state = State.STOPPED
@@ -135,7 +136,8 @@ class _Run:
             uri=self.logs.uri,
         )
         data = self.job_data.dataset.info
-        log = self.logs.start(job, data, id=record.log, name=name, owner=name)
+        shown, tags = job.baseline or name, {Tag.ID: name}
+        log = self.logs.start(job, data, id=record.log, name=shown, owner=name, tags=tags)
         log.reopen()
         self.logs.deliver(log.id)
         return log

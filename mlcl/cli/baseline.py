@@ -1,0 +1,139 @@
+"""`mlcl baseline`: what a user would pick in place of a contrastive loss, on the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json
+from mlcl.cli.output import (
+    EXIT_OF,
+    Exit,
+    print_json,
+    print_tree,
+    results,
+    say,
+    say_undelivered,
+    say_unfinished,
+)
+from mlcl.config import JobConfig, default_mode, load_job
+
+if TYPE_CHECKING:
+    from mlcl.service.runs.run_baselines import BaselinePlan
+    from mlcl.service.runs.run_job import RunReport
+
+FIGURES = ("micro_f1", "macro_f1", "accuracy")
+"""Metrics that are shown beside the one that selects, where the task has them."""
+
+
+def baseline(
+    what: Annotated[
+        Path, typer.Argument(metavar="JOB|DATA", help="A job file, or the folder of a prepared data set.")
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...] [KEY=VALUE...]", help="Which baselines; overrides of the job."),
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="Label space, with a folder that has several.")] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Fit baselines on a job's data: all that fit, or those named. C, threshold and k by validation."""
+    from mlcl.service.runs.run_baselines import BaselinePlan
+
+    names = [word for word in words or () if "=" not in word]
+    job = read(what, [word for word in words or () if "=" in word], labels)
+    given = [] if names or job.baseline is None else [job.baseline]
+    plan = BaselinePlan.of(job, names or given, home)
+    if dry_run:
+        print_tree(plan.described(home), as_json=json)
+    else:
+        _run(plan, home, as_json=json)
+
+
+def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
+    """The job of a file, or of a prepared data set's folder. Raises UserError."""
+    from mlcl.errors import UserError
+    from mlcl.training.baseline_job import dataset_job
+
+    if what.is_dir():
+        return load_job(dataset_job(what, labels), overrides)
+    if labels is not None:
+        raise UserError("goes with the folder of a data set", key="--labels", found=labels)
+    return load_job(what, overrides)
+
+
+def _run(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
+    from mlcl.cli.progress import RunProgress
+    from mlcl.service.runs.run_baselines import run_baselines
+
+    with RunProgress() as progress:
+        reports = run_baselines(plan, home=home, listener=progress, announce=say)
+    metric = next(iter(plan.jobs.values())).evaluation.metric
+    best = best_of(reports, metric)
+    if as_json:
+        print_json(_document(plan, reports, metric, best))
+    else:
+        results.print(_table(reports, metric))
+        for name, reason in plan.left_out.items():
+            typer.echo(f"{name} left out: {reason}")
+        if best is not None:
+            typer.echo(_sentence(reports[best], best, metric))
+    last = list(reports.values())[-1]
+    say_undelivered(last.undelivered, home)
+    say_unfinished(last.state, last.reason, last.id)
+    failed = last.state == "COMPLETE" and len(reports) < len(plan.jobs)
+    raise typer.Exit(Exit.FAILED if failed else EXIT_OF[last.state])
+
+
+def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
+    """The baseline with the best figure on validation; None where none has one."""
+    sign = 1 if default_mode(metric) == "max" else -1
+    known = [name for name, report in reports.items() if metric in report.metrics]
+    return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)
+
+
+def _sentence(report: RunReport, name: str, metric: str) -> str:
+    figures = (f"{each} {report.metrics[each]:.4f}" for each in (metric, metric.replace("val/", "test/")))
+    return f"best on validation: {name}, {', '.join(figures)}"
+
+
+def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
+    known = {name for report in reports.values() for name in report.metrics}
+    lead = metric.rpartition("/")[2]
+    names = [lead, *(name for name in FIGURES if name != lead and f"val/{name}" in known)]
+    columns = [f"{split}/{name}" for name in names for split in ("val", "test")]
+    table = Table(title="Baselines", title_justify="left")
+    for column in ("baseline", *columns, "chosen", "CPU s", "MLflow run"):
+        table.add_column(column, justify="right" if column in columns or column == "CPU s" else "left")
+    for name, report in reports.items():
+        its = report.metrics
+        figures = (f"{its[column]:.4f}" if column in its else "" for column in columns)
+        fit = its.get("baseline/fit_cpu_seconds")
+        seconds = "" if fit is None else f"{fit:.1f}"
+        table.add_row(escape(name), *figures, _chosen(its), seconds, report.mlflow_run_id or report.state)
+    return table
+
+
+def _chosen(metrics: Mapping[str, float]) -> str:
+    kinds = (name.partition("/") for name in metrics)
+    names = [name for kind, _, name in kinds if kind == "baseline" and name != "fit_cpu_seconds"]
+    return ", ".join(f"{name} {metrics[f'baseline/{name}']:g}" for name in names)
+
+
+def _document(
+    plan: BaselinePlan, reports: Mapping[str, RunReport], metric: str, best: str | None
+) -> dict[str, Any]:
+    told = ("id", "state", "reason", "folder", "mlflow_run_id", "metrics")
+    return {
+        "metric": metric,
+        "best": best,
+        "baselines": {name: {key: getattr(its, key) for key in told} for name, its in reports.items()},
+        "left_out": plan.left_out,
+    }

@@ -1,0 +1,65 @@
+"""Baselines of a job, one run after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.errors import UserError
+from mlcl.service.runs.run_job import RunReport, run_job
+from mlcl.tracking import State, shown, tracking_uri
+from mlcl.training.baseline_features import fitting_baselines
+from mlcl.training.baseline_job import baseline_job
+from mlcl.training.events import Listener
+from mlcl.training.job_data import JobData, open_dataset
+
+
+@dataclass(frozen=True)
+class BaselinePlan:
+    """The jobs of the baselines by name, and why others are left out."""
+
+    jobs: dict[str, JobConfig]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, job: JobConfig, names: Sequence[str], home: Path) -> BaselinePlan:
+        """The named baselines, or all that fit. Raises UserError for a name that does not fit."""
+        info = open_dataset(job, home, verify=True).info
+        found, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
+        one_process = {"train": job.train.model_copy(update={"workers": 1})}
+        jobs = {name: baseline_job(job, name).model_copy(update=one_process) for name in found}
+        for each in jobs.values():
+            JobData.of(each, home, verify=False)
+        return cls(jobs, left_out)
+
+    def described(self, home: Path) -> dict[str, Any]:
+        """What would be run, for `--dry-run`."""
+        return {
+            "baselines": {name: {"job_hash": job_hash(job)} for name, job in self.jobs.items()},
+            "left_out": self.left_out,
+            "writes": {"folders": str(home / "runs" / "<run id>"), "tracking": shown(tracking_uri(home))},
+            "job": dump_job(next(iter(self.jobs.values()))),
+        }
+
+
+def run_baselines(
+    plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
+) -> dict[str, RunReport]:
+    """Runs the baselines in turn; the reports by name. A stop ends it."""
+    reports: dict[str, RunReport] = {}
+    for name, job in plan.jobs.items():
+        announce(f"baseline {name}")
+        try:
+            reports[name] = run_job(job, home=home, listener=listener, announce=announce)
+        except (ArithmeticError, RuntimeError, ValueError) as error:
+            # Its run says FAILED with the reason: the others are no worse for it.
+            announce(f"{name} FAILED: {type(error).__name__}: {error}")
+            continue
+        if reports[name].state is State.STOPPED:
+            break
+    if not reports:
+        raise UserError("no baseline could be fitted", found=", ".join(plan.jobs))
+    return reports
