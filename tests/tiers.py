@@ -53,6 +53,7 @@ FULL = (
     "service/local",
     "service/runs/test_head_monitor.py",
     "service/runs/test_ray_session.py",
+    "service/runs/test_run_baselines.py",
     "service/runs/test_run_job.py",
     "service/search/test_sampler.py",
     "service/search/test_study_storage.py::test_a_study_in_postgresql",

@@ -43,7 +43,7 @@ def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
     score = torch.from_numpy(np.asarray(score_MK, dtype=np.float32))
     if task == "multi_label":
         return score.sigmoid()
-    return (score.unflatten(1, (-1, n_classes)) if task == "aspects" else score).softmax(-1)
+    return (score.reshape(len(score), -1, n_classes) if task == "aspects" else score).softmax(-1)
 
 
 def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence[float]) -> Fitted:

@@ -46,7 +46,7 @@ def input_of(baseline: Baseline, job: JobConfig) -> Input | None:
 
 def _frozen(section: EncoderConfig) -> Input | None:
     if isinstance(section, PretrainedKeys):
-        length: int = section.max_length  # type: ignore[attr-defined]
+        length: int = section.max_length
         return "transformer", TransformerInput(model=section.model, max_length=length)
     if isinstance(section, ResNetConfig) and section.weights is not None:
         image = ImageInput(network=section.name, weights=section.weights, image_size=section.image_size)

@@ -21,7 +21,8 @@ from torch import Tensor
 import mlcl
 from mlcl.baselines import BASELINES, Problem
 from mlcl.config import job_hash
-from mlcl.config.job import ObjectiveConfig, TrainConfig
+from mlcl.config.job import TrainConfig
+from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data.files import new_file
 from mlcl.training.baseline_features import read_rows
 from mlcl.training.context import Context
@@ -159,7 +160,7 @@ def _write(file: Path, found: Predictions) -> None:
     arrays = {name: values.numpy() for name, values in found.probabilities.items()}
     about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
     with new_file(file) as work, work.open("wb") as stream:
-        np.savez(stream, about=np.array(about), **arrays)
+        np.savez(stream, allow_pickle=False, about=np.array(about), **arrays)
 
 
 def _read(file: Path) -> Predictions:

@@ -71,7 +71,8 @@ def test_the_baselines_learn(task):
     for name in ("tfidf_svm", "tfidf_logreg", "tfidf_logreg_balanced", "encoder_logreg"):
         given = problem(task, sparse=sparse_for(name), figure=figure)
         chance = figure(BASELINES["majority"].fit(given).probabilities(given.validation))
-        assert figure(BASELINES[name].fit(given).probabilities(given.validation)) > chance + 0.1
+        found = figure(BASELINES[name].fit(given).probabilities(given.validation))
+        assert 1 - found < 0.7 * (1 - chance), name
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -136,8 +136,8 @@ class _Run:
             uri=self.logs.uri,
         )
         data = self.job_data.dataset.info
-        shown, tags = job.baseline or name, {Tag.ID: name}
-        log = self.logs.start(job, data, id=record.log, name=shown, owner=name, tags=tags)
+        tags: dict[str, str] = {Tag.ID: name}
+        log = self.logs.start(job, data, id=record.log, name=job.baseline or name, owner=name, tags=tags)
         log.reopen()
         self.logs.deliver(log.id)
         return log

@@ -1,0 +1,82 @@
+"""Baselines of a job as runs of their own."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.config import load_job
+from mlcl.errors import UserError
+from mlcl.service.runs.run_baselines import BaselinePlan, run_baselines
+from mlcl.testing.datasets import small_dataset
+from mlcl.tracking import State, Tracker
+from mlcl.training.baseline_job import dataset_job
+
+NAMES = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    return small_dataset(tmp_path / "texts", "text")
+
+
+@pytest.fixture
+def job(place):
+    return load_job(dataset_job(place))
+
+
+def mlcl(*words):
+    return CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+
+
+def test_each_is_a_run_under_its_name(job, tmp_path):
+    plan = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path)
+    reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=lambda _: None)
+    client = Tracker(tmp_path).client
+    for name, report in reports.items():
+        run = client.get_run(report.mlflow_run_id)
+        assert report.state is State.COMPLETE
+        assert run.info.run_name == name
+        assert run.data.tags["mlcl.id"] == report.id
+        assert run.data.params["baseline"] == name
+        assert run.data.metrics["test/micro_f1"] == report.metrics["test/micro_f1"]
+        assert {item.path for item in client.list_artifacts(report.mlflow_run_id)} >= {"result.json"}
+
+
+def test_one_that_fails_does_not_keep_the_others(job, tmp_path, monkeypatch):
+    def fail(*_args, **_how):
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr("mlcl.baselines.methods.nearest_neighbours.neighbours", fail)
+    plan, said = BaselinePlan.of(job, ["tfidf_knn", "majority"], tmp_path), []
+    reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
+    assert list(reports) == ["majority"]
+    assert "tfidf_knn FAILED: RuntimeError: no kernel" in said
+    found = Tracker(tmp_path).client.search_runs(["1"], "tags.`mlcl.state` = 'FAILED'")
+    assert [run.info.run_name for run in found] == ["tfidf_knn"]
+
+
+def test_a_name_that_does_not_fit_is_refused(job, tmp_path):
+    with pytest.raises(UserError, match="reads images"):
+        BaselinePlan.of(job, ["majority", "pixels_knn"], tmp_path)
+
+
+def test_the_command_ends_with_one_table(place, tmp_path):
+    done = mlcl("baseline", place, "--home", tmp_path)
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in NAMES)
+    assert "encoder_knn left out: the job's encoder, cnn_text, is not a pretrained one" in done.stdout
+    assert "best on validation: " in done.stdout
+
+
+def test_the_command_for_programs(place, tmp_path):
+    plan = json.loads(mlcl("baseline", place, "--dry-run", "--json", "--home", tmp_path).stdout)
+    assert list(plan["baselines"]) == NAMES
+    assert not (tmp_path / "runs").exists()
+    words = ("tfidf_svm", "majority", "evaluation.metric=val/macro_f1", "--json", "--home", tmp_path)
+    found = json.loads(mlcl("baseline", place, *words).stdout)
+    assert (found["metric"], found["best"], list(found["baselines"])) == (
+        "val/macro_f1", "tfidf_svm", ["tfidf_svm", "majority"],
+    )  # fmt: skip
+    assert found["baselines"]["tfidf_svm"]["state"] == "COMPLETE"

@@ -1,0 +1,159 @@
+"""A baseline as an experiment: its figures and files, one fit for all seeds, what it refuses."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from builders import tiny_job
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.svm import LinearSVC
+
+from mlcl.baselines import BASELINES
+from mlcl.config import dump_job, job_hash, load_job
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.testing.datasets import small_dataset
+from mlcl.training.baseline_features import fitting_baselines
+from mlcl.training.baseline_job import baseline_job, dataset_job
+from mlcl.training.context import Context
+from mlcl.training.events import Stopped
+from mlcl.training.experiment import run_experiment
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun
+
+CPU = Context(torch.device("cpu"))
+
+
+def run(job, home, folder, **how):
+    return run_experiment(JobData.of(job, home), folder=folder, context=CPU, listener=lambda _: None, **how)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return small_dataset(tmp_path / "texts", "text")
+
+
+@pytest.fixture
+def job(texts):
+    return baseline_job(load_job(dataset_job(texts)), "tfidf_svm")
+
+
+def without_times(metrics):
+    return {name: value for name, value in metrics.items() if "time/" not in name and "seconds" not in name}
+
+
+def test_a_baseline_leaves_the_figures_and_files_of_a_run(job, tmp_path):
+    outcome = run(job, tmp_path, tmp_path / "run")
+    written = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert without_times(outcome.metrics) == written
+    assert {"val/micro_f1", "test/macro_f1", "baseline/C"} <= written.keys()
+    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    assert table["split"].to_pylist() == ["train"] * 24 + ["validation"] * 12 + ["test"] * 12
+    assert table["embedding"].null_count == len(table)
+    assert table["probabilities"].null_count == 24
+    assert not (tmp_path / "run" / "model").exists()
+    with pytest.raises(UserError, match="a baseline has no embeddings"):
+        StoredRun.read(tmp_path / "run", JobData.of(job, tmp_path))
+
+
+def test_it_is_fitted_to_the_training_rows_alone(job, texts, tmp_path):
+    run(job, tmp_path, tmp_path / "run")
+    chosen = json.loads((tmp_path / "run" / "result.json").read_text())["baseline/C"]
+    data = Dataset.open(texts)
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
+    x = words.fit_transform(data.split("train").texts()).astype(float)
+    y = data.split("train").labels("tags").dense().numpy()
+    machines = [LinearSVC(C=chosen, tol=0.1, random_state=0).fit(x, column) for column in y.T]
+    test = words.transform(data.split("test").texts()).astype(float)
+    score = np.stack([machine.decision_function(test) for machine in machines], axis=1)
+    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    found = np.array(table["probabilities"].to_pylist()[-12:])
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-score)), atol=1e-5)
+
+
+def test_the_runs_of_all_seeds_share_one_fit(job, tmp_path, monkeypatch):
+    first = run(job, tmp_path, tmp_path / "one").metrics
+    monkeypatch.setattr(type(BASELINES["tfidf_svm"]), "fit", property(lambda _: 1 / 0), raising=False)
+    other = load_job(dump_job(job), {"train.seed": 7, "train.lr": 0.5})
+    assert job_hash(other) != job_hash(job)
+    assert without_times(run(other, tmp_path, tmp_path / "two").metrics) == without_times(first)
+    for change in ({"data.subset": {"n": 12}}, {"evaluation.metric": "val/macro_f1"}):
+        with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):
+            run(load_job(dump_job(job), change), tmp_path, tmp_path / "three")
+
+
+def test_the_test_split_may_stay_unread(job, tmp_path, monkeypatch):
+    read = []
+    original = Dataset.split
+    monkeypatch.setattr(Dataset, "split", lambda self, name: (read.append(name), original(self, name))[1])
+    metrics = run(job, tmp_path, tmp_path / "run", test=False).metrics
+    assert "test" not in read
+    assert not [name for name in metrics if name.startswith("test/")]
+
+
+def test_a_stop_leaves_nothing_half_done(job, tmp_path):
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "run", should_stop=lambda: True)
+    assert not list((tmp_path / "cache" / "baselines").glob("*.npz*"))
+    assert run(job, tmp_path, tmp_path / "run").metrics["test/micro_f1"] > 0.5
+
+
+def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
+    job = tiny_job(tiny, epochs=2)
+    other = load_job(dump_job(job), {"objective.heads": {}, "objective.classifier.weight": 1.0})
+    assert job_hash(baseline_job(job, "majority")) == job_hash(baseline_job(other, "majority"))
+
+
+@pytest.mark.parametrize(
+    ("modality", "names"),
+    [
+        ("text", ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]),
+        ("image", ["majority", "pixels_knn", "pixels_logreg"]),
+    ],
+)
+def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
+    place = small_dataset(tmp_path / modality, modality)
+    job = load_job(dataset_job(place))
+    found, left_out = fitting_baselines(job, Dataset.open(place).info)
+    assert found == names
+    assert left_out.keys() == {"encoder_knn", "encoder_logreg"}
+    assert set(left_out.values()) == {f"the job's encoder, {job.encoder.name}, is not a pretrained one"}
+    for name in found:
+        assert run(baseline_job(job, name), tmp_path, tmp_path / name).metrics["test/micro_auc"] > 0.4
+
+
+def test_a_frozen_encoder_is_read(models, texts, tmp_path):
+    tree = dataset_job(texts)
+    tree["encoder"] = {"name": "transformer", "model": str(models["bert"]), "max_length": 8}
+    job = load_job(tree)
+    found, left_out = fitting_baselines(job, Dataset.open(texts).info)
+    assert not left_out
+    for name in ("encoder_knn", "encoder_logreg"):
+        assert name in found
+        assert run(baseline_job(job, name), tmp_path, tmp_path / name).metrics["test/micro_auc"] > 0.4
+
+
+def test_what_does_not_fit_is_refused(texts, job):
+    with pytest.raises(UserError, match="did you mean tfidf_svm") as unknown:
+        load_job(dump_job(job), {"baseline": "tfidf_smv"})
+    assert unknown.value.key == "baseline"
+    for name, problem in (("pixels_knn", "reads images"), ("encoder_knn", "is not a pretrained one")):
+        with pytest.raises(UserError, match=problem) as caught:
+            JobData.of(baseline_job(job, name), texts.parent)
+        assert caught.value.key == "baseline"
+
+
+def test_one_model_for_each_of_very_many_classes_is_not_fitted_unasked(texts, monkeypatch):
+    monkeypatch.setattr("mlcl.training.baseline_features.MOST_MODELS", 50)
+    names, left_out = fitting_baselines(load_job(dataset_job(texts)), Dataset.open(texts).info)
+    assert names == ["majority", "tfidf_knn"]
+    assert left_out["tfidf_svm"] == "one model for each of 4 classes takes too long"
+
+
+def test_of_several_label_spaces_one_must_be_named(tiny):
+    found = dataset_job(tiny, "topic")
+    assert found["objective"]["classifier"]["labels"] == "topic"
+    assert yaml.safe_load(yaml.safe_dump(found)) == found
