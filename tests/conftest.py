@@ -1,9 +1,12 @@
+import sys
 from pathlib import Path
 
 import pytest
 import surroundings  # noqa: F401 (first: it sets what libraries read when they are imported)
 import tiers
 from builders import text_dataset
+
+from mlcl.plugins import REGISTRIES, registry
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -29,6 +32,18 @@ def pytest_runtest_protocol(item):
 def root() -> Path:
     """The clone."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def forgotten_plugin_files():
+    """After the test, plugin files that it ran are neither registered nor imported."""
+    yield
+    for plural in REGISTRIES:
+        kind = registry(plural)
+        for origin in {origin for origin in kind.origins().values() if "sha256:" in origin}:
+            kind.remove(origin)
+    for name in [name for name in sys.modules if name.startswith("mlcl_plugin_")]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

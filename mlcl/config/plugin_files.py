@@ -101,14 +101,12 @@ def run_plugins(plugins: Any) -> None:
 
 def _run(plugin: PluginFile) -> None:
     name = f"mlcl_plugin_{plugin.sha256}"
-    known = sys.modules.get(name)
-    module = known or _module(name, plugin)
+    if name in sys.modules:
+        return
+    module = sys.modules[name] = _module(name, plugin)
     try:
-        if known is None:
-            sys.modules[name] = module
-            _execute(plugin, module)
-        # A second time for a registry that has forgotten it; nothing new is no mistake then.
-        if not _register(plugin, module) and known is None:
+        _execute(plugin, module)
+        if not _register(plugin, module):
             raise UserError(
                 "declares no plugin", file=plugin.file, key=KEY, found="nothing", allowed=list(REGISTRIES)
             )

@@ -13,9 +13,11 @@ from mlcl.config.plugin_files import MOST_BYTES
 from mlcl.config.table import cells_of, load_table
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
-from mlcl.plugins import REGISTRIES, only_reading, registry
+from mlcl.plugins import only_reading
 from mlcl.tracking.params import params_of
 from mlcl.training.job_data import JobData
+
+pytestmark = pytest.mark.usefixtures("forgotten_plugin_files")
 
 DICE = '''"""Dice: rows attract by the Dice coefficient of their label sets."""
 
@@ -29,17 +31,6 @@ def dice_rule():
 
 DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
 '''
-
-
-@pytest.fixture(autouse=True)
-def _forgotten():
-    yield
-    for plural in REGISTRIES:
-        kind = registry(plural)
-        for origin in {origin for origin in kind.origins().values() if "sha256:" in origin}:
-            kind.remove(origin)
-    for name in [name for name in sys.modules if name.startswith("mlcl_plugin_")]:
-        del sys.modules[name]
 
 
 @pytest.fixture
