@@ -24,8 +24,8 @@ from mlcl.cli.output import (
 from mlcl.config import JobConfig, default_mode, load_job
 
 if TYPE_CHECKING:
-    from mlcl.service.runs.run_baselines import BaselinePlan
-    from mlcl.service.runs.run_job import RunReport
+    from mlcl.service.run_baselines import BaselinePlan
+    from mlcl.service.run_job import RunReport
 
 FIGURES = ("micro_f1", "macro_f1", "accuracy")
 """Metrics that are shown beside the one that selects, where the task has them."""
@@ -45,7 +45,7 @@ def baseline(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Fit baselines on a job's data: all that fit, or those named. C, threshold and k by validation."""
-    from mlcl.service.runs.run_baselines import BaselinePlan
+    from mlcl.service.run_baselines import BaselinePlan
 
     names = [word for word in words or () if "=" not in word]
     job = read(what, [word for word in words or () if "=" in word], labels)
@@ -71,7 +71,7 @@ def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
 
 def _run(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     from mlcl.cli.progress import RunProgress
-    from mlcl.service.runs.run_baselines import run_baselines
+    from mlcl.service.run_baselines import run_baselines
 
     with RunProgress() as progress:
         reports = run_baselines(plan, home=home, listener=progress, announce=say)

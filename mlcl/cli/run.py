@@ -21,7 +21,7 @@ from mlcl.cli.output import (
 from mlcl.config import JobConfig, dump_job, job_hash, load_job
 
 if TYPE_CHECKING:
-    from mlcl.service.runs.run_job import RunReport
+    from mlcl.service.run_job import RunReport
 
 
 TOLD = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
@@ -51,7 +51,7 @@ def run(
         return
 
     from mlcl.cli.progress import RunProgress
-    from mlcl.service.runs.run_job import run_job
+    from mlcl.service.run_job import run_job
 
     with RunProgress() as progress:
         report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)

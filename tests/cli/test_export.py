@@ -21,7 +21,7 @@ from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.service.local.folder import read_secret
-from mlcl.service.runs.run_job import run_job
+from mlcl.service.run_job import run_job
 from mlcl.tracking import Tracker
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.service.runs.run_job import run_job
+from mlcl.service.run_job import run_job
 from mlcl.tracking import Tracker
 
 

@@ -1,1 +1,1 @@
-"""One training: its folder, its state, and the process or the Ray Train group that runs it."""
+"""The folder and the state of a training, and its Ray Train group where it has several workers."""

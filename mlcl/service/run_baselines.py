@@ -9,7 +9,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import UserError
-from mlcl.service.runs.run_job import RunReport, run_job
+from mlcl.service.run_job import RunReport, run_job
 from mlcl.tracking import State, shown, tracking_uri
 from mlcl.training.baseline_features import fitting_baselines
 from mlcl.training.baseline_job import baseline_job

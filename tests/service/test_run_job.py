@@ -4,8 +4,8 @@ import pytest
 from builders import tiny_job
 
 from mlcl.errors import UserError
+from mlcl.service.run_job import run_job
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_job import run_job
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
 from mlcl.tracking.log import RunLog as Log

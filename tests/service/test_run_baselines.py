@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.service.runs.run_baselines import BaselinePlan, run_baselines
+from mlcl.service.run_baselines import BaselinePlan, run_baselines
 from mlcl.testing.datasets import small_dataset
 from mlcl.tracking import State, Tracker
 from mlcl.training.baseline_job import dataset_job
