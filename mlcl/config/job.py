@@ -95,6 +95,9 @@ class TrainConfig(Section):
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     lr: Positive = Field(1e-3, description="peak learning rate")
+    encoder_lr: Positive | None = Field(
+        None, description="the encoder's own, such as 2e-5 for a pretrained one beside new heads; default: lr"
+    )
     weight_decay: NonNegative = Field(0.01, description="not applied to biases and normalisation")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="after the warm-up")
@@ -103,11 +106,15 @@ class TrainConfig(Section):
     precision: Literal["float32", "bf16"] = Field(
         "float32", description="of the encoder; logits stay float32"
     )
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="validations without a better evaluation.metric that end the training; "
-        "the best weights are kept. Default: train to the last epoch and keep its weights",
+    patience: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        "auto",
+        description="validations without a better evaluation.metric that end the training; the best weights "
+        "are kept. auto: a quarter of the run's validations, 10 at least; null: the last epoch's weights",
+    )
+    log_gradients: bool = Field(
+        False,
+        description="log the norm of the gradient that each head and the classifier send to the encoder's "
+        "output, once a logging window",
     )
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
     seed: int = Field(0, ge=0)

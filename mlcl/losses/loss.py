@@ -172,7 +172,9 @@ class ContrastiveLoss(nn.Module):
         assert self.spec.closed is not None
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
         tau = float(self.temperature.value().detach())
-        self._stats = LossStats(self.spec, self.options, labels, z_BD.detach(), batch.own, tau)
+        self._stats = LossStats(
+            self.spec, self.options, labels, batch.sample_ids, z_BD.detach(), batch.own, tau
+        )
         return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
@@ -195,7 +197,7 @@ class ContrastiveLoss(nn.Module):
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments)
         self._stats = LossStats(
-            self.spec, self.options, labels, z_BD.detach(), batch.own, float(tau.detach())
+            self.spec, self.options, labels, batch.sample_ids, z_BD.detach(), batch.own, float(tau.detach())
         )
         terms = self.spec.terms
         if self._is_by_hand(batch):

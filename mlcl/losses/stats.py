@@ -32,11 +32,13 @@ class LossStats:
     They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs.
     Positives are rows, not prototypes, and W is hicone's where no pair is raised.
     `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
+    `sample_ids` (B,) say which rows are views of one sample.
     """
 
     spec: LossSpec
     options: Mapping[str, Any]
     labels: RuleLabels
+    sample_ids: Tensor | None
     embeddings: Tensor
     anchors: int
     tau: float
@@ -50,6 +52,19 @@ class LossStats:
     def without_positive(self) -> float:
         """The share of anchors without a positive."""
         return float((self._weighting.positives == 0).double().mean()) if self.anchors else 0.0
+
+    @property
+    def own_view_weight(self) -> float:
+        """The mean over anchors with a positive of sum_p W_ip / R_i over the other views p of i's sample.
+
+        1 is the weighting of simclr. 0 where nothing says which rows are views of one sample.
+        """
+        weight_nB, id_B = self._weighting.weights, self.sample_ids
+        total_n = weight_nB.sum(1)
+        if id_B is None or not (total_n > 0).any():
+            return 0.0
+        own_n = (weight_nB * (id_B[self._part, None] == id_B)).sum(1)
+        return float((own_n / total_n)[total_n > 0].double().mean())
 
     @property
     def effective_negatives(self) -> float:
@@ -83,6 +98,7 @@ class LossStats:
         names = (
             "positives_per_anchor",
             "without_positive",
+            "own_view_weight",
             "effective_negatives",
             "alignment",
             "uniformity",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -28,6 +29,9 @@ from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import check_micro_batch
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
+
+LEAST_PATIENCE = 10
+"""Validations that `patience: auto` waits at least: a multi-label metric may stay at 0 for the first few."""
 
 
 def build_model(
@@ -125,7 +129,9 @@ def build_loop(
     """
     train = job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
-    optimizer = build_optimizer(model, train.optimizer, train.lr, train.weight_decay, train.momentum)
+    optimizer = build_optimizer(
+        model, train.optimizer, train.lr, train.weight_decay, train.momentum, train.encoder_lr
+    )
     steps = train.epochs * sampler.steps_per_epoch
     return Loop(
         model=model,
@@ -143,6 +149,7 @@ def build_loop(
             validate_every=job.evaluation.every,
             checkpoint_every=train.checkpoint_every,
             patience=_patience(job),
+            log_gradients=train.log_gradients,
         ),
         callbacks=callbacks,
         checkpoint=checkpoint,
@@ -151,7 +158,10 @@ def build_loop(
 
 
 def _patience(job: JobConfig) -> Patience | None:
-    if job.train.patience is None:
+    wanted, metric = job.train.patience, job.evaluation.metric
+    if wanted is None:
         return None
-    metric = job.evaluation.metric
-    return Patience(job.train.patience, metric, default_mode(metric.rpartition("/")[2]))
+    if wanted == "auto":
+        validations = math.ceil(job.train.epochs / job.evaluation.every)
+        wanted = max(LEAST_PATIENCE, math.ceil(validations / 4))
+    return Patience(wanted, metric, default_mode(metric.rpartition("/")[2]))

@@ -109,7 +109,7 @@ class Passes:
         value = self._objective(z_RD.requires_grad_(), batch)
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         parts = {name: part.detach() for name, part in value.parts.items()}
-        return ObjectiveValue(value.total.detach(), parts), gradient_RD, gradients
+        return ObjectiveValue(value.total.detach(), parts, z_RD.detach()), gradient_RD, gradients
 
     def _encode(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
         # A context for each pass: autocast keeps the weights that it has cast, and those of a pass without

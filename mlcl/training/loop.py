@@ -27,11 +27,15 @@ from mlcl.training.grad_cache import Passes
 from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
+from mlcl.training.optim import learning_rates
+from mlcl.training.part_gradients import gradient_norms
 from mlcl.training.random_state import rng_state, set_rng_state
 from mlcl.training.weights import load_trained_weights, trained_weights
 
 LOG_EVERY = 50
 """Steps of a logging window; an epoch's end closes it too."""
+OWN_VIEWS = 0.5
+"""Mean weight of an anchor on its own sample's other views from which a note is given."""
 
 
 @dataclass
@@ -39,7 +43,7 @@ class Position:
     """The position of the loop, and the open logging window.
 
     `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
-    `best` is the best validation so far, `stale` the number of validations since; patience uses them.
+    `best` is the best validation so far, after `best_step` steps, `stale` the number of validations since.
     """
 
     epoch: int = 0
@@ -49,6 +53,7 @@ class Position:
     window: dict[str, float] = field(default_factory=dict)
     window_steps: int = 0
     best: float | None = None
+    best_step: int | None = None
     stale: int = 0
 
 
@@ -107,13 +112,17 @@ class Loop:
         self.tell("saving")
         rng = self.context.objects(rng_state())
         if self.context.is_main:
+            weights = trained_weights(self.model)
             state: dict[str, Any] = {
                 **self.identity,
-                "model": trained_weights(self.model),
+                "model": weights,
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": self.schedule.state_dict(),
                 "position": dict(vars(self.position)),
-                "best_weights": self.best_weights,
+                # Tensors of the same storage are written once.
+                "best_weights": weights
+                if self.position.step == self.position.best_step
+                else self.best_weights,
                 "rng": rng,
             }
             save_checkpoint(self.checkpoint, state)
@@ -166,18 +175,19 @@ class Loop:
         for batch, seconds in self._batches():
             waited += seconds
             samples += len(batch)
-            self._step(passes, batch)
+            full = (
+                position.window_steps + 1 == LOG_EVERY
+                or position.step_in_epoch + 1 == self.sampler.steps_per_epoch
+            )
+            norms = self._step(passes, batch, full)
             position.step_in_epoch += 1
             position.step += 1
-            full = (
-                position.window_steps == LOG_EVERY or position.step_in_epoch == self.sampler.steps_per_epoch
-            )
             elapsed = time.perf_counter() - began
             pace = {
                 "train/rows_per_second": samples * self.context.world_size / elapsed,
                 "train/data_wait": waited / elapsed,
             }
-            self.tell("step", {**self._close_window(), **pace} if full else {})
+            self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
             if self.context.any(self.callbacks.should_stop()):
                 self.save()
                 raise Stopped
@@ -190,14 +200,21 @@ class Loop:
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
-    def _step(self, passes: Passes, batch: Batch) -> None:
-        self.model.objective.set_progress(self.position.step / max(1, self.steps - 1))
+    def _step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
+        """A step of the optimiser. Returns the norms to log where it fills the logging window."""
+        objective, norms = self.model.objective, dict[str, float]()
+        objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
+        if full and self.settings.log_gradients:
+            norms = gradient_norms(objective, value.output, batch, self.context, self.settings.precision)
+        if self.position.step == 0:
+            self._say_own_views()
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self._add_to_window(value)
         self.optimizer.step()
         self.schedule.step()
+        return {f"train/{name}": norm for name, norm in norms.items()}
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
         """Adds the batch's gradient. Where memory runs out, later batches use smaller micro-batches, too."""
@@ -221,6 +238,15 @@ class Loop:
         size = self.micro_batch
         if size < self.share and has_batch_norm(self.model.encoder):
             self.tell("note", note=f"BatchNorm: statistics are those of micro-batches of {size} samples")
+
+    def _say_own_views(self) -> None:
+        """Says which losses find, in the first batch, hardly any positives but an anchor's own views."""
+        for name, head in self.model.objective.named_heads():
+            (share,) = self.context.mean([head.diagnostics().get("own_view_weight", 0.0)])
+            if share > OWN_VIEWS and head.loss.spec.labels != "none":
+                note = f"head {name}: {share:.0%} of an anchor's weight is on other views of its own sample"
+                meaning = f"{head.loss.spec.name} mostly does what simclr does"
+                self.tell("note", note=f"{note} in the first batch: {meaning}")
 
     def _check(self, value: ObjectiveValue, batch: Batch) -> None:
         finite = bool(torch.isfinite(value.total.detach()))
@@ -249,14 +275,15 @@ class Loop:
         position.window_steps += 1
 
     def _close_window(self) -> dict[str, float]:
-        """The window's means over steps and ranks, its last batch's diagnostics, and the learning rate."""
+        """The window's means over steps and ranks, its last batch's diagnostics, and the learning rates."""
         position = self.position
         values = {name: total / position.window_steps for name, total in position.window.items()}
         values |= self.model.objective.diagnostics()
         position.window, position.window_steps = {}, 0
         means = self.context.mean(list(values.values()))
         metrics = {f"train/{name}": mean for name, mean in zip(values, means, strict=True)}
-        return metrics | {"train/lr": float(self.schedule.get_last_lr()[0])}
+        rates = learning_rates(self.optimizer)
+        return metrics | {f"train/{name}": rate for name, rate in rates.items()}
 
     def _validate(self) -> None:
         self._check_weights()
@@ -272,8 +299,9 @@ class Loop:
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
         if self.context.any(self.context.is_main and patience.better(value, position.best)):
-            position.best, position.stale = value, 0
-            self.best_weights = {name: t.cpu().clone() for name, t in trained_weights(self.model).items()}
+            position.best, position.best_step, position.stale = value, position.step, 0
+            weights = trained_weights(self.model)
+            self.best_weights = {name: t.to("cpu", copy=True) for name, t in weights.items()}
             return
         position.stale += 1
         if self._ended and position.epoch < self.settings.epochs:

@@ -62,10 +62,11 @@ def divide(output_RO: Tensor, label_logits: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ObjectiveValue:
-    """The weighted total, and each part before its weight."""
+    """The weighted total, each part before its weight, and the encoder's output (R, O) that they are of."""
 
     total: Tensor
     parts: Mapping[str, Tensor]
+    output: Tensor
 
 
 class Objective(nn.Module):
@@ -103,7 +104,18 @@ class Objective(nn.Module):
             value = self.classifier(features, labels[CLASSIFIER])
             parts["classifier/loss"] = value
             total = total + self.classifier.weight * value
-        return ObjectiveValue(total, parts)
+        return ObjectiveValue(total, parts, output_RO)
+
+    def weighted_parts(
+        self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Each part times its weight, by its name in the log, computed one by one: the total's summands."""
+        for name, head in self.named_heads():
+            embedding_RD, _ = self.divide(output_RO)
+            yield f"heads/{name}", head.weight * head(embedding_RD, labels.get(name), sample_ids_R)
+        if self.classifier is not None:
+            _, features = self.divide(output_RO)
+            yield "classifier", self.classifier.weight * self.classifier(features, labels[CLASSIFIER])
 
     def named_heads(self) -> Iterator[tuple[str, Head]]:
         """Heads by the names of the job."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from losses.oracles import CASES, any_positives
 
-from mlcl.losses import build_loss
+from mlcl.losses import build_loss, positive_weights
 from mlcl.losses import stats as module
 from mlcl.testing.loss_batches import case_id
 
@@ -43,6 +43,24 @@ def test_every_figure_of_any(engine, rows):
     assert stats.uniformity == pytest.approx(math.log(sum(math.exp(-2 * d) for d in others) / len(others)))
 
 
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+@pytest.mark.parametrize("name", ["any", "all", "mulsupcon", "simdis", "simclr"])
+def test_the_weight_of_an_anchor_on_its_own_views(name, engine, rows):
+    loss, ids = build_loss(name, engine=engine), rows.sample_ids()
+    labels = None if name == "simclr" else rows.labels(name)
+    loss(rows.z, labels, ids)
+    weights = positive_weights(name, labels, ids).tolist()
+    shares = []
+    for i, row in enumerate(weights):
+        if sum(row) > 0:
+            shares.append(sum(w for p, w in enumerate(row) if ids[p] == ids[i]) / sum(row))
+    assert 0 < sum(shares)
+    assert loss.stats.own_view_weight == pytest.approx(sum(shares) / len(shares))
+    if labels is not None:
+        loss(rows.z, labels)
+        assert loss.stats.own_view_weight == 0
+
+
 def test_known_geometry():
     """Two pairs at opposite points: aligned, and each anchor's negatives alike."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-2.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
@@ -67,7 +85,7 @@ def test_every_loss_has_finite_figures(case, kind, rows):
     loss = build_loss(name, **options)
     loss(rows.z.to(kind), rows.labels(name), rows.sample_ids())
     figures = loss.stats.as_dict()
-    assert len(figures) == 5
+    assert len(figures) == 6
     assert all(math.isfinite(value) for value in figures.values())
     assert 0 <= figures["without_positive"] < 1
     assert 0 < figures["effective_negatives"] < len(rows.z)

@@ -32,7 +32,7 @@ class Both(nn.Module):
         if z_RD.shape[1] > self.dim:
             dense = labels["tags"].dense(z_RD.dtype)
             total = total + F.binary_cross_entropy_with_logits(z_RD[:, self.dim :], dense)
-        return ObjectiveValue(total, {"total": total})
+        return ObjectiveValue(total, {"total": total}, z_RD)
 
 
 def text_batch() -> Batch:

@@ -217,7 +217,7 @@ class Squares(nn.Module):
     """An objective that reads every column."""
 
     def forward(self, z_RD, labels, sample_ids):
-        return ObjectiveValue((z_RD.square().mean(0) - z_RD.mean(0)).sum(), {})
+        return ObjectiveValue((z_RD.square().mean(0) - z_RD.mean(0)).sum(), {}, z_RD)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -9,7 +9,13 @@ import torch.multiprocessing as mp
 from builders import tiny_job
 from safetensors.torch import load_file
 from training.micro_ranks import memory_rank, rounds_rank
-from training.training_ranks import equal_rank, float64_weights, resume_rank
+from training.training_ranks import (
+    equal_rank,
+    float64_weights,
+    gradients_rank,
+    logged_gradients,
+    resume_rank,
+)
 
 OVERRIDES = (
     "encoder.dropout=0",
@@ -45,6 +51,19 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
         for rank in ranks:
             assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=1e-11), name
     assert ranks[0]["curve"] == pytest.approx(one["curve"], abs=1e-11)
+
+
+@pytest.mark.parametrize("micro", [None, 3])
+def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
+    overrides = (*OVERRIDES, *LABELS, "train.log_gradients=true")
+    one = logged_gradients(tiny_job(tiny, *overrides), tmp_path / "home")["norms"]
+    overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
+    mp.spawn(gradients_rank, (2, str(tmp_path), str(tiny), overrides), nprocs=2)
+    two = torch.load(tmp_path / "rank0.pt")["norms"]
+    assert len(one) == 2
+    for left, right in zip(one, two, strict=True):
+        assert len(left) == 3
+        assert left == pytest.approx(right, rel=1e-9)
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):

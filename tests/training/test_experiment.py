@@ -10,10 +10,12 @@ from safetensors.torch import load_file
 
 from mlcl.data import Dataset
 from mlcl.errors import UserError
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
 
 CPU = Context(torch.device("cpu"))
 
@@ -287,9 +289,36 @@ def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
     assert same(weights(tmp_path / "run"), weights(tmp_path / "short"))
 
 
+@pytest.mark.parametrize(
+    ("epochs", "every", "wanted"), [(20, 1, 10), (44, 1, 11), (250, 1, 63), (100, 5, 10), (5, 5, 10)]
+)
+def test_patience_by_the_number_of_validations(tiny, tmp_path, epochs, every, wanted):
+    job = tiny_job(tiny, f"evaluation.every={every}", epochs=epochs)
+    assert _settings(job, tmp_path).patience.validations == wanted
+    assert _settings(tiny_job(tiny, patience=3), tmp_path).patience.validations == 3
+    assert _settings(tiny_job(tiny, patience=None), tmp_path).patience is None
+
+
+def _settings(job, home):
+    job_data = JobData.of(job, home)
+    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    callbacks = Callbacks(lambda _: None, dict, lambda: False)
+    rows = job_data.rows(job_data.train)
+    return build_loop(job, model, rows, CPU, checkpoint=None, identity={}, callbacks=callbacks).settings
+
+
+def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_path):
+    sizes = {}
+    for patience in (1, None):
+        run(tiny_job(tiny, patience=patience, epochs=1), tmp_path, tmp_path / str(patience), test=False)
+        sizes[patience] = (tmp_path / str(patience) / "checkpoint.pt").stat().st_size
+    assert sizes[1] < 1.05 * sizes[None]
+
+
+@pytest.mark.parametrize("metric", ["val/accuracy", "knn/val/accuracy"])
 @pytest.mark.parametrize("stop_at", [4, 10, 13])
-def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at):
-    job = impatient(tiny, lr=0.02, checkpoint_every=3)
+def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at, metric):
+    job = impatient(tiny, f"evaluation.metric={metric}", lr=0.02, checkpoint_every=3)
     whole = run(job, tmp_path, tmp_path / "whole")
     steps = []
     with pytest.raises(Stopped):
@@ -297,6 +326,30 @@ def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at):
     resumed = run(job, tmp_path, tmp_path / "parts")
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
+
+
+def test_the_encoder_trains_at_its_own_rate(tiny, tmp_path):
+    events = []
+    slow = tiny_job(tiny, encoder_lr=1e-6, epochs=2, schedule="constant", warmup=0.0)
+    run(slow, tmp_path, tmp_path / "slow", events, test=False)
+    logged = next(event.metrics for event in events if "train/lr" in event.metrics)
+    assert (logged["train/lr"], logged["train/encoder_lr"]) == (0.01, 1e-6)
+    run(tiny_job(tiny, epochs=2), tmp_path, tmp_path / "same", events, test=False)
+    left, right = weights(tmp_path / "slow"), weights(tmp_path / "same")
+    moved = {name: float((left[name] - right[name]).abs().max()) for name in left}
+    assert max(moved.values()) > 0.01
+    assert moved["encoder.embedding.weight"] > 0.01
+
+
+@pytest.mark.parametrize(("loss", "size", "said"), [("all", 4, 1), ("any", 16, 0), ("simclr", 4, 0)])
+def test_a_loss_that_hardly_sees_labels_is_named_once(tiny, tmp_path, loss, size, said):
+    labels = "" if loss == "simclr" else ", labels: tags"
+    events, head = [], f"objective.heads={{one: {{loss: {loss}{labels}, weight: 0.5}}}}"
+    run(tiny_job(tiny, head, epochs=2, batch_size=size), tmp_path, tmp_path / "run", events, test=False)
+    notes = [event.note for event in events if "other views of its own sample" in event.note]
+    assert len(notes) == said
+    assert all(note.startswith("head one: ") and "all mostly" in note for note in notes)
+    assert any(event.metrics.get("train/heads/one/own_view_weight", 0) > 0 for event in events)
 
 
 def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):

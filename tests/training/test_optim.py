@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlcl.training.optim import build_optimizer, build_schedule, parameter_groups
+from mlcl.training.optim import build_optimizer, build_schedule, learning_rates, parameter_groups
 
 
 def test_only_matrices_decay():
@@ -11,6 +11,34 @@ def test_only_matrices_decay():
     assert [p.shape for p in decayed["params"]] == [(4, 3)]
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
     assert len(plain["params"]) == 3
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(3, 4)
+        self.encoder_head = nn.Linear(4, 2)
+
+
+def test_an_encoder_has_a_learning_rate_of_its_own():
+    model = Model()
+    optimizer = build_optimizer(model, "sgd", 0.5, 0.1, 0.0, encoder_lr=0.01)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert [rates[id(p)] for p in model.encoder.parameters()] == [0.01, 0.01]
+    assert [rates[id(p)] for p in model.encoder_head.parameters()] == [0.5, 0.5]
+    assert sorted(group["weight_decay"] for group in optimizer.param_groups) == [0, 0, 0.1, 0.1]
+    schedule = build_schedule(optimizer, "cosine", 8, 0.5)
+    assert learning_rates(optimizer) == {"lr": 0.125, "encoder_lr": 0.0025}
+    optimizer.step()
+    schedule.step()
+    assert learning_rates(optimizer) == {"lr": 0.25, "encoder_lr": 0.005}
+    assert learning_rates(build_optimizer(model, "sgd", 0.5, 0.1, 0.0)) == {"lr": 0.5}
+
+
+def test_an_encoder_that_does_not_train_needs_no_learning_rate():
+    model = Model()
+    model.encoder.requires_grad_(False)
+    assert learning_rates(build_optimizer(model, "adam", 0.5, 0.1, 0.0, encoder_lr=0.01)) == {"lr": 0.5}
 
 
 def factors(name, steps, warmup):

@@ -32,12 +32,25 @@ def start(rank, world, folder, name):
 
 
 def float64_weights(job, home):
-    """The weights after training in float64, from whatever process group is up."""
+    """The weights after training in float64, and the loss of each logging window."""
+    answer = float64_run(job, home)
+    return {"weights": answer["weights"], "curve": [metrics["train/loss"] for metrics in answer["windows"]]}
+
+
+def logged_gradients(job, home):
+    """The gradient norms of each logging window, and the weights after training."""
+    answer = float64_run(job, home)
+    norms = [{k: v for k, v in metrics.items() if "gradient" in k} for metrics in answer["windows"]]
+    return {"norms": norms, "weights": answer["weights"]}
+
+
+def float64_run(job, home):
+    """The weights after training in float64, from whatever process group is up; rank 0's logged metrics."""
     context, job_data = Context.current("cpu"), JobData.of(job, home)
     seed_all(job.train.seed)
     info, weight = job_data.dataset.info, job_data.target_weight()
     model = build_model(job, info, job_data.vocabulary_size, target_weight=weight).double()
-    curve = []
+    events = []
     loop = build_loop(
         job,
         model,
@@ -46,15 +59,23 @@ def float64_weights(job, home):
         context,
         checkpoint=None,
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(lambda event: curve.append(event.metrics.get("train/loss")), dict, lambda: False),
+        callbacks=Callbacks(events.append, dict, lambda: False),
     )
     loop.run()
-    return {"weights": model.state_dict(), "curve": [x for x in curve if x is not None]}
+    windows = [event.metrics for event in events if "train/loss" in event.metrics]
+    return {"weights": model.state_dict(), "windows": windows}
 
 
 def equal_rank(rank, world, folder, data, overrides):
     start(rank, world, folder, "equal")
     answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
+    torch.save(answer, f"{folder}/rank{rank}.pt")
+    finish(rank, world, folder)
+
+
+def gradients_rank(rank, world, folder, data, overrides):
+    start(rank, world, folder, "gradients")
+    answer = logged_gradients(tiny_job(Path(data), *overrides), Path(folder) / "home")
     torch.save(answer, f"{folder}/rank{rank}.pt")
     finish(rank, world, folder)
 

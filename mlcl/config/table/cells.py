@@ -187,7 +187,7 @@ def _check(cell: Cell, file: Path) -> None:
     if train.patience is not None and alone:
         raise UserError(
             f"the neighbours decide when this training ends (cell {cell.id})", file=file,
-            key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole",
+            key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole, or null",
         )  # fmt: skip
     try:
         cell.asked(0)

@@ -1,0 +1,61 @@
+"""The norm of each part's gradient against autograd on the whole objective."""
+
+import pytest
+import torch
+from builders import tiny_job
+from training.training_ranks import logged_gradients
+
+from mlcl.training.builders import build_model
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.job_data import JobData
+from mlcl.training.part_gradients import gradient_norms
+
+LABELS = (
+    "objective.heads={shared: {loss: simdis, labels: tags, weight: 0.3}, detail: {loss: knn, labels: detail, "
+    "weight: 0.1, reduction: sum, projection: {kind: identity}}}",
+    "objective.classifier={loss: bce, labels: tags, weight: 0.6}",
+    "evaluation.metric=val/micro_f1",
+)
+NAMES = ["heads/shared/gradient_norm", "heads/detail/gradient_norm", "classifier/gradient_norm"]
+
+
+@pytest.mark.parametrize("encoder", ["cnn_text", "ldgn"])
+def test_norms_are_those_of_the_summands(tiny, tmp_path, encoder):
+    ldgn = ("encoder={name: ldgn, width: 8, embedding_dim: 8, max_length: 8}",) if encoder == "ldgn" else ()
+    job_data = JobData.of(tiny_job(tiny, *LABELS, *ldgn), tmp_path)
+    torch.manual_seed(0)
+    model = build_model(
+        job_data.job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph()
+    ).double()
+    batch = job_data.rows(job_data.train).batch(torch.arange(9), 2, torch.device("cpu"))
+    output = model(batch.inputs)
+    norms = gradient_norms(model.objective, output, batch, ONE_PROCESS, "float32")
+    assert list(norms) == NAMES
+    value = model.objective(output, batch.labels, batch.sample_ids)
+    for name, norm in norms.items():
+        part = name.removesuffix("/gradient_norm")
+        weight = {"heads/shared": 0.3, "heads/detail": 0.1, "classifier": 0.6}[part]
+        (expected,) = torch.autograd.grad(weight * value.parts[f"{part}/loss"], output, retain_graph=True)
+        assert norm == pytest.approx(expected.norm().item(), rel=1e-9)
+        assert norm > 0
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_norms_are_logged_with_the_window_and_change_nothing(tiny, tmp_path):
+    on, off = (
+        logged_gradients(tiny_job(tiny, *LABELS, f"train.log_gradients={its}", epochs=2), tmp_path)
+        for its in (True, False)
+    )
+    assert len(on["norms"]) == 2
+    assert [sorted(norms) for norms in on["norms"]] == 2 * [sorted(f"train/{name}" for name in NAMES)]
+    assert off["norms"] == [{}, {}]
+    assert all(torch.equal(on["weights"][name], value) for name, value in off["weights"].items())
+
+
+def test_micro_batches_log_the_same_norms(tiny, tmp_path):
+    whole = (*LABELS, "encoder.dropout=0", "train.log_gradients=true", "train.epochs=2")
+    one = logged_gradients(tiny_job(tiny, *whole), tmp_path)["norms"]
+    many = logged_gradients(tiny_job(tiny, *whole, "train.micro_batch_size=3"), tmp_path)["norms"]
+    assert len(one) == 2
+    for left, right in zip(one, many, strict=True):
+        assert left == pytest.approx(right, rel=1e-9)
