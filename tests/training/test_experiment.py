@@ -303,8 +303,10 @@ def _settings(job, home):
     job_data = JobData.of(job, home)
     model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
     callbacks = Callbacks(lambda _: None, dict, lambda: False)
-    rows = job_data.rows(job_data.train)
-    return build_loop(job, model, rows, CPU, checkpoint=None, identity={}, callbacks=callbacks).settings
+    rows, sampler = job_data.rows(job_data.train), job_data.sampler(0, 1)
+    return build_loop(
+        job, model, rows, sampler, CPU, checkpoint=None, identity={}, callbacks=callbacks
+    ).settings
 
 
 def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_path):
