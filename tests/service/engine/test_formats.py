@@ -8,6 +8,7 @@ from builders import text_dataset, tiny_job
 from reproduced import Tables
 from sweeps import World
 
+from mlcl.config import dump_job, job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
@@ -34,14 +35,22 @@ def here(tmp_path, monkeypatch):
 
 
 def old_sweep(home, job):
-    """Its folder in a home, on this data."""
+    """Its folder in a home, on this data, with the keys that jobs have got since, so with other hashes."""
     fingerprint = JobData.of(job, home).fingerprint
     record = json.loads((RELEASE_0_1 / "run.json").read_text())
     folder = home / "sweeps" / record["id"]
     folder.mkdir(parents=True)
     for file in RELEASE_0_1.iterdir():
         text = file.read_text().replace("FINGERPRINT", fingerprint).replace("URI", tracking_uri(home))
-        (folder / file.name).write_text(text)
+        (folder / file.name).write_text(text.replace(record["job_hash"], job_hash(job)))
+    ledger = (folder / LEDGER).read_text()
+    for line in map(json.loads, ledger.splitlines()):
+        if "job" in line:
+            ledger = ledger.replace(json.dumps(line["job"]), json.dumps(dump_job(load_job(line["job"]))))
+        if line.get("group"):
+            confirmed = job_hash(load_job(line["job"], {"train.seed": 0}))
+            ledger = ledger.replace(line["group"], f"confirm-{confirmed[:12]}")
+    (folder / LEDGER).write_text(ledger)
     return folder
 
 
@@ -51,7 +60,7 @@ def entries(ledger):
 
 def test_a_sweep_of_release_0_1_is_read_and_gone_on_with(here, monkeypatch):
     whole = World(Path("whole"), monkeypatch)
-    job = tiny_job(Path("data"))
+    job = tiny_job(Path("data"), "evaluation.threshold=0.5", patience=None)  # as release 0.1 had it
     whole.run(whole.plan(job, SPACE, trials=3, seeds=1))
     world = World(Path("home"), monkeypatch)
     folder = old_sweep(world.home, job)
