@@ -50,19 +50,20 @@ def start(home, id, owner, **how):
 
 
 class Swept:
-    """A sweep's folder with its ledger and study, written as a sweep does."""
+    """A sweep's folder with its ledger and study, written as a sweep does; or a table's, of a tuned cell."""
 
-    def __init__(self, home, study=""):
-        self.home = home
-        self.folder, _ = left(home, "sweeps", State.STOPPED, name="night")
+    def __init__(self, home, study="", cell=""):
+        self.home, self.scope = home, {"scope": cell} if cell else {}
+        self.folder, _ = left(home, "tables" if cell else "sweeps", State.STOPPED, name="night")
         self.id = self.folder.path.name
         self.ledger = Ledger(self.folder.path)
         self.storage = open_storage(study or self.folder.path / "study.journal")
         self.study = optuna.create_study(study_name=self.id, storage=self.storage, direction="maximize")
-        self.ledger.append("sweep", id=self.id, name="night", study=study)
+        head = {} if cell else {"study": study}
+        self.ledger.append("table" if cell else "sweep", id=self.id, name="night", **head)
         self.ledger.append(
             "generation", number=0, space_hash="s", space="", study=self.id, kept={}, dropped={},
-            names=["a"], warm=[],
+            names=["a"], warm=[], **self.scope,
         )  # fmt: skip
 
     def trial(self, state=State.RUNNING, *, told=True, score=0.5):
@@ -72,7 +73,7 @@ class Swept:
         trial.suggest_float("a", 0, 1)
         self.ledger.append(
             "open", key=key, label=key, job={}, settings={"a": 1.0}, generation=0, number=trial.number,
-            study_number=trial.number, group=None,
+            study_number=trial.number, group=None, **self.scope,
         )  # fmt: skip
         sync_study(self.study, self.ledger.entries[key])
         self.ledger.append("begin", key=key, cpus=1, gpus=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -33,12 +34,16 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class ComparedSetting:
-    """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys."""
+    """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys.
+
+    `lower_is_better` are patterns of metrics of its plugin files.
+    """
 
     label: str
     word: str
     runs: Mapping[int, SeedRun]
     job: Mapping[str, str] = field(default_factory=dict)
+    lower_is_better: frozenset[str] = frozenset()
 
     @property
     def metrics(self) -> set[str]:
@@ -113,6 +118,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
     """A setting of the latest complete run of each seed; `runs` are ordered from the latest on."""
     found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
+    lower: set[str] = set()
     for run in runs:
         tags = run.data.tags
         if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
@@ -120,4 +126,5 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
         seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
         found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
         job = job or setting_keys(run, cell=cell)
-    return ComparedSetting(label, word, dict(sorted(found.items())), job)
+        lower.update(json.loads(tags.get(Tag.LOWER_IS_BETTER, "[]")))
+    return ComparedSetting(label, word, dict(sorted(found.items())), job, frozenset(lower))

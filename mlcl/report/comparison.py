@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
 from mlcl.errors import UserError, did_you_mean
@@ -65,7 +66,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
         found = settings[0].label if settings else "none"
         raise UserError("needs two settings or more", key="WHAT", found=found)
     name = _metric(settings, metric)
-    mode = _mode(name)
+    mode = _mode(name, settings)
     reference, *others = settings
     pairs = [_pair(reference, other, name) for other in others]
     adjusted = holm([paired.p for _, paired in pairs])
@@ -86,9 +87,14 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     return Comparison(name, mode, reference, rows)
 
 
-def _mode(metric: str) -> str | None:
-    """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k."""
-    if metric.endswith("seconds"):
+def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
+    """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k.
+
+    The runs say it for metrics of plugin files, which are not run here.
+    """
+    lower = frozenset[str]().union(*(setting.lower_is_better for setting in settings))
+    own = any(fnmatchcase(metric.rpartition("/")[2], pattern) for pattern in lower)
+    if own or metric.endswith("seconds"):
         return "min"
     evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
     return default_mode(metric) if evaluated or metric.endswith("loss") else None

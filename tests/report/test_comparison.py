@@ -69,6 +69,26 @@ def test_less_is_better_of_a_loss(found):
     assert less.rows[0].paired.difference < 0
 
 
+@pytest.mark.parametrize(
+    ("tags", "verdicts"),
+    [({"mlcl.lower_is_better": '["misses", "hops_*"]'}, ["worse", "worse", "better"]), ({}, ["better"] * 3)],
+)
+def test_the_runs_say_the_better_side_of_metrics_of_plugin_files(store, tags, verdicts):
+    metrics = ["test/misses", "test/hops_topic", "test/hits"]
+    ids = [
+        [
+            store.add(
+                "own", seed=seed, params={"more": more, "own": len(tags)},
+                metrics=dict.fromkeys(metrics, seed + more), tags=tags,
+            )
+            for seed in range(6)
+        ]
+        for more in (0, 1)
+    ]  # fmt: skip
+    settings = find_settings(Runs(store.tracker), [",".join(each) for each in ids])
+    assert [compare_settings(settings, metric).rows[0].verdict for metric in metrics] == verdicts
+
+
 def test_a_better_side_is_said_only_where_there_is_one(store):
     metrics = {
         "time/train_seconds": "worse",

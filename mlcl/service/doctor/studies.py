@@ -1,10 +1,10 @@
-"""Checks for Optuna studies that differ from the ledger of their sweep."""
+"""Checks for Optuna studies that differ from the ledger of their sweep or table."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
-from mlcl.service.engine.entries import Entry, SpaceVersion
-from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import ANEW, Ledger
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import hidden, open_storage
 from mlcl.tracking.uri import sqlite_file
@@ -32,7 +32,7 @@ def find_study_differences(scope: Scope) -> Iterator[Finding]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for folder in free_folders(scope.home):
         ledger = _readable(folder.path)
-        if ledger is None or not ledger.versions():
+        if ledger is None or not ledger.searches:
             continue
         where = _where(scope, ledger, folder.path)
         if where is None:
@@ -41,16 +41,20 @@ def find_study_differences(scope: Scope) -> Iterator[Finding]:
             yield Finding(str(folder.path), why, "give its URL as --study or MLCL_STUDY", note=True)
             continue
         if isinstance(where, Path) and not where.exists():
-            why = "the study of its sweep is gone"
-            yield Finding(str(where), why, "restore it, or give the sweep's command --fresh")
+            kind = ledger.head["event"]
+            yield Finding(
+                str(where), f"the study of its {kind} is gone", f"restore it, or begin {ANEW[kind]}"
+            )
             continue
         with _open_copy(where) as storage:
-            for version in ledger.versions():
-                yield from _compare(folder.path, ledger, version, storage, where)
+            for search in ledger.searches:
+                for version in ledger.versions(search):
+                    entries = ledger.trials(version.number, search)
+                    yield from _compare(ledger, version.study, entries, storage, where)
 
 
 def _readable(folder: Path) -> Ledger | None:
-    """The ledger of a sweep; None where there is none, and where it is damaged, which `records` finds."""
+    """The ledger; None where there is none, and where it is damaged, which `records` finds."""
     try:
         ledger = Ledger(folder)
     except UserError:
@@ -60,7 +64,7 @@ def _readable(folder: Path) -> Ledger | None:
 
 def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
     """The path of the study's file or the URL of its server; None where it is not known."""
-    kept = ledger.head["study"]
+    kept = ledger.head.get("study")  # a table keeps its own
     if not kept:
         return folder / JOURNAL
     if scope.study is None or hidden(scope.study) != kept:
@@ -89,15 +93,13 @@ def _address(where: Path | str) -> Path | str:
 
 
 def _compare(
-    folder: Path, ledger: Ledger, version: SpaceVersion, storage: BaseStorage, where: Path | str
+    ledger: Ledger, name: str, entries: Sequence[Entry], storage: BaseStorage, where: Path | str
 ) -> Iterator[Finding]:
-    name = version.study
-    place = hidden(str(where))
-    entries = [entry for entry in ledger.trials(version.number) if entry.study_number is not None]
+    kind = ledger.head["event"]
     if name not in optuna.get_all_study_names(storage):
         if entries:
-            why = f"{place} has no such study, and the sweep has {len(entries)} trials of it"
-            yield Finding(f"study {name}", why, "restore it, or give the sweep's command --fresh")
+            why = f"{hidden(str(where))} has no such study, and the {kind} has {len(entries)} trials of it"
+            yield Finding(f"study {name}", why, f"restore it, or begin {ANEW[kind]}")
         return
     copy = InMemoryStorage()
     optuna.copy_study(from_study_name=name, from_storage=storage, to_storage=copy)
@@ -107,15 +109,15 @@ def _compare(
         try:
             sync_study(study, entry)
         except (RuntimeError, KeyError) as error:
-            why = f"contradicts the sweep: {error}"
+            why = f"contradicts the {kind}: {error}"
             yield Finding(what, why, "none: what a study was told for good cannot be taken back")
             continue
         after = _trial(study, entry)
         if before != after and before is not None and after is not None:
-            why = f"is {before.state.name} in Optuna, and {entry.state} in the sweep"
+            why = f"is {before.state.name} in Optuna, and {entry.state} in the {kind}"
             if before.state is after.state:
                 why = f"Optuna has not been told all of it ({entry.state})"
-            yield Finding(what, why, "told again", partial(_tell, folder, name, where, entry.key))
+            yield Finding(what, why, "told again", partial(_tell, ledger.path.parent, name, where, entry.key))
 
 
 def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:

@@ -213,6 +213,11 @@ class Ledger:
     def _on_end(self, event: dict[str, Any]) -> None:
         self.state = State(event["state"])
 
+    @property
+    def searches(self) -> list[str]:
+        """The scopes of the searches: one, empty, of a sweep; one for each tuned cell of a table."""
+        return list(self._versions)
+
     def versions(self, scope: str = "") -> list[SpaceVersion]:
         """The spaces that a search has had, the present one last."""
         return self._versions.get(scope, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -11,6 +12,7 @@ import yaml
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
+from mlcl.plugins import registry
 from mlcl.tracking import Provenance, RunLog, params_of
 from mlcl.tracking.names import Tag
 from mlcl.tracking.undelivered import is_usable
@@ -56,6 +58,7 @@ class JobLogs:
                 Tag.DATA: data.name,
                 Tag.FINGERPRINT: data.fingerprint,
                 Tag.SEED: str(job.train.seed),
+                **_directions(job),
                 **(tags or {}),
             },
             parent=parent,
@@ -67,3 +70,14 @@ class JobLogs:
         """The id of a run's log: its name; numbered where that is for another store, or MLflow refuses it."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
+
+
+def _directions(job: JobConfig) -> dict[str, str]:
+    """The metrics of plugin files that are better where they are lower, for readers, who do not run them."""
+    if not job.plugins:
+        return {}
+    files = {plugin.sha256[:8] for plugin in job.plugins}
+    metrics = registry("metrics")
+    own = [metrics[name] for name, origin in metrics.origins().items() if origin.rpartition(":")[2] in files]
+    names = [name for m in own if m.mode == "min" for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))]
+    return {Tag.LOWER_IS_BETTER: json.dumps(names)} if names else {}

@@ -168,6 +168,16 @@ def test_what_a_study_was_not_told_it_is_told(home, where):
     ]  # fmt: skip
 
 
+def test_the_study_of_a_tuned_cell_is_told_too(home):
+    cell = Swept(home, cell="Warm_All")
+    cell.trial(State.COMPLETE)
+    cell.trial(State.PRUNED, told=False)
+    (found,) = look(home, "studies", fix=True)
+    assert (found.status, found.why) == ("MENDED", "is RUNNING in Optuna, and PRUNED in the table")
+    assert [trial.state for trial in cell.trials()] == [TrialState.COMPLETE, TrialState.PRUNED]
+    assert look(home, "studies") == []
+
+
 def test_a_rung_that_was_not_told_counts(home):
     sweep = Swept(home)
     sweep.trial(told=False)

@@ -1,0 +1,38 @@
+"""What the log of a job says from its start."""
+
+import json
+
+import pytest
+from builders import job_tree
+
+from mlcl.config import load_job
+from mlcl.data import Dataset
+from mlcl.service.runs.job_logs import JobLogs
+from mlcl.tracking import Provenance
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import Tag
+
+PLUGIN = """
+from mlcl.evaluation import Metric
+
+def of_rows(prediction):
+    return 0.5
+
+MISSES = Metric(name="misses", summary="s", source="s", mode="min", classes=of_rows)
+HOPS = Metric(name="hops", summary="s", source="s", mode="min", classes=of_rows, per_aspect=True)
+GAIN = Metric(name="gain", summary="s", source="s", classes=of_rows)
+"""
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_the_better_side_of_metrics_of_plugin_files_is_kept(tiny, tmp_path, monkeypatch):
+    (tmp_path / "metrics.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
+    for id, plugins in (("own", ["metrics.py"]), ("plain", [])):
+        job = load_job(job_tree(tiny) | {"plugins": plugins})
+        logs.start(job, Dataset.open(tiny).info, id=id, name=id, owner=id)
+    own, plain = (first_entry(log_folder(tmp_path, id) / LOG)["tags"] for id in ("own", "plain"))
+    assert json.loads(own[Tag.LOWER_IS_BETTER]) == ["hops", "hops_*", "misses"]
+    assert Tag.LOWER_IS_BETTER not in plain
