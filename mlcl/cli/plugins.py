@@ -105,7 +105,7 @@ def _metric(metric: Any) -> dict[str, Any]:
 def _encoder(encoder: Any) -> dict[str, Any]:
     return {
         "what": encoder.title,
-        "reads": encoder.modality,
+        "reads": encoder.modality or "text, image or vectors",
         "options": _keys(encoder.section),
         "needs": list(encoder.packages),
     }

@@ -90,7 +90,9 @@ class TrainConfig(Section):
         ge=1,
         description="samples whose rows, one a view, a worker encodes at once; default: all that it has",
     )
-    views: int = Field(2, ge=1, le=8, description="views of each sample")
+    views: int | None = Field(
+        None, ge=1, le=8, description="views of each sample; default: 2 with a contrastive head, else 1"
+    )
     sampler: SamplerConfig = SamplerConfig()
     drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
@@ -196,6 +198,21 @@ class JobConfig(Section):
         (),
         description="Python files that declare losses, encoders and other plugins; they are run",
     )
+
+    @model_validator(mode="after")
+    def _views(self) -> Self:
+        """Resolves the default, so that the number itself is logged and hashed."""
+        if self.train.views is None:
+            contrastive = any(head.weight > 0 for head in self.objective.heads.values())
+            train = self.train.model_copy(update={"views": 2 if contrastive else 1})
+            object.__setattr__(self, "train", train)  # the section is frozen
+        return self
+
+    @property
+    def views(self) -> int:
+        """Views of each sample in a batch."""
+        assert self.train.views is not None
+        return self.train.views
 
     @model_validator(mode="before")
     @classmethod

@@ -157,6 +157,6 @@ def label_type(space: LabelSpace) -> Any:
     return pa.int32()
 
 
-def plural(modality: Modality) -> str:
+def plural(modality: str) -> str:
     """texts, images or vectors."""
     return modality if modality == "vectors" else f"{modality}s"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
-from mlcl.data.format import DatasetInfo, LabelSpace, Modality, plural
+from mlcl.data.format import DatasetInfo, LabelSpace, plural
 from mlcl.data.image_column import ImageColumn
 from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
@@ -193,7 +193,7 @@ class Split:
     def _pick(self, values: list[str]) -> list[str]:
         return values if self.index is None else [values[i] for i in self.index.tolist()]
 
-    def _need(self, modality: Modality) -> None:
+    def _need(self, modality: str) -> None:
         if self.info.modality != modality:
             raise UserError(
                 f"{self.info.name} has no {plural(modality)}",

@@ -2,7 +2,7 @@
 
 from mlcl.models.encoder import Encoder
 from mlcl.models.encoders import ENCODERS, build_encoder
-from mlcl.models.heads import LinearClassifier, Projection
+from mlcl.models.heads import LinearClassifier, Projection, WithOwnLogits
 from mlcl.models.label_graph import label_graph
 from mlcl.models.model_folder import model_folder
 from mlcl.models.prototypes import PrototypeClassifier, tree_distances
@@ -13,6 +13,7 @@ __all__ = [
     "LinearClassifier",
     "Projection",
     "PrototypeClassifier",
+    "WithOwnLogits",
     "build_encoder",
     "label_graph",
     "model_folder",

@@ -6,21 +6,25 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
+from mlcl.models.feature_inputs import FeatureInput, InputName
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key that every section has, by modality: tokens of a text, or pixels of an image's side."""
 TOKENIZERS = {"words": "vocabulary", "pretrained": "model"}
 """The key that a tokenizer is made from: how many words it keeps, or the model that it belongs to."""
+Reads = Literal["text", "image", "vectors"]
+"""What a data set may hold."""
 GIVEN = {
     "vocabulary_size": "a text vocabulary",
     "labels": "labels",
     "label_graph_LL": "label rows",
+    "input_columns": "frozen inputs",
     "folder": "a folder",
 }
 """What `build` may ask for besides the section's keys, and what to call it in a message."""
@@ -37,13 +41,19 @@ class Encoder:
     - `vocabulary_size`, the ids of the tokenizer, padding included;
     - `labels`, how many the classifier's label space has;
     - `label_graph_LL`, see `label_graph`: (L, L) float32 from the training rows;
+    - `input_columns`, the numbers of a row of each frozen input, by its name;
     - `folder`, None in training. For an exported model it has what `export` wrote, and no weights are to be
       read: the caller sets all of them.
 
     The module has the embedding's size as attribute `dim`. Its `forward` takes `input_ids` (B, T) int64 and
-    `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and gives (B, dim);
-    with `label_wise` (B, dim + L), where a logit for each of the L = `label_logits` labels follows the
-    embedding. Padding must not change an output, and all trained parameters are float32.
+    `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and gives (B, dim).
+    A module with an attribute `label_logits`, L above 0, gives (B, dim + L): L logits follow the embedding.
+    With `label_wise` these are the classifier, without they are added to its own. Padding must not change an
+    output, and all trained parameters are float32.
+
+    `frozen` gives the frozen inputs that a section asks for, by name: such an encoder has no `modality`, no
+    tokenizer and no key of SIZES. Its `forward` takes a dense input under its name, (B, F) float, and a
+    sparse one as `NAME_columns` (B, T) int64 and `NAME_values` (B, T) float, 0 at padding.
 
     `tokenizer` is `words` for a vocabulary made of the training texts, `pretrained` for the model's own.
     `files` are keys that name a file, which must be there before anything starts. `export` writes what
@@ -56,8 +66,9 @@ class Encoder:
     name: str
     title: str
     section: type[EncoderConfig]
-    modality: Literal["text", "image"]
     build: Callable[..., nn.Module]
+    modality: Literal["text", "image"] | None = None
+    frozen: Callable[[EncoderConfig], Mapping[InputName, FeatureInput]] | None = None
     tokenizer: Literal["words", "pretrained"] | None = None
     label_wise: bool = False
     files: tuple[str, ...] = ()
@@ -66,10 +77,13 @@ class Encoder:
     order: int = 100
 
     def __post_init__(self) -> None:
+        if (self.modality is None) == (self.frozen is None):
+            raise ValueError(f"encoder {self.name}: it needs a modality or frozen inputs")
         if (self.modality == "text") != (self.tokenizer is not None):
             raise ValueError(f"encoder {self.name}: texts need a tokenizer, images take none")
         keys = set(self.section.model_fields)
-        read = {"name", SIZES[self.modality], TOKENIZERS.get(self.tokenizer or "", "name")}
+        read = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
+        read |= set(get_args(InputName)) & keys if self.modality is None else {SIZES[self.modality]}
         if missing := sorted((read | set(self.files)) - keys):
             raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing)}")
         if unused := sorted(keys - read - self._parameters.keys()):
@@ -86,9 +100,16 @@ class Encoder:
         """Whether `build` asks for this name of GIVEN."""
         return given in self._parameters
 
+    def reads(self, section: EncoderConfig) -> Reads:
+        """The modality: text, image or vectors."""
+        if self.frozen is None:
+            assert self.modality is not None
+            return self.modality
+        return next(iter(self.frozen(section).values())).modality
+
     def size(self, section: EncoderConfig) -> int:
         """Tokens of a text that are read, or the side in pixels that images are resized to."""
-        return int(getattr(section, SIZES[self.modality]))
+        return int(getattr(section, SIZES[str(self.modality)]))
 
     def module(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
         """The module of a section. Raises UserError where the data set cannot give what it needs."""

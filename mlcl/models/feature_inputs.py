@@ -1,33 +1,49 @@
-"""The keys of frozen inputs: what a job says of each extractor whose outputs the encoder `features` reads.
+"""The keys of frozen inputs: what a job says of each extractor whose rows the encoder `features` reads.
 
 The extractors themselves are in `mlcl.training.extractors`, one a file.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mlcl.config.section import Section
 
-
-class TfidfInput(Section):
-    """Weighted counts of words and word pairs."""
-
-    ngrams: Annotated[int, Field(ge=1, le=5)] = Field(2, description="words of the longest n-gram")
-    max_features: int = Field(20_000, ge=1, description="most frequent n-grams of the training rows")
+InputName = Literal["tfidf", "transformer", "image", "column"]
 
 
-class TransformerInput(Section):
-    """Mean token states of a frozen Hugging Face model."""
+class FeatureInput(Section):
+    """What all have: the modality that they read, and whether their rows are sparse."""
+
+    modality: ClassVar[Literal["text", "image", "vectors"]]
+    sparse: ClassVar[bool] = False
+
+
+class TfidfInput(FeatureInput):
+    """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
+
+    modality = "text"
+    sparse = True
+
+    ngrams: Annotated[int, Field(ge=1, le=5)] = Field(2, description="words of the longest sequence")
+    max_features: int = Field(20_000, ge=1, description="most frequent sequences that are kept")
+
+
+class TransformerInput(FeatureInput):
+    """The mean token state of a frozen Hugging Face model."""
+
+    modality = "text"
 
     model: str = Field(description="folder, package:NAME or hub name")
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
 
 
-class ImageInput(Section):
-    """Outputs of a frozen network, or the pixels themselves."""
+class ImageInput(FeatureInput):
+    """The output of a frozen network, or the pixels themselves."""
+
+    modality = "image"
 
     network: Literal["pixels", "resnet18", "resnet50"] = Field("pixels", description="of torchvision")
     weights: str | None = Field(None, description="safetensors file of torchvision weights; networks need it")
@@ -40,9 +56,7 @@ class ImageInput(Section):
         return self
 
 
-class ColumnInput(Section):
+class ColumnInput(FeatureInput):
     """The vectors of the data set itself."""
 
-
-FeatureInput = TfidfInput | TransformerInput | ImageInput | ColumnInput
-InputName = Literal["tfidf", "transformer", "image", "column"]
+    modality = "vectors"

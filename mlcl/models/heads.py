@@ -1,6 +1,7 @@
-"""What reads an embedding: the projection before a contrastive loss, and the linear classifier.
+"""What reads an encoder's output: the projection before a contrastive loss, and the linear classifier.
 
-Shapes: B rows, D the encoder's size, P the projection's, C classes or labels, A aspects.
+Shapes: B rows, D embedding, L the encoder's own logits, O = D + L its output, P the projection's size,
+C classes or labels, A aspects.
 """
 
 from __future__ import annotations
@@ -56,3 +57,25 @@ class LinearClassifier(nn.Module):
         """Embeddings (B, D) to logits (B, C) or (B, A, C)."""
         logits: Tensor = self.linear(h_BD)
         return logits.reshape(*h_BD.shape[:-1], *self.shape)
+
+
+class WithOwnLogits(nn.Module):
+    """Logits from the output of an encoder whose own logits follow its embedding.
+
+        logits = f(embedding) + own logits, or the own logits alone without a layer f
+
+    `dim` is D. Source: Cheng et al. 2016, Wide & Deep Learning, Eq. 3 (the sum).
+    """
+
+    def __init__(self, dim: int, layer: nn.Module | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+        self.layer = layer
+
+    def forward(self, output_BO: Tensor) -> Tensor:
+        """The encoder's output (B, D + L) to logits of f's shape, or (B, L)."""
+        own_BL = output_BO[:, self.dim :]
+        if self.layer is None:
+            return own_BL
+        logits: Tensor = self.layer(output_BO[:, : self.dim])
+        return logits + own_BL.reshape(logits.shape)

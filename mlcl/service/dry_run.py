@@ -86,7 +86,7 @@ def _plan(job_data: JobData) -> dict[str, Any]:
             "epochs": job.train.epochs,
             "steps_per_epoch": sampler.steps_per_epoch,
             "steps": job.train.epochs * sampler.steps_per_epoch,
-            "rows_per_step": job.train.batch_size * job.train.views,
+            "rows_per_step": job.train.batch_size * job.views,
             "workers": job.train.workers,
         },
     }

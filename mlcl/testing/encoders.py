@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config import JobConfig, load_job
 from mlcl.models import ENCODERS, Encoder
-from mlcl.testing.datasets import small_dataset
+from mlcl.testing.datasets import TAGS, small_dataset
 from mlcl.testing.registration import PluginTestCase
 from mlcl.training import experiment
 from mlcl.training.builders import build_model
@@ -49,6 +49,7 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "text": {"lr": 0.01},
     # Without momentum, the large networks of images leave small checkpoints.
     "image": {"lr": 0.001, "optimizer": "sgd", "momentum": 0.0},
+    "vectors": {"lr": 0.01},
 }
 
 
@@ -84,9 +85,10 @@ class EncoderTestCase(PluginTestCase):
     @pytest.fixture
     def make_job(self, section: Mapping[str, Any], encoder: Encoder, tmp_path: Path) -> MakeJob:
         """A job that trains the encoder on a small data set, with overrides."""
-        data = small_dataset(tmp_path / "data", encoder.modality)
+        modality = encoder.reads(encoder.section.model_validate(section))
+        data = small_dataset(tmp_path / "data", modality)
         return lambda *overrides, **train: load_job(
-            _tree(section, data, {**OPTIMIZERS[encoder.modality], **train}), overrides
+            _tree(section, data, {**OPTIMIZERS[modality], **train}), overrides
         )
 
     @pytest.fixture
@@ -94,17 +96,14 @@ class EncoderTestCase(PluginTestCase):
         """The model as a run begins with it, and what the job works on."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         torch.manual_seed(0)
-        built = build_model(
-            job_data.job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph()
-        )
-        return built, job_data
+        return _built(job_data), job_data
 
     def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
-        """(B, dim), or (B, dim + L) for a label-wise encoder, float32 and finite."""
+        """(B, dim), or (B, dim + L) where the encoder has logits of its own, float32 and finite."""
         module, inputs = model[0].encoder.eval(), _inputs(model[1], torch.float32)
         output = module(**inputs)
-        labels = model[1].dataset.info.space("tags").n_classes if encoder.label_wise else 0
-        assert getattr(module, "label_logits", 0) == labels
+        labels = int(getattr(module, "label_logits", 0))
+        assert labels in ({0, len(TAGS.classes)} if not encoder.label_wise else {len(TAGS.classes)})
         assert output.shape == (ROWS, int(module.dim) + labels)  # type: ignore[arg-type]
         assert output.dtype == torch.float32
         assert output.isfinite().all()
@@ -155,7 +154,7 @@ class EncoderTestCase(PluginTestCase):
         """With a contrastive head alone, as before a linear probe; otherwise DDP refuses the next step."""
         job = make_job("objective.classifier.weight=0", "objective.heads.tags.weight=1")
         job_data = JobData.of(job, tmp_path / "home")
-        model = build_model(job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph())
+        model = _built(job_data)
         model.train()
         rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
         passes = Passes(model, wrapped, CPU, "float32", 2, 8, lambda *_: None)
@@ -176,7 +175,7 @@ class EncoderTestCase(PluginTestCase):
     ) -> None:
         """Stopped within an epoch, with micro-batches, and texts in half precision."""
         # A CPU computes convolutions in half precision many times slower.
-        precision = "bf16" if encoder.modality == "text" else "float32"
+        precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"
         job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
         whole = _run(job, tmp_path, "whole")
         steps = itertools.count(1)
@@ -240,3 +239,13 @@ def _weights(run: Path) -> dict[str, Tensor]:
 def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
     inputs = job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device)
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
+
+
+def _built(job_data: JobData) -> ContrastiveModel:
+    return build_model(
+        job_data.job,
+        job_data.dataset.info,
+        job_data.vocabulary_size,
+        job_data.label_graph(),
+        input_columns=job_data.input_columns,
+    )

@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
 
 import mlflow.pyfunc
+import numpy as np
 import pandas as pd
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
@@ -37,6 +38,12 @@ ARTIFACT = "pyfunc"
 CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
+KINDS: Mapping[str, Any] = {
+    "text": DataType.string,
+    "image": DataType.binary,
+    "vectors": Array(DataType.double),
+}
+"""MLflow's type of what a model reads, by modality."""
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
 
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
@@ -132,7 +139,7 @@ def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str
 
 
 def _signature(index: Index) -> ModelSignature:
-    kind = DataType.string if index.modality == "text" else DataType.binary
+    kind = KINDS[index.modality]
     parameters = [ParamSpec("way", DataType.string, index.best)]
     if index.task == "multi_label":
         parameters.append(ParamSpec("threshold", DataType.double, index.threshold))
@@ -159,6 +166,8 @@ def _example(index: Index) -> pd.DataFrame:
     """A made-up example, since the rows of the data set may be confidential."""
     if index.modality == "text":
         return pd.DataFrame({"text": ["an example"]})
+    if index.modality == "vectors":
+        return pd.DataFrame({"vectors": [np.zeros(int(str(index.preprocessing["dim"]))).tolist()]})
     with io.BytesIO() as file:
         Image.new("RGB", (32, 32), "gray").save(file, "PNG")
         return pd.DataFrame({"image": [file.getvalue()]})

@@ -10,7 +10,7 @@ import mlcl
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """`predict` takes a frame with a column `text` or `image` and returns labels and probabilities."""
+    """`predict` takes a frame with a column `text`, `image` or `vectors`, and returns a frame of labels."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""

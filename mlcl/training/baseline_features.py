@@ -19,8 +19,9 @@ from mlcl.models.feature_inputs import (
     TransformerInput,
 )
 from mlcl.models.pretrained_section import PretrainedKeys
-from mlcl.training.extractors import EXTRACTORS, Matrix
+from mlcl.training.extractors import Matrix
 from mlcl.training.feature_cache import FeatureCache
+from mlcl.training.features import sections
 
 TERMS = 100_000
 """Most words and word pairs of TF-IDF."""
@@ -48,6 +49,9 @@ def _frozen(section: EncoderConfig) -> Input | None:
     if isinstance(section, PretrainedKeys):
         length: int = section.max_length
         return "transformer", TransformerInput(model=section.model, max_length=length)
+    for name, frozen in sections(section).items():
+        if name == "transformer" or (isinstance(frozen, ImageInput) and frozen.network != "pixels"):
+            return name, frozen
     if isinstance(section, ResNetConfig) and section.weights is not None:
         image = ImageInput(network=section.name, weights=section.weights, image_size=section.image_size)
         return "image", image
@@ -61,7 +65,7 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     found = input_of(baseline, job)
     if found is None:
         return f"the job's encoder, {job.encoder.name}, is not a pretrained one"
-    wanted = EXTRACTORS[found[0]].modality
+    wanted = found[1].modality
     same = wanted == info.modality
     return "" if same else f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}"
 

@@ -15,6 +15,7 @@ from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows, TokenRows, augment, normalise
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
+from mlcl.training.feature_rows import FeatureRows
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Batch:
 class Rows:
     """A split, encoded: its inputs, labels by head name and `classifier`, and a global id for each row."""
 
-    inputs: TokenRows | ImageRows
+    inputs: TokenRows | ImageRows | FeatureRows
     labels: Mapping[str, Labels]
     sample_ids: Tensor
     augment: AugmentConfig
@@ -42,7 +43,7 @@ class Rows:
         return len(self.sample_ids)
 
     def batch(self, indices_B: Tensor, views: int, device: torch.device) -> Batch:
-        """`views` views of each row. Images are augmented on the device; texts differ by dropout."""
+        """`views` views of each row. Images are augmented on the device; others differ by dropout."""
         rows = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }

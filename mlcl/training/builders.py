@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from mlcl.config import ClassifierConfig, HeadConfig, JobConfig
+from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.objective_section import LearnedTemperature, TemperatureSchedule
 from mlcl.config.space import default_mode
 from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
@@ -19,7 +20,14 @@ from mlcl.losses import (
     build_loss,
 )
 from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
-from mlcl.models import LinearClassifier, Projection, PrototypeClassifier, build_encoder
+from mlcl.models import (
+    ENCODERS,
+    LinearClassifier,
+    Projection,
+    PrototypeClassifier,
+    WithOwnLogits,
+    build_encoder,
+)
 from mlcl.training.batches import Rows
 from mlcl.training.classifier import Classifier, classifier_loss
 from mlcl.training.context import Context
@@ -41,43 +49,48 @@ def build_model(
     label_graph_LL: Tensor | None = None,
     class_distance_CC: Tensor | None = None,
     target_weight: Tensor | None = None,
+    input_columns: Mapping[str, int] | None = None,
 ) -> ContrastiveModel:
     """Encoder, heads and classifier. Parts of weight 0 are left out.
 
     `label_graph_LL` is for encoders that ask for it, `class_distance_CC` for the classifier `guided`,
     `target_weight` for a classifier with weights of labels or classes: all come from the training rows.
+    `input_columns` are the sizes of frozen inputs.
     """
     given = job.objective.classifier
     space = info.space(given.labels)
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=vocabulary_size,
-        labels=space.n_classes,
+        labels=space.n_classes * max(1, len(space.aspects)),
         label_graph_LL=label_graph_LL,
+        input_columns=input_columns,
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
-    own_logits = label_logits(encoder)
     classifier = None
     if job.objective.classifier_weight > 0:
-        layer = classifier_layer(given, dim, space, own_logits, class_distance_CC)
-        regulariser = layer.regulariser if isinstance(layer, PrototypeClassifier) else None
+        layer = classifier_layer(job, encoder, space, class_distance_CC)
+        prototypes = (part for part in layer.modules() if isinstance(part, PrototypeClassifier))
+        regulariser = next((part.regulariser for part in prototypes), None)
         loss = classifier_loss(given, target_weight)
         weight = job.objective.classifier_weight
         classifier = Classifier(layer, weight, loss, given.reduction, regulariser)
-    return ContrastiveModel(encoder, Objective(heads, classifier, own_logits))
+    return ContrastiveModel(encoder, Objective(heads, classifier, label_logits(encoder)))
 
 
 def classifier_layer(
-    config: ClassifierConfig, dim: int, space: LabelSpace, own_logits: int, class_distance_CC: Tensor | None
+    job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """From what the classifier reads (R, D), or an encoder's own logits, to logits."""
-    if own_logits:
-        return nn.Identity()
+    """From an encoder's output (R, O) to logits: on its embedding, with the encoder's own logits if any."""
+    config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
+    if ENCODERS[job.encoder.name].label_wise:
+        return WithOwnLogits(dim)
+    layer: nn.Module = linear_layer(dim, space)
     if config.loss == "guided":
         assert class_distance_CC is not None
-        return PrototypeClassifier(dim, class_distance_CC, weight=config.distortion)
-    return linear_layer(dim, space)
+        layer = PrototypeClassifier(dim, class_distance_CC, weight=config.distortion)
+    return WithOwnLogits(dim, layer) if label_logits(encoder) else layer
 
 
 def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
@@ -142,7 +155,7 @@ def build_loop(
         context=context,
         settings=LoopSettings(
             epochs=train.epochs,
-            views=train.views,
+            views=job.views,
             micro_batch_size=train.micro_batch_size,
             precision=train.precision,
             clip_norm=train.clip_norm,

@@ -8,6 +8,7 @@ from mlcl.baselines import BASELINES
 from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
+from mlcl.data.format import plural
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import Task, metric_names
 from mlcl.losses import LOSSES, check_options
@@ -50,7 +51,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
         )
     _check_files(job)
     of_views = [head.loss for head in job.objective.heads.values() if LOSSES[head.loss].labels == "none"]
-    if job.train.views == 1 and of_views:
+    if job.views == 1 and of_views:
         raise UserError(
             f"{of_views[0]} has no positives with one view", key="train.views", found=1, allowed="2 or more"
         )
@@ -65,10 +66,10 @@ def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
 
 
 def _check_modality(job: JobConfig, info: DatasetInfo) -> None:
-    wanted = ENCODERS[job.encoder.name].modality
+    wanted = ENCODERS[job.encoder.name].reads(job.encoder)
     if wanted != info.modality:
         raise UserError(
-            f"reads {wanted}s, the data set {info.name} holds {info.modality}s",
+            f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}",
             key="encoder.name",
             found=job.encoder.name,
         )

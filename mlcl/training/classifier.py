@@ -1,7 +1,7 @@
 """The classifier's part of the objective: cross-entropies of classes and of labels, and their weights.
 
-Shapes: R rows (samples x views), N training rows, D embedding, C classes, L labels, A aspects; K targets of a
-row: its labels or aspects, or one class.
+Shapes: R rows (samples x views), N training rows, O the encoder's output, C classes, L labels, A aspects; K
+targets of a row: its labels or aspects, or one class.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ class Classifier(nn.Module):
         self.reduction = reduction
         self.regulariser = regulariser
 
-    def forward(self, features: Tensor, targets: Labels) -> Tensor:
+    def forward(self, output_RO: Tensor, targets: Labels) -> Tensor:
         """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch.
 
-        `features` are embeddings (R, D), or label logits (R, L) where `linear` is the identity. `targets` are
-        LabelRows (R, L), or classes (R,) or (R, A), -1 missing.
+        `output_RO` is the encoder's, from which `linear` makes logits. `targets` are LabelRows (R, L), or
+        classes (R,) or (R, A), -1 missing.
         """
         # Autocast would round the logits to bf16, and float32 sums cannot undo that.
-        with torch.autocast(features.device.type, enabled=False):
-            logits = self.linear(features if features.dtype == torch.float64 else features.float())
+        with torch.autocast(output_RO.device.type, enabled=False):
+            logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
         if isinstance(targets, LabelRows):
             term_RK = self.loss(logits, targets.dense(logits.dtype))
             known_RK = torch.ones_like(term_RK, dtype=torch.bool)

@@ -173,11 +173,10 @@ class Evaluator:
     def _classify(self, output_MO: Tensor) -> Tensor:
         classifier = self._model.objective.classifier
         assert classifier is not None
-        features = self._model.objective.divide(output_MO)[1]
-        return classify(classifier.linear, features, self._job_data.task, self._context)
+        return classify(classifier.linear, output_MO, self._job_data.task, self._context)
 
     def _embedding(self, output_MO: Tensor) -> Tensor:
-        return self._model.objective.divide(output_MO)[0]
+        return self._model.objective.embedding(output_MO)
 
 
 @torch.no_grad()

@@ -112,6 +112,7 @@ def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
         job_data.label_graph(),
         job_data.class_distances(),
         job_data.target_weight(),
+        job_data.input_columns,
     )
     seed_all(seed, context.rank)
     return model.to(context.device)

@@ -58,7 +58,7 @@ class FeatureCache:
         """
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self._contents(section, split))
-        about = self._about(name, section) | {"rows": split.fingerprint}
+        about = self._about(name, section, split)
         folder = self._entry(about)
         if not folder.exists():
             extract = self.extractor(name, section)
@@ -68,6 +68,10 @@ class FeatureCache:
 
             _once(folder, about, write)
         return _read(folder)
+
+    def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
+        """Whether the rows of a split are in the cache. Raises UserError for a model or weights not there."""
+        return self._entry(self._about(name, section, split)).exists()
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
         """The extractor, fitted to the training rows where its kind learns from them."""
@@ -90,8 +94,8 @@ class FeatureCache:
             return decode_all(split, section.image_size, self.cache).pixels
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
-    def _about(self, name: InputName, section: FeatureInput) -> dict[str, Any]:
-        """All that decides an extractor, as plain data."""
+    def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
+        """All that decides an extractor, or its rows of a split, as plain data."""
         kind = EXTRACTORS[name]
         return {
             "extractor": name,
@@ -100,6 +104,7 @@ class FeatureCache:
             "precision": None if kind.learns else precision(self._device),
             "data": self.train.info.name,
             "fitted": self.train.fingerprint if kind.learns else None,
+            **({} if split is None else {"rows": split.fingerprint}),
         }
 
     def _entry(self, about: dict[str, Any]) -> Path:

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import decoded
+from mlcl.data.images import Pixels, decoded
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 
-Content = str | bytes | Path
-"""A text; or an image as encoded bytes or as the path of a file."""
+Content = str | bytes | Path | Sequence[float]
+"""A text; an image as encoded bytes or as the path of a file; or a vector."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,28 @@ class InputReader:
         Raises UserError with the place of one that is no Unicode text, or no image that can be decoded.
         """
         if self.tokenizer is None:
-            return self._images(contents, places)
-        for text, place in zip(contents, places, strict=True):
-            if not isinstance(text, str):
-                raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
-            if not is_unicode(text):
-                raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
-        return encode(self.tokenizer, [str(text) for text in contents], self.size)
+            return ImageRows(decode_contents(contents, places, self.size))
+        return encode(self.tokenizer, read_texts(contents, places), self.size)
 
-    def _images(self, images: Sequence[Content], places: Sequence[str]) -> ImageRows:
-        """(N, 3, size, size) uint8."""
 
-        def refuse(row: int, found: str) -> UserError:
-            return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
+def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
+    """Contents as texts. Raises UserError with the place of one that is no Unicode text."""
+    for text, place in zip(contents, places, strict=True):
+        if not isinstance(text, str):
+            raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
+        if not is_unicode(text):
+            raise UserError(f"no Unicode text at {place}", key="text", found="half of a surrogate pair")
+    return [str(text) for text in contents]
 
-        pixels = list(decoded(images, self.size, refuse))
-        return ImageRows(np.stack(pixels) if pixels else np.zeros((0, 3, self.size, self.size), np.uint8))
+
+def decode_contents(images: Sequence[Content], places: Sequence[str], size: int) -> Pixels:
+    """Images (N, 3, size, size) uint8. Raises UserError with the place of one that cannot be decoded."""
+
+    def refuse(row: int, found: str) -> UserError:
+        return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
+
+    pixels = list(decoded(cast("Sequence[str | bytes | Path]", images), size, refuse))
+    return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
 
 
 def is_unicode(text: str) -> bool:

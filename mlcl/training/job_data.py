@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels, target_weight
+from mlcl.training.feature_rows import FeatureRows
+from mlcl.training.features import Features
 from mlcl.training.hierarchy import parents
 from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore
@@ -64,6 +67,7 @@ class JobData:
     tokenizer: Tokenizer | None
     train: Split
     cache: Path
+    features: Features | None = None
     transfer: Transfer | None = None
 
     @classmethod
@@ -90,7 +94,9 @@ class JobData:
         build_sampler(job, train, 0, job.train.workers)
         other = job.evaluation.transfer_to
         transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
-        return cls(job, dataset, task, _tokenizer(job, train), train, home / "cache", transfer)
+        cache = home / "cache"
+        features = Features.of(job, train, cache) if job.baseline is None else None
+        return cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
 
     @property
     def fingerprint(self) -> str:
@@ -167,7 +173,14 @@ class JobData:
         classifier = self.job.objective.classifier
         return target_weight(classifier, self.targets(self.train), self.space.n_classes)
 
-    def _inputs(self, split: Split) -> TokenRows | ImageRows:
+    @property
+    def input_columns(self) -> Mapping[str, int] | None:
+        """The numbers of a row of each frozen input; None for an encoder without."""
+        return None if self.features is None else self.features.columns
+
+    def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows:
+        if self.features is not None:
+            return self.features.rows(split)
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)
 
 

@@ -49,15 +49,9 @@ class Head(nn.Module):
         return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
 
 
-def divide(output_RO: Tensor, label_logits: int) -> tuple[Tensor, Tensor]:
-    """The embedding (R, D) in an encoder's output, and the classifier's input.
-
-    The classifier's input is the embedding, except for encoders that classify each label by an attention of
-    its own: their output has `label_logits` columns of logits after the embedding.
-    """
-    if not label_logits:
-        return output_RO, output_RO
-    return output_RO[:, :-label_logits], output_RO[:, -label_logits:]
+def embedding_of(output_RO: Tensor, label_logits: int) -> Tensor:
+    """The embedding (R, D) in an encoder's output, which `label_logits` logits may follow."""
+    return output_RO[:, : output_RO.shape[1] - label_logits]
 
 
 @dataclass(frozen=True)
@@ -85,15 +79,15 @@ class Objective(nn.Module):
         self.classifier = classifier
         self.label_logits = label_logits
 
-    def divide(self, output_RO: Tensor) -> tuple[Tensor, Tensor]:
-        """The embedding (R, D) in an encoder's output, and the classifier's input."""
-        return divide(output_RO, self.label_logits)
+    def embedding(self, output_RO: Tensor) -> Tensor:
+        """The embedding (R, D) in an encoder's output; the classifier reads the output as a whole."""
+        return embedding_of(output_RO, self.label_logits)
 
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> ObjectiveValue:
         """All parts and their weighted sum, from the encoder's output."""
-        embedding_RD, features = self.divide(output_RO)
+        embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
         for heads in self._sharing_heads():
@@ -101,7 +95,7 @@ class Objective(nn.Module):
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
             total = total + value
         if self.classifier is not None:
-            value = self.classifier(features, labels[CLASSIFIER])
+            value = self.classifier(output_RO, labels[CLASSIFIER])
             parts["classifier/loss"] = value
             total = total + self.classifier.weight * value
         return ObjectiveValue(total, parts, output_RO)
@@ -111,11 +105,10 @@ class Objective(nn.Module):
     ) -> Iterator[tuple[str, Tensor]]:
         """Each part times its weight, by its name in the log, computed one by one: the total's summands."""
         for name, head in self.named_heads():
-            embedding_RD, _ = self.divide(output_RO)
-            yield f"heads/{name}", head.weight * head(embedding_RD, labels.get(name), sample_ids_R)
+            value = head(self.embedding(output_RO), labels.get(name), sample_ids_R)
+            yield f"heads/{name}", head.weight * value
         if self.classifier is not None:
-            _, features = self.divide(output_RO)
-            yield "classifier", self.classifier.weight * self.classifier(features, labels[CLASSIFIER])
+            yield "classifier", self.classifier.weight * self.classifier(output_RO, labels[CLASSIFIER])
 
     def named_heads(self) -> Iterator[tuple[str, Head]]:
         """Heads by the names of the job."""

@@ -55,9 +55,9 @@ def build_optimizer(
     """
     groups = parameter_groups(model, weight_decay, encoder_lr)
     if name == "adamw":
-        return AdamW(groups, lr=lr)
+        return AdamW(groups, lr=lr, fused=True)
     if name == "adam":
-        return Adam(groups, lr=lr)
+        return Adam(groups, lr=lr, fused=True)
     return SGD(groups, lr=lr, momentum=momentum)
 
 

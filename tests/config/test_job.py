@@ -115,6 +115,14 @@ def test_the_hash_names_the_resolved_job():
     assert job_hash(job) != job_hash(load_job(JOB, ["train.seed=1"]))
 
 
+def test_two_views_are_for_contrastive_heads():
+    """The number stands in the resolved job; a head of weight 0 is none."""
+    assert dump_job(load_job(JOB))["train"]["views"] == 2
+    given = [f"objective.heads.{name}.weight=0" for name in ("section", "chapter")]
+    assert load_job(JOB, given).views == 1
+    assert load_job(JOB, [*given, "train.views=3"]).views == 3
+
+
 def test_the_classifier_keeps_what_the_heads_leave():
     assert load_job(JOB).objective.classifier_weight == pytest.approx(0.6)
     whole = load_job(JOB, ["objective.heads.section.weight=0.7"])

@@ -37,7 +37,14 @@ def test_every_section_loads(page):
     loaded = [
         TypeAdapter(EncoderSection).validate_python(yaml.safe_load(block)["encoder"]) for block in blocks
     ]
-    assert {encoder.name for encoder in loaded} == {"resnet50", "cnn_text", "ldgn", "transformer", "plm_icd"}
+    assert {encoder.name for encoder in loaded} == {
+        "features",
+        "resnet50",
+        "cnn_text",
+        "ldgn",
+        "transformer",
+        "plm_icd",
+    }
 
 
 def test_every_encoder_is_told_of(page):

@@ -23,6 +23,9 @@ SMALL = (
     PLM_ICD,
     {**PLM_ICD, **LORA},
     {"name": "ldgn", "width": 4, "embedding_dim": 8, "max_length": 8},
+    {"name": "features", "inputs": ["tfidf"], "hidden": [6], "out": 4, "deep_columns": 9},
+    {"name": "features", "inputs": ["column"], "out": 4, "wide": False},
+    {"name": "features", "inputs": ["image"], "out": 4, "image": {"image_size": 4}},
 )
 """Small settings. An encoder that has none here is tested with its defaults."""
 LARGE = {"resnet50"}

@@ -46,7 +46,7 @@ def slow_tfidf(train, texts, longest=2):
         )
 
     documents = Counter(term for text in train for term in grams(text))
-    terms = sorted(documents)
+    terms = sorted(documents, key=lambda term: (-documents[term], term))
     idf = {term: math.log((1 + len(train)) / (1 + documents[term])) + 1 for term in terms}
     rows = np.zeros((len(texts), len(terms)))
     for row, text in zip(rows, texts, strict=True):
@@ -71,7 +71,7 @@ def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     sections = {"tfidf": TfidfInput(), "image": ImageInput(image_size=4), "column": ColumnInput()}
     section = sections.get(kind) or request.getfixturevalue("bert")
     declared = EXTRACTORS[kind]
-    split = data(declared.modality).split("train")
+    split = data(section.modality).split("train")
     cache = FeatureCache(tmp_path / "cache", split)
     extractor = cache.extractor(kind, section)
     (tmp_path / "saved").mkdir()

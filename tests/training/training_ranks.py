@@ -49,7 +49,8 @@ def float64_run(job, home):
     context, job_data = Context.current("cpu"), JobData.of(job, home)
     seed_all(job.train.seed)
     info, weight = job_data.dataset.info, job_data.target_weight()
-    model = build_model(job, info, job_data.vocabulary_size, target_weight=weight).double()
+    words, columns = job_data.vocabulary_size, job_data.input_columns
+    model = build_model(job, info, words, target_weight=weight, input_columns=columns).double()
     events = []
     loop = build_loop(
         job,

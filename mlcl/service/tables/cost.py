@@ -117,7 +117,7 @@ def _rows(run: TableRun, samples: int) -> int:
     train = run.job.train
     sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
     whole = sampler.steps_per_epoch * train.batch_size
-    return train.epochs * min(samples, whole) * train.views
+    return train.epochs * min(samples, whole) * run.job.views
 
 
 class _Samples:

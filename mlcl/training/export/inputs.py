@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlcl.data import Split
-from mlcl.data.format import Modality
+from mlcl.data.format import Modality, plural
 from mlcl.data.sources.common.table import LONGEST_FIELD
 from mlcl.data.sources.image_folder import SUFFIXES
 from mlcl.errors import UserError
@@ -38,9 +38,9 @@ class Item(NamedTuple):
 def read_items(path: Path, modality: Modality) -> Iterator[Item]:
     """The rows of a file, or the images of a folder.
 
-    A table needs a column `text` or `image` (bytes, or the path of a file, from the table's folder on), and
-    may have an `id`; else a row's number, from 0 on, is its id. Raises UserError for an unknown form, and
-    with its place for a row that cannot be read.
+    A table needs a column `text`, `image` (bytes, or the path of a file, from the table's folder on) or
+    `vectors` (lists of numbers, in CSV as JSON), and may have an `id`; else a row's number, from 0 on, is its
+    id. Raises UserError for an unknown form, and with its place for a row that cannot be read.
     """
     if path.is_dir():
         return _images(path, modality)
@@ -60,7 +60,12 @@ def read_items(path: Path, modality: Modality) -> Iterator[Item]:
 
 def split_items(split: Split) -> Iterator[Item]:
     """The rows of a data set's split."""
-    contents: Iterable[Content] = split.texts() if split.info.modality == "text" else split.images()
+    read: dict[Modality, Callable[[], Iterable[Content]]] = {
+        "text": split.texts,
+        "image": split.images,
+        "vectors": lambda: split.vectors().tolist(),
+    }
+    contents = read[split.info.modality]()
     for id, content in zip(split.ids, contents, strict=True):
         yield Item(id, f"id {id}", content)
 
@@ -77,7 +82,9 @@ def _items(path: Path, modality: Modality, rows: Iterable[tuple[str, Mapping[str
         content = values[modality]
         if modality == "image":
             content = _image(content, path.parent)
-        if not isinstance(content, str | bytes | Path):
+        elif modality == "vectors" and isinstance(content, str):
+            content = _numbers(content)
+        if not isinstance(content, list if modality == "vectors" else str | bytes | Path):
             raise UserError(f"no {modality} at {place}", file=path, key=modality, found=content)
         id = values.get("id")
         id = str(number if id is None else id)
@@ -91,6 +98,14 @@ def _image(value: Any, folder: Path) -> Content | None:
         # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
         value = value.get("bytes") or value.get("path")
     return folder / value if isinstance(value, str) and value else value
+
+
+def _numbers(text: str) -> Content | None:
+    try:
+        found: Content = json.loads(text)
+    except ValueError:
+        return None
+    return found
 
 
 def _csv_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -153,7 +168,7 @@ def _parquet_rows(path: Path, modality: Modality) -> Iterator[tuple[str, Mapping
 
 def _lines(path: Path, modality: Modality) -> Iterator[Item]:
     if modality != "text":
-        raise UserError("this model reads images", file=path, found="lines of text")
+        raise UserError(f"this model reads {plural(modality)}", file=path, found="lines of text")
     with _reading(path), path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file):
             yield Item(str(number), f"line {number + 1} of {path}", line.rstrip("\r\n"))
@@ -161,7 +176,7 @@ def _lines(path: Path, modality: Modality) -> Iterator[Item]:
 
 def _images(folder: Path, modality: Modality) -> Iterator[Item]:
     if modality != "image":
-        raise UserError("this model reads texts", file=folder, found="a folder", allowed=FORMS)
+        raise UserError(f"this model reads {plural(modality)}", file=folder, found="a folder", allowed=FORMS)
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in SUFFIXES and file.is_file():
             yield Item(file.relative_to(folder).as_posix(), str(file), file)

@@ -24,6 +24,7 @@ from mlcl.training.export.datastore import read_datastore
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
 from mlcl.training.export.network import Network, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
+from mlcl.training.features import SavedFeatures
 from mlcl.training.files import JOB, TOKENIZER
 from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.neighbours import Datastore
@@ -42,19 +43,22 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
     folder = Path(folder).expanduser()
     index = read_index(folder)
     job = load_job(folder / JOB)
-    tokenizer = None
-    if index.modality == "text":
-        tokenizer = _tokenizer(folder / TOKENIZER)
-    words = None if tokenizer is None else tokenizer.get_vocab_size()
+    context = Context(pick_device(device))
+    features = SavedFeatures.load(job.encoder, folder, context.device)
+    words, columns = None, features.columns
+    reader: InputReader | SavedFeatures = features
+    if not columns:
+        tokenizer = _tokenizer(folder / TOKENIZER) if index.modality == "text" else None
+        words = None if tokenizer is None else tokenizer.get_vocab_size()
+        reader = InputReader.of(job, tokenizer)
     with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
-        network = rebuilt_network(job, index.space, words, folder, probe="probe" in index.ways)
+        network = rebuilt_network(job, index.space, words, columns, folder, probe="probe" in index.ways)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))
     except RuntimeError as error:
         raise UserError("weights of another model", file=folder / NETWORK, found=error) from None
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
-    context = Context(pick_device(device))
-    return ExportedModel(index, job, network.to(context.device).eval(), tokenizer, store, context)
+    return ExportedModel(index, job, network.to(context.device).eval(), reader, store, context)
 
 
 class ExportedModel:
@@ -69,13 +73,13 @@ class ExportedModel:
         index: Index,
         job: JobConfig,
         network: Network,
-        tokenizer: Tokenizer | None,
+        reader: InputReader | SavedFeatures,
         store: Datastore,
         context: Context,
     ) -> None:
         self.index, self.job, self.store = index, job, store
         self._network, self._context = network, context
-        self._reader = InputReader.of(job, tokenizer)
+        self._reader = reader
         ratings = tuple(f"{value:g}" for value in index.space.scale)
         self.classes_: tuple[str, ...] = index.space.classes or ratings
         self.aspects_: tuple[str, ...] = index.space.aspects
@@ -146,7 +150,7 @@ class ExportedModel:
 def _tokenizer(file: Path) -> Tokenizer:
     try:
         return load_tokenizer(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError("not a tokenizer", file=file, found=error) from None
     except UserError as error:
         raise UserError(error.problem, file=file, found=error.found) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -15,6 +14,7 @@ from mlcl.config.section import Section
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting, Task
+from mlcl.training.features import FEATURES
 from mlcl.training.files import JOB, TOKENIZER
 
 INDEX = "model.json"
@@ -24,7 +24,7 @@ NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 Way = Literal["classifier", "probe", "knn", "knn_best"]
 """How probabilities are made: by the trained classifier, by the linear probe, or blended with the neighbours'
 under the job's own setting or the one that was best on validation."""
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
 class KnnSetting(Section):
@@ -112,17 +112,20 @@ def read_index(folder: Path) -> Index:
             "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
         )
     index = validate(Index, tree, file)
-    needed = {JOB, NETWORK, DATASTORE, *([TOKENIZER] if index.modality == "text" else [])}
-    if needed - index.files.keys():
-        raise UserError("a file is not listed", file=file, key="files", found=needed - index.files.keys())
+    preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*")]
+    present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
+    missing = {JOB, NETWORK, DATASTORE, *present} - index.files.keys()
+    if missing:
+        raise UserError("a file is not listed", file=file, key="files", found=missing)
     for name, expected in index.files.items():
         _check(folder / name, expected)
     return index
 
 
-def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of files."""
-    return {name: _sha256(folder / name) for name in sorted(names)}
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of all files in a folder, by their path in it."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
 
 
 def _check(file: Path, expected: str) -> None:

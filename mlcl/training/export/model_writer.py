@@ -59,7 +59,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
             weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
             save_file(weights, work / NETWORK)
             write_datastore(work / DATASTORE, store, job_data.train.ids)
-            _copy_preprocessing(run / MODEL, work, network, job_data.job)
+            _copy_preprocessing(run / MODEL, work, network, job_data)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
             index = _index(work, job_data, ways, result, provenance)
             (work / README).write_text(readme(index, folder.name), encoding="utf-8")
@@ -92,7 +92,12 @@ def _check_data(file: Path, job_data: JobData) -> None:
 def _network(run: Path, job_data: JobData) -> Network:
     info, labels = job_data.dataset.info, job_data.job.objective.classifier.labels
     model = build_model(
-        job_data.job, info, job_data.vocabulary_size, job_data.label_graph(), job_data.class_distances()
+        job_data.job,
+        info,
+        job_data.vocabulary_size,
+        job_data.label_graph(),
+        job_data.class_distances(),
+        input_columns=job_data.input_columns,
     )
     return trained_network(run, model, info.space(labels))
 
@@ -113,11 +118,13 @@ def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict
     return ways
 
 
-def _copy_preprocessing(run: Path, work: Path, network: Network, job: JobConfig) -> None:
+def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobData) -> None:
     shutil.copyfile(run / JOB, work / JOB)
     if (run / TOKENIZER).exists():
         shutil.copyfile(run / TOKENIZER, work / TOKENIZER)
-    export = ENCODERS[job.encoder.name].export
+    if job_data.features is not None:
+        job_data.features.save(work)
+    export = ENCODERS[job_data.job.encoder.name].export
     if export is not None:
         export(network.encoder, work)
 
@@ -145,10 +152,10 @@ def _index(
         best=next(iter(ways)),
         metric=metric,
         threshold=job.evaluation.threshold,
-        preprocessing=_preprocessing(job),
+        preprocessing=_preprocessing(job_data),
         metrics=dict(result),
         provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},
-        files=checksums(work, (file.name for file in work.iterdir())),
+        files=checksums(work),
     )
     return index.model_copy(update={"best": _best(index)})
 
@@ -164,8 +171,10 @@ def _best(index: Index) -> Way:
     return max(known, key=lambda way: known[way]) if known else index.best
 
 
-def _preprocessing(job: JobConfig) -> dict[str, int | list[float]]:
+def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     """For readers of the index; the job and the tokenizer decide."""
-    encoder = ENCODERS[job.encoder.name]
+    encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
+    if encoder.modality is None:
+        return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
-    return {SIZES[encoder.modality]: encoder.size(job.encoder), **colours}
+    return {SIZES[encoder.modality]: encoder.size(section), **colours}

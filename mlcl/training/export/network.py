@@ -5,6 +5,7 @@ Shapes: M rows, D embedding, O the encoder's output (D, or D + L), L labels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from mlcl.models import build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.embeddings import label_logits
 from mlcl.training.files import PROBE, WEIGHTS
-from mlcl.training.objective import CLASSIFIER, ContrastiveModel, divide
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
 from mlcl.training.weights import load_trained_weights
 
 
@@ -34,9 +35,8 @@ class Network(nn.Module):
         self.label_logits = label_logits(encoder)
 
     def features(self, output_MO: Tensor, layer: str) -> Tensor:
-        """What a layer reads: the embedding, or the encoder's own logits where they are the classifier's."""
-        embedding_MD, own = divide(output_MO, self.label_logits)
-        return own if layer == CLASSIFIER else embedding_MD
+        """What a layer reads: the classifier the whole output, the probe the embedding."""
+        return output_MO if layer == CLASSIFIER else embedding_of(output_MO, self.label_logits)
 
 
 def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
@@ -63,7 +63,13 @@ def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Ne
 
 
 def rebuilt_network(
-    job: JobConfig, space: LabelSpace, vocabulary_size: int | None, folder: Path, *, probe: bool
+    job: JobConfig,
+    space: LabelSpace,
+    vocabulary_size: int | None,
+    input_columns: Mapping[str, int],
+    folder: Path,
+    *,
+    probe: bool,
 ) -> Network:
     """The same network, with weights that the caller sets; `folder` is that of the exported model.
 
@@ -74,15 +80,14 @@ def rebuilt_network(
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=vocabulary_size,
-        labels=size,
+        labels=size * max(1, len(space.aspects)),
         label_graph_LL=torch.ones(size, size),
+        input_columns=input_columns,
         folder=folder,
     )
     network = Network(encoder)
     if job.objective.classifier_weight > 0:
-        network.layers[CLASSIFIER] = classifier_layer(
-            job.objective.classifier, network.dim, space, network.label_logits, 1 - torch.eye(size)
-        )
+        network.layers[CLASSIFIER] = classifier_layer(job, encoder, space, 1 - torch.eye(size))
     if probe:
         network.layers["probe"] = linear_layer(network.dim, space)
     return network

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mlcl.data import Dataset, Split
-from mlcl.data.format import INFO_FILE
+from mlcl.data.format import INFO_FILE, plural
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.inputs import Item, batches, read_items, split_items
@@ -137,5 +137,7 @@ def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
     split = Dataset.open(path).split(SPLIT if name is None else name)
     wanted, found = model.index.modality, split.info.modality
     if wanted != found:
-        raise UserError(f"this model reads {wanted}s", file=path, found=f"a data set of {found}s")
+        raise UserError(
+            f"this model reads {plural(wanted)}", file=path, found=f"a data set of {plural(found)}"
+        )
     return split

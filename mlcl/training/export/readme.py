@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from mlcl.data.format import plural
 from mlcl.markup import markdown, markdown_table
 from mlcl.training.export.model_index import Index
 
 README = "README.md"
+EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
 _TEXT = """# {title}
 
 Written by `mlcl export`. It holds all that predicting needs, and opens without a network, the data set, Ray
@@ -21,7 +23,7 @@ found.labels, found.probabilities
 
 `mlcl predict {folder} FILE` labels a file.
 
-It reads {modality}s and predicts {what}.
+It reads {contents} and predicts {what}.
 By default it predicts with `{best}`, the best on validation by {metric}; `way=` chooses another:
 
 {ways}
@@ -33,6 +35,7 @@ By default it predicts with `{best}`, the best on validation by {metric}; `way=`
 | `datastore.parquet` | id, embedding and label of every training row, for the neighbours |
 | `job.yaml` | the job that was trained |
 | `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
+| `features/` | frozen inputs: the terms of TF-IDF, a copy of a frozen model |
 
 {source}
 """
@@ -44,8 +47,8 @@ def readme(index: Index, folder: str) -> str:
     return _TEXT.format(
         title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),
         folder=folder,
-        example='["a text"]' if index.modality == "text" else '["an_image.png"]',
-        modality=index.modality,
+        example=EXAMPLES[index.modality],
+        contents=plural(index.modality),
         what=_what(index),
         best=index.best,
         metric=index.metric,

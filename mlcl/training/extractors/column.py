@@ -42,4 +42,4 @@ def _load(_: ColumnInput, folder: Path, __: torch.device) -> Column:
     return Column(int(json.loads((folder / FILE).read_text())["columns"]))
 
 
-COLUMN = Kind("vectors", _fit, _load, lambda _: None, learns=True, cached=False)
+COLUMN = Kind(_fit, _load, lambda _: None, learns=True, cached=False)

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mlcl.data.format import Modality
-
 Matrix = Any
 """Rows (N, F) float32: a NumPy array, or a `scipy.sparse.csr_array` with sorted int32 indices."""
 Contents = Any
@@ -46,18 +44,15 @@ class Kind:
     `fit(section, contents, device)` makes the extractor of a section of `mlcl.models.feature_inputs`;
     `contents` are those of the training rows, which it reads only with `learns`, and is None otherwise.
     `load(section, folder, device)` makes it from what `save` wrote. `state(section)` gives plain data on all
-    that decides its outputs beside the section and the rows. `sparse` says which form its rows have. Rows
-    of an extractor that is not `cached` are made each time.
+    that decides its outputs beside the section and the rows; it raises UserError for a missing file.
+    Rows of an extractor that is not `cached` are made each time.
     """
 
-    modality: Modality
     fit: Callable[[Any, Contents | None, torch.device], Extractor]
     load: Callable[[Any, Path, torch.device], Extractor]
     state: Callable[[Any], object]
     learns: bool = False
-    sparse: bool = False
     cached: bool = True
-    packages: tuple[str, ...] = ()
 
 
 def floats(values: Any) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mlcl.data import normalise
 from mlcl.data.images import Pixels
+from mlcl.errors import UserError
 from mlcl.models.encoders.resnet import ResNet
 from mlcl.models.feature_inputs import ImageInput
 from mlcl.training.extractors.extractor import Contents, Kind
@@ -71,8 +72,10 @@ def _load(section: ImageInput, folder: Path, device: torch.device) -> Image:
 def _state(section: ImageInput) -> object:
     if section.weights is None:
         return None
-    file = Path(section.weights).expanduser().stat()
-    return [file.st_size, file.st_mtime_ns]
+    file = Path(section.weights).expanduser()
+    if not file.is_file():
+        raise UserError("no such file", key="encoder.image.weights", found=file)
+    return [file.stat().st_size, file.stat().st_mtime_ns]
 
 
-IMAGE = Kind("image", _fit, _load, _state, packages=("torchvision",))
+IMAGE = Kind(_fit, _load, _state)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import TfidfInput
@@ -26,7 +27,8 @@ class Tfidf:
     """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then each x_n of unit length.
 
     idf_f = ln((1 + N) / (1 + N_f)) + 1, with N_f of the N training texts that have f. A word has at least two
-    letters or digits, in lower case. Columns are in alphabetical order.
+    letters or digits, in lower case. Columns are in order of N_f, the largest first, and then in alphabetical
+    order: the first of them are those that most texts have.
     Source: scikit-learn's TfidfVectorizer with sublinear_tf.
     """
 
@@ -59,26 +61,30 @@ def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
 
 
 def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfidf:
-    vectorizer = _vectorizer(section, max_features=section.max_features)
+    fitted = _vectorizer(section, max_features=section.max_features)
     try:
-        vectorizer.fit(contents)
+        fitted.fit(contents)
     except ValueError as error:
         raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
-    # Rounded as `save` writes it, so that a loaded one gives the same bits.
-    vectorizer.idf_ = floats(vectorizer.idf_)
-    return Tfidf(vectorizer)
+    order = np.argsort(fitted.idf_, kind="stable")
+    return _of(section, fitted.get_feature_names_out()[order].tolist(), floats(fitted.idf_)[order])
 
 
 def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:
-    vectorizer = _vectorizer(section, vocabulary=json.loads((folder / TERMS).read_text(encoding="utf-8")))
-    vectorizer.idf_ = np.load(folder / IDF, allow_pickle=False)
+    terms = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+    return _of(section, terms, np.load(folder / IDF, allow_pickle=False))
+
+
+def _of(section: TfidfInput, terms: list[str], idf_F: NDArray[np.float32]) -> Tfidf:
+    vectorizer = _vectorizer(section, vocabulary=terms)
+    vectorizer.idf_ = idf_F
     return Tfidf(vectorizer)
 
 
 def _state(_: TfidfInput) -> object:
     import sklearn
 
-    return sklearn.__version__
+    return {"scikit-learn": sklearn.__version__}
 
 
-TFIDF = Kind("text", _fit, _load, _state, learns=True, sparse=True, packages=("scikit-learn",))
+TFIDF = Kind(_fit, _load, _state, learns=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mlcl.data import Tokenizer, encode, hugging_face_tokenizer, load_tokenizer
+from mlcl.errors import UserError
 from mlcl.models import model_folder
 from mlcl.models.encoders.transformer import Transformer as Pooled
 from mlcl.models.feature_inputs import TransformerInput
@@ -71,10 +73,11 @@ class Transformer:
 
 
 def _fit(section: TransformerInput, _: Contents | None, device: torch.device) -> Transformer:
-    folder = model_folder(section.model)
-    network = Pooled(load_pretrained(folder), "mean", section.max_length)
+    with _own_keys():
+        folder = model_folder(section.model)
+        network = Pooled(load_pretrained(folder), "mean", section.max_length)
+        tokenizer = hugging_face_tokenizer(str(folder))
     freeze(network, device)
-    tokenizer = hugging_face_tokenizer(str(folder))
     return Transformer(network, tokenizer, section.max_length, device, precision(device))
 
 
@@ -89,8 +92,21 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
 
 def _state(section: TransformerInput) -> object:
     """Sizes and dates of the model's files: reading gigabytes of weights at every start would be slow."""
-    files = sorted(file for file in model_folder(section.model).iterdir() if file.is_file())
+    with _own_keys():
+        files = sorted(file for file in model_folder(section.model).iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-TRANSFORMER = Kind("text", _fit, _load, _state, packages=("transformers",))
+@contextmanager
+def _own_keys() -> Iterator[None]:
+    """Errors name the key of this input, not that of the encoder `transformer`."""
+    try:
+        yield
+    except UserError as error:
+        key = str(error.key).replace("encoder.", "encoder.transformer.")
+        raise UserError(
+            error.problem, file=error.file, key=key, found=error.found, allowed=error.allowed
+        ) from error
+
+
+TRANSFORMER = Kind(_fit, _load, _state)

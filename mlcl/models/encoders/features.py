@@ -1,0 +1,182 @@
+"""A small network on frozen inputs, with the linear model inside it.
+
+Shapes: B rows, F columns of an input, T entries of the fullest sparse row, H first layer, D embedding,
+L logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Literal, Self, cast
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models.encoder import Encoder
+from mlcl.models.feature_inputs import (
+    ColumnInput,
+    FeatureInput,
+    ImageInput,
+    InputName,
+    TfidfInput,
+    TransformerInput,
+)
+from mlcl.models.sparse_linear import SparseLinear
+
+ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+STD = 0.02
+"""Deviation of a sparse input's first weights, whose rows have unit length."""
+
+
+class FeaturesConfig(EncoderConfig):
+    """A small network on frozen inputs, with a linear path to the logits."""
+
+    name: Literal["features"]
+    inputs: tuple[InputName, ...] = Field(min_length=1, description="what it reads, all of one modality")
+    tfidf: TfidfInput = TfidfInput()
+    transformer: TransformerInput | None = Field(None, description="needed where it is an input")
+    image: ImageInput = ImageInput()
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="sizes of the layers before out")
+    out: int = Field(256, ge=1, description="size of the embedding")
+    dropout: float = Field(0.3, ge=0, lt=1, description="after every layer")
+    activation: Literal["gelu", "relu"] = "gelu"
+    wide: bool = Field(True, description="a linear path from all inputs to the classifier's logits")
+    deep_columns: int = Field(
+        4096, ge=1, description="columns of tfidf that the first layer reads; the linear path reads all"
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if len(set(self.inputs)) < len(self.inputs):
+            raise ValueError("an input comes twice")
+        if "transformer" in self.inputs and self.transformer is None:
+            raise ValueError("the input transformer needs transformer: {model: ...}")
+        if len({section.modality for section in frozen_inputs(self).values()}) > 1:
+            raise ValueError("the inputs read different modalities")
+        return self
+
+
+def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
+    """The sections of the inputs that a section asks for, in their order."""
+    given = cast(FeaturesConfig, section)
+    sections: dict[InputName, FeatureInput | None] = {
+        "tfidf": given.tfidf,
+        "transformer": given.transformer,
+        "image": given.image,
+        "column": ColumnInput(),
+    }
+    return {name: its for name in given.inputs if (its := sections[name]) is not None}
+
+
+class Features(nn.Module):
+    """Layers on inputs that no training changes, and a linear path beside them ("wide and deep").
+
+        h_1 = drop(act(sum_i W_i x_i + b)),  h_k = drop(act(W_k h_{k-1} + b_k)),  embedding = h_last
+        own logits = sum_i V_i x_i
+
+    The own logits are added to the classifier's, so that a linear model on all inputs is inside the network.
+    `dim` is D, `label_logits` is L, or 0 without `wide`. Of a sparse input W reads the first `deep_columns`.
+    V starts at 0.
+
+    Source: Cheng et al. 2016, Wide & Deep Learning for Recommender Systems, Eq. 3 (its wide part has products
+    of features, too).
+    """
+
+    def __init__(
+        self,
+        input_columns: Mapping[str, int],
+        sparse: Sequence[str],
+        labels: int,
+        *,
+        hidden: Sequence[int] = (),
+        out: int = 256,
+        dropout: float = 0.3,
+        activation: Literal["gelu", "relu"] = "gelu",
+        wide: bool = True,
+        deep_columns: int = 4096,
+    ) -> None:
+        super().__init__()
+        self.dim = out
+        self.label_logits = labels if wide else 0
+        self.sparse = frozenset(sparse)
+        first, *rest = (*hidden, out)
+        self.deep = nn.ModuleDict()
+        self.wide = nn.ModuleDict()
+        for name, columns in input_columns.items():
+            read = min(columns, deep_columns) if name in sparse else columns
+            self.deep[name] = self._map(name, read, first)
+            if wide:
+                self.wide[name] = self._map(name, columns, labels)
+                nn.init.zeros_(next(self.wide[name].parameters()))
+        self.bias = nn.Parameter(torch.zeros(first))
+        after = (ACTIVATIONS[activation](), nn.Dropout(dropout))
+        layers = [[nn.Linear(a, b), *after] for a, b in pairwise((first, *rest))]
+        self.layers = nn.Sequential(*after, *(module for layer in layers for module in layer))
+
+    def _map(self, name: str, columns: int, outputs: int) -> nn.Module:
+        if name in self.sparse:
+            return SparseLinear(columns, outputs, STD)
+        return nn.Linear(columns, outputs, bias=False)
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int64, padded, and
+        `NAME_values` (B, T) float, 0 at padding. Gives (B, D), or (B, D + L) with `wide`, at least float32.
+        """
+        h_BH = self._sum(self.deep, inputs) + self.bias
+        embedding_BD: Tensor = self.layers(h_BH)
+        if embedding_BD.dtype != torch.float64:
+            embedding_BD = embedding_BD.float()
+        if not self.label_logits:
+            return embedding_BD
+        with torch.autocast(h_BH.device.type, enabled=False):
+            return torch.cat([embedding_BD, self._sum(self.wide, inputs)], dim=1)
+
+    def _sum(self, maps: nn.ModuleDict, inputs: Mapping[str, Tensor]) -> Tensor:
+        parts = [
+            each(inputs[f"{name}_columns"], inputs[f"{name}_values"])
+            if name in self.sparse
+            else each(inputs[name])
+            for name, each in maps.items()
+        ]
+        total: Tensor = sum(parts[1:], parts[0])
+        return total
+
+
+def _build(
+    *,
+    input_columns: Mapping[str, int],
+    labels: int,
+    inputs: Sequence[str],
+    hidden: Sequence[int],
+    out: int,
+    dropout: float,
+    activation: Literal["gelu", "relu"],
+    wide: bool,
+    deep_columns: int,
+) -> Features:
+    sparse = [name for name in inputs if name == "tfidf"]
+    return Features(
+        input_columns,
+        sparse,
+        labels,
+        hidden=hidden,
+        out=out,
+        dropout=dropout,
+        activation=activation,
+        wide=wide,
+        deep_columns=deep_columns,
+    )
+
+
+FEATURES = Encoder(
+    name="features",
+    title="a small network with a linear path, on TF-IDF, frozen models or given vectors",
+    section=FeaturesConfig,
+    build=_build,
+    frozen=frozen_inputs,
+    packages=("scikit-learn", "scipy", "transformers", "torchvision"),
+    order=0,
+)

@@ -1,0 +1,125 @@
+"""The frozen inputs of a job's encoder: their rows from the cache, and of contents that a caller gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mlcl.config import JobConfig
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.data import Split
+from mlcl.errors import UserError
+from mlcl.models import ENCODERS
+from mlcl.models.feature_inputs import FeatureInput, ImageInput, InputName
+from mlcl.training.context import pick_device
+from mlcl.training.extractors import EXTRACTORS, Extractor
+from mlcl.training.feature_cache import FeatureCache
+from mlcl.training.feature_rows import FeatureRows
+from mlcl.training.input_reader import Content, decode_contents, read_texts
+
+FEATURES = "features"
+"""The folder of an exported model that has one folder for each frozen input."""
+
+
+def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:
+    """The sections of an encoder's frozen inputs, by name; none for an encoder that reads contents."""
+    frozen = ENCODERS[encoder.name].frozen
+    return {} if frozen is None else frozen(encoder)
+
+
+@dataclass(frozen=True)
+class Features:
+    """The frozen inputs of one job, fitted to the rows that it trains on."""
+
+    sections: Mapping[InputName, FeatureInput]
+    cache: FeatureCache
+
+    @classmethod
+    def of(cls, job: JobConfig, train: Split, cache: Path) -> Features | None:
+        """None for an encoder without frozen inputs. Raises UserError for an input that cannot be made."""
+        inputs = sections(job.encoder)
+        if not inputs:
+            return None
+        features = FeatureCache(cache, train, pick_device(job.train.device).type)
+        for name, section in inputs.items():
+            if not features.holds(name, section, train):
+                features.extractor(name, section)
+        return cls(inputs, features)
+
+    def rows(self, split: Split) -> FeatureRows:
+        """The rows of a split."""
+        return FeatureRows({name: self.cache.rows(name, its, split) for name, its in self.sections.items()})
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The numbers of a row of each input."""
+        return {name: rows.shape[1] for name, rows in self.rows(self.cache.train).inputs.items()}
+
+    def save(self, folder: Path) -> None:
+        """Writes all extractors for `SavedFeatures`."""
+        for name, section in self.sections.items():
+            (folder / FEATURES / name).mkdir(parents=True)
+            self.cache.extractor(name, section).save(folder / FEATURES / name)
+
+
+@dataclass(frozen=True)
+class SavedFeatures:
+    """The extractors of an exported model."""
+
+    sections: Mapping[InputName, FeatureInput]
+    extractors: Mapping[InputName, Extractor]
+
+    @classmethod
+    def load(cls, encoder: EncoderConfig, folder: Path, device: torch.device) -> SavedFeatures:
+        """From a folder that `Features.save` wrote. Raises UserError for files of something else."""
+        inputs, found = sections(encoder), {}
+        for name, section in inputs.items():
+            try:
+                found[name] = EXTRACTORS[name].load(section, folder / FEATURES / name, device)
+            except (OSError, ValueError, KeyError, RuntimeError) as error:
+                raise UserError("not a saved input", file=folder / FEATURES / name, found=error) from None
+        return cls(inputs, found)
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The numbers of a row of each input."""
+        return {str(name): extractor.columns for name, extractor in self.extractors.items()}
+
+    def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
+        """Texts, images or vectors that a caller gives, in memory.
+
+        Raises UserError with the place of one that cannot be read.
+        """
+        read = {name: self._read(name, contents, places) for name in self.sections}
+        return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})
+
+    def _read(self, name: InputName, contents: Sequence[Content], places: Sequence[str]) -> object:
+        section = self.sections[name]
+        if section.modality == "text":
+            return read_texts(contents, places)
+        if isinstance(section, ImageInput):
+            return decode_contents(contents, places, section.image_size)
+        return _vectors(contents, places, self.extractors[name].columns)
+
+
+def _vectors(contents: Sequence[Content], places: Sequence[str], columns: int) -> object:
+    rows = np.zeros((len(contents), columns), np.float32)
+    for row, (vector, place) in enumerate(zip(contents, places, strict=True)):
+        try:
+            values = np.asarray(vector, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"not a vector at {place}", key="vectors", found=error) from None
+        if values.shape != (columns,) or not np.isfinite(values).all():
+            found = f"shape {list(values.shape)}"
+            raise UserError(
+                f"not a vector of finite numbers at {place}",
+                key="vectors",
+                found=found,
+                allowed=f"[{columns}]",
+            )
+        rows[row] = values
+    return rows
