@@ -55,9 +55,13 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `tree` with dotted keys set; missing mappings on the way are made."""
+    """A copy of `tree` with dotted keys set; missing mappings on the way are made.
+
+    A part `*` within a key stands for each key that the tree has there, which may be none.
+    """
     result = copy.deepcopy(dict(tree))
-    for dotted, value in overrides.items():
+    given = [(key, value) for pattern, value in overrides.items() for key in _without_star(tree, pattern)]
+    for dotted, value in given:
         node = result
         *parents, last = dotted.split(".")
         for depth, part in enumerate(parents):
@@ -71,6 +75,18 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
             node = child
         node[last] = value
     return result
+
+
+def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
+    before, star, after = dotted.partition(".*.")
+    if not star:
+        return [dotted]
+    node: Any = tree
+    for part in before.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping):
+        raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
+    return [key for name in node for key in _without_star(tree, f"{before}.{name}.{after}")]
 
 
 def load_job(

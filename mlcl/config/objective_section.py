@@ -22,6 +22,7 @@ class ProjectionConfig(Section):
     kind: Literal["mlp", "linear", "identity"] = Field("mlp", description="mlp has one hidden layer")
     dim: int = Field(128, ge=1, description="output size; identity keeps the encoder's")
     hidden: int | None = Field(None, ge=1, description="hidden size of the mlp; default: the encoder's")
+    normalize_input: bool = Field(False, description="scale the embedding to unit length before it")
 
 
 class TemperatureSchedule(Section):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 class Projection(nn.Module):
     """z = Proj(h): `mlp` is W2 relu(W1 h + b1) + b2, `linear` is W h + b, `identity` is h.
 
-    `hidden` is the mlp's hidden size, by default the encoder's. `dim` is P, for identity the encoder's.
+    `hidden` is the mlp's hidden size, by default the encoder's. `dim` is P, for identity the encoder's. With
+    `normalize_input` h is scaled to unit length first (MLCL, section 3.3).
     Source: Similarity-Dissimilarity, appendix D (mlp).
     """
 
@@ -24,14 +26,16 @@ class Projection(nn.Module):
         encoder_dim: int,
         dim: int = 128,
         hidden: int | None = None,
+        normalize_input: bool = False,
     ) -> None:
         super().__init__()
+        self.normalize_input = normalize_input
         self.dim = encoder_dim if kind == "identity" else dim
         self.network = _network(kind, encoder_dim, dim, hidden or encoder_dim)
 
     def forward(self, h_BD: Tensor) -> Tensor:
-        """Embeddings (B, D) to (B, P); not normalised."""
-        z_BP: Tensor = self.network(h_BD)
+        """Embeddings (B, D) to (B, P); z is not normalised."""
+        z_BP: Tensor = self.network(F.normalize(h_BD, dim=1) if self.normalize_input else h_BD)
         return z_BP
 
 

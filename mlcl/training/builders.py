@@ -100,7 +100,9 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
     given = config.projection
-    projection = Projection(given.kind, dim, dim=given.dim, hidden=given.hidden)
+    projection = Projection(
+        given.kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
+    )
     prototypes = None
     if LOSSES[config.loss].prototypes and config.labels is not None:
         prototypes = (info.space(config.labels).n_classes, projection.dim)

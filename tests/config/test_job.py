@@ -103,6 +103,17 @@ def test_an_override_needs_a_key_and_a_value(text):
         parse_override(text)
 
 
+def test_a_star_in_an_override_stands_for_each_key_there():
+    tree = {"a": {"x": {"n": 1}, "y": {"n": 2}}, "none": {}}
+    assert apply_overrides(tree, {"a.*.n": 3}) == {"a": {"x": {"n": 3}, "y": {"n": 3}}, "none": {}}
+    assert apply_overrides(tree, {"none.*.n": 3}) == tree
+    both = load_job(JOB, ["objective.heads.*.reduction=sum"]).objective.heads
+    assert [head.reduction for head in both.values()] == ["sum", "sum"]
+    for key in ("b.*.n", "a.x.n.*.m"):
+        with pytest.raises(UserError, match=r"has no keys that \* could stand for"):
+            apply_overrides(tree, {key: 3})
+
+
 def test_overrides_leave_the_original_alone_and_make_what_is_missing():
     tree = {"a": {"b": 1}}
     assert apply_overrides(tree, {"a.b": 2, "c.d": 3}) == {"a": {"b": 2}, "c": {"d": 3}}

@@ -302,6 +302,24 @@ def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):
     assert text in error.line()
 
 
+def test_an_alternative_is_in_the_scales_that_name_it(files):
+    other = {"Sum": {"alternative": True, "set": {"objective.heads.*.reduction": "sum"}}}
+    scales = {"small": {"about": "both", "rows": ["MLCL (ours)", "Sum"], "columns": ["All"]}}
+    tree = {"rows": {**TABLE["rows"], **other}, "scales": scales}
+    assert ids(files.cells(tree)) == ids(files.cells())
+    small = files.cells(tree, scale="small")
+    assert ids(small) == ["mlcl-ours/all", "sum/all"]
+    heads = small[1].jobs[0].objective.heads
+    assert {name: head.reduction for name, head in heads.items()} == {"detail": "sum", "topic": "sum"}
+    assert changed(small[0].jobs[0], small[1].jobs[0]) == {
+        "objective.heads.detail.reduction",
+        "objective.heads.topic.reduction",
+    }
+    # A row without heads has none to set.
+    summed = files.cells(overrides={"objective.heads.*.reduction": "sum"})
+    assert summed[0].jobs[0].objective.heads == {}
+
+
 def test_neighbours_that_end_a_training_are_no_free_choice(files):
     waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}
     error = files.error({"set": waits, **line(set={"evaluation.knn.k": 2})})

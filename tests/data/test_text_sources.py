@@ -509,6 +509,19 @@ def test_beeradvocate(folder, read, file):
     assert sorted(row[0] for row in rows.values()) == ["test", "train", "validation"]
 
 
+def test_half_stars_of_beeradvocate_can_be_rounded_up(folder, read):
+    path = folder({"beeradvocate.txt": BEERS})
+    rows = read(beeradvocate, path, train=1, test=1, validation=1, half_stars="up")
+    assert {key: row[2]["sentiment"] for key, row in rows.items()} == {
+        "line-1": [2, 1, 3, 3, 3],
+        "line-29": [1, 1, 2, 3, 2],
+        "line-44": [2] * 5,
+    }
+    assert {key: row[2]["rating"] for key, row in rows.items()} == {
+        key: its[1] for key, its in BEER_ROWS.items()
+    }
+
+
 def test_beeradvocate_as_literals(folder, read, tmp_path):
     fields = {
         "beer/name": "Sausa 'Weizen'",

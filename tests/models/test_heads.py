@@ -16,6 +16,11 @@ def test_projection_kinds():
         assert projection.dim == dim
         assert projection(h).shape == (5, dim)
     assert torch.equal(Projection("identity", 6)(h), h)
+    unit = h / h.square().sum(1, keepdim=True).sqrt()
+    for kind in ("mlp", "identity"):
+        plain, scaled = (Projection(kind, 6, dim=3, normalize_input=its) for its in (False, True))
+        scaled.load_state_dict(plain.state_dict())
+        torch.testing.assert_close(scaled(h), plain(unit))
     with pytest.raises(ValueError, match="unknown projection"):
         Projection("cubic", 6)
 

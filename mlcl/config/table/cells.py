@@ -74,8 +74,7 @@ def cells_of(
     data, overrides = data or {}, overrides or {}
     _check_overrides(table, overrides)
     preset = _scale(table, file, scale)
-    rows = preset.rows or tuple(table.rows)
-    columns = preset.columns or tuple(table.columns)
+    rows, columns = preset.rows or _printed(table.rows), preset.columns or _printed(table.columns)
     wanted = _only([(row, column) for row in rows for column in columns], only, file)
     trees = {
         (row, column): cell_tree(table, file, table.rows[row], table.columns[column], preset)
@@ -108,6 +107,10 @@ def _scale(table: Table, file: Path, name: str | None) -> Scale:
             "no such scale", file=file, key="--scale", found=name, allowed=list(table.scales) or "none"
         )
     return table.scales[name]
+
+
+def _printed(lines: Mapping[str, Line]) -> tuple[str, ...]:
+    return tuple(name for name, line in lines.items() if not line.alternative)
 
 
 def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:

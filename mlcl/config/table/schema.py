@@ -57,6 +57,9 @@ class Line(Change):
     metrics: dict[Text, str] | None = Field(
         None, min_length=1, description="as the table's, for this line alone"
     )
+    alternative: bool = Field(
+        False, description="another reading of the paper: only in the scales that name it"
+    )
 
 
 class Scale(Change):
@@ -64,8 +67,10 @@ class Scale(Change):
 
     about: Text = Field(description="how it differs from the paper's setting, printed with every result")
     seeds: int | None = Field(None, ge=1, description="default: the table's")
-    rows: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
-    columns: tuple[str, ...] | None = Field(None, min_length=1, description="default: all")
+    rows: tuple[str, ...] | None = Field(None, min_length=1, description="default: all but the alternatives")
+    columns: tuple[str, ...] | None = Field(
+        None, min_length=1, description="default: all but the alternatives"
+    )
     tolerance: Tolerance | None = Field(None, description="default: none, figures are shown and not judged")
 
 

@@ -6,8 +6,8 @@ dictionary a line, which is read as a literal and never run. Either is read, pac
 Ratings are 1 to 5 in halves, and a few are 0 for missing. Tabs in a text stand for the line breaks it had.
 A field may go on over further lines, and not every byte is UTF-8.
 
-MLCL maps whole stars to sentiments and leaves open where the halves go. Here they are rounded down: 4 and
-more is positive, 3 and 3.5 neutral, less negative.
+MLCL maps whole stars to sentiments and leaves open where the halves go. By default they are rounded down: 4
+and more is positive, 3 and 3.5 neutral, less negative. `half_stars: up` makes 3.5 positive and 2.5 neutral.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
@@ -30,11 +32,13 @@ FILES = tuple(
     for ending in ("txt.gz", "txt", "json.gz", "json")
 )
 RELEASE = Release("BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)", [FILES])
+NEUTRAL = {"down": (3.0, 3.5), "up": (2.5, 3.0)}
+"""The first and the last neutral rating by how half stars are rounded."""
 REVIEWS = ReviewSet(
     name="beeradvocate",
     aspects=("appearance", "aroma", "palate", "taste", "overall"),
     scale=(1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5),
-    neutral=(3, 3.5),
+    neutral=NEUTRAL["down"],
     source="BeerAdvocate reviews (McAuley, Leskovec and Jurafsky 2012)",
     licence="for research; cite McAuley, Leskovec and Jurafsky 2012",
 )
@@ -42,13 +46,22 @@ COUNTS = {"reviews": 1_586_614}
 """Reviews in the file; the paper and SNAP's page say 1,586,259."""
 
 
-def write(folder: Path, options: ReviewOptions, split_seed: int) -> DatasetInfo:
+class BeerOptions(ReviewOptions):
+    """Which reviews are taken, and what half stars mean."""
+
+    half_stars: Literal["down", "up"] = Field(
+        "down", description="rounding before the sentiment: 3.5 is neutral (down) or positive (up)"
+    )
+
+
+def write(folder: Path, options: BeerOptions, split_seed: int) -> DatasetInfo:
     """Write the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
 
     Raises UserError with file and line.
     """
+    kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
     with RELEASE.open(options.path) as files:
-        return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, files, options))
+        return write_reviews(folder, options, split_seed, kind, partial(_reviews, files, options))
 
 
 def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
@@ -99,7 +112,7 @@ SOURCE = Source(
     title="BeerAdvocate beer reviews: five rated aspects",
     licence="for research",
     version="2",
-    options=ReviewOptions,
+    options=BeerOptions,
     write=write,
     state=RELEASE.state,
 )
