@@ -115,7 +115,9 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
         prototypes=prototypes,
         **config.options,
     )
-    return Head(projection, loss, config.weight)
+    # Heads on the embedding itself share its pairs.
+    plain = given.kind == "identity" and not given.normalize_input
+    return Head(nn.Identity() if plain else projection, loss, config.weight)
 
 
 def _temperature(config: HeadConfig) -> Temperature:

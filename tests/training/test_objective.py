@@ -60,6 +60,20 @@ def _noting(function, made):
     return noted
 
 
+@pytest.mark.parametrize(("kind", "normalized", "shared"), [
+    ("identity", False, True), ("identity", True, False), ("linear", False, False),
+])  # fmt: skip
+def test_heads_of_a_job_share_the_embedding_itself(tiny, kind, normalized, shared):
+    keys = {"kind": kind, "normalize_input": normalized}
+    overrides = [f"objective.heads.*.projection.{key}={str(value).lower()}" for key, value in keys.items()]
+    model = build_model(tiny_job(tiny, *overrides), Dataset.open(tiny).info, 50)
+    first, second = (head for _, head in model.objective.named_heads())
+    assert (first.sharing is not None) == shared
+    assert first.sharing == second.sharing
+    long = torch.full((1, int(model.encoder.dim)), 5.0)
+    assert torch.equal(first.projection(long), first.projection(2 * long)) == normalized
+
+
 def test_parts_of_weight_zero_are_not_built(tiny):
     overrides = ("objective.heads.detail.weight=1", "objective.heads.topic.weight=0")
     model = build_model(tiny_job(tiny, *overrides), Dataset.open(tiny).info, 50)
