@@ -43,8 +43,10 @@ def _print(found: ExportResult, *, as_json: bool) -> None:
     index = found.index
     if as_json:
         ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}
+        decisions = {way: its.to_json() for way, its in index.decisions.items()}
         document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
-        print_json({**document, "ways": ways, "best": index.best, "metrics": index.metrics})
+        predicts = {"ways": ways, "decisions": decisions, "best": index.best}
+        print_json({**document, **predicts, "metrics": index.metrics})
         return
     results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
     if found.folder is not None:

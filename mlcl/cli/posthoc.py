@@ -58,11 +58,12 @@ def _check_file(file: Path) -> None:
 def _table(found: PosthocScores) -> Table:
     title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
     table = Table(title=Text(title), title_justify="left")
-    for head in ("setting", "seeds", "which", "k", "lambda", "tau", "validation", "test"):
+    for head in ("setting", "seeds", "which", "k", "lambda", "tau", "threshold", "validation", "test"):
         table.add_column(head, justify="left" if head in ("setting", "which") else "right")
     for row in found.chosen.itertuples(index=False):
-        setting, seeds, which, k, share, tau, *figures = row
+        setting, seeds, which, k, share, tau, threshold, *figures = row
         cells = [str(setting), str(seeds), str(which), f"{k:g}", f"{share:g}", f"{tau:g}"]
+        cells.append("" if threshold != threshold else f"{threshold:.3g}")
         table.add_row(*map(Text, [*cells, _figure(*figures[:2]), _figure(*figures[2:])]))
     return table
 

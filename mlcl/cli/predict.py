@@ -35,7 +35,8 @@ def predict(
         bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")
     ] = False,
     threshold: Annotated[
-        float | None, typer.Option("--threshold", min=0, max=1, help="Of several labels; default: the job's.")
+        float | None,
+        typer.Option("--threshold", min=0, max=1, help="Of several labels; default: the model's."),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", min=1, help="Rows at once; default: the job's.")

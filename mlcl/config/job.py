@@ -179,7 +179,11 @@ class EvaluationConfig(Section):
     transfer_to: TransferConfig | None = Field(
         None, description="also probe the frozen encoder on another data set"
     )
-    threshold: float = Field(0.5, gt=0, lt=1, description="probability from which a label is predicted")
+    threshold: Annotated[float, Field(gt=0, lt=1)] | Literal["global", "per_label", "top_k"] = Field(
+        "global",
+        description="from which probability several labels are predicted; a word: validation chooses",
+    )
+    at_least_one: bool = Field(False, description="of several labels, always predict the most probable one")
 
 
 class JobConfig(Section):

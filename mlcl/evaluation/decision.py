@@ -10,7 +10,7 @@ Shapes: N rows, L labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -48,12 +48,7 @@ class Decision:
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON can hold them: floats are written and read without loss."""
-        return {
-            "mode": self.mode,
-            "thresholds": list(self.thresholds),
-            "k": self.k,
-            "at_least_one": self.at_least_one,
-        }
+        return asdict(self)
 
     def predict(self, probabilities_NL: Array) -> Array:
         """The predicted labels (N, L) bool. Raises ValueError for thresholds of another number of labels."""

@@ -8,7 +8,9 @@ Shapes: N rows, L labels, E entries (cells of N x L), P true entries, T candidat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -19,6 +21,48 @@ from mlcl.evaluation.tasks import Array
 HALF = 0.5
 CHUNK = 4_000_000
 """Counts (candidates x labels) that are held at once."""
+
+
+@dataclass(frozen=True)
+class SortedScores:
+    """Scores (E,) float64 of cells, ascending, with their `row` and `label` (E,) int32 and truth (E,)."""
+
+    score: Array
+    row: Array
+    label: Array
+    true: Array
+    n_labels: int
+
+    @classmethod
+    def of(cls, scores_NL: Array, true_NL: Array) -> Self:
+        """The cells of scores (N, L) and truth (N, L) bool."""
+        order_E = np.argsort(scores_NL, axis=None)
+        row_E, label_E = (part.astype(np.int32) for part in np.divmod(order_E, scores_NL.shape[1]))
+        score_E, true_E = scores_NL.reshape(-1)[order_E], true_NL.reshape(-1)[order_E]
+        return cls(score_E, row_E, label_E, true_E, scores_NL.shape[1])
+
+    def rows(self, kept_N: Array) -> Self:
+        """The cells of the rows that a mask (N,) keeps."""
+        kept_E = kept_N[self.row]
+        score, row, label, true = (part[kept_E] for part in (self.score, self.row, self.label, self.true))
+        return type(self)(score, row, label, true, self.n_labels)
+
+    @property
+    def positives(self) -> Array:
+        """The true entries' scores (P,), ascending."""
+        return self.score[self.true]
+
+    @property
+    def true_counts(self) -> Array:
+        """How many true entries each label has (L,)."""
+        return np.bincount(self.label[self.true], minlength=self.n_labels)
+
+    def columns(self) -> list[tuple[Array, Array]]:
+        """Each label's scores (N,) and those of its true entries, ascending."""
+        order_E = np.argsort(self.label, kind="stable")
+        ends = np.bincount(self.label, minlength=self.n_labels).cumsum()[:-1]
+        scores, true = (np.split(part[order_E], ends) for part in (self.score, self.true))
+        return [(score, score[own]) for score, own in zip(scores, true, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -75,27 +119,30 @@ def best_threshold(value_T: Array, threshold_T: Array) -> float:
     return float(best_T[np.abs(best_T - HALF).argmin()])
 
 
-def global_threshold(scores_NL: Array, true_NL: Array, metric: Metric) -> float:
+def global_threshold(cells: SortedScores, metric: Metric) -> float:
     """The one threshold with the best value."""
-    if not true_NL.any():
+    if not cells.true.any():
         return HALF
-    found = curve(np.sort(scores_NL, axis=None), np.sort(scores_NL[true_NL]))
+    found = curve(cells.score, cells.positives)
     if metric.pooled:
-        total = np.array([true_NL.sum()])
-        counts = Counts(found.right[:, None], found.predicted[:, None], total, scores_NL.size)
+        total = np.array([cells.true.sum()])
+        counts = Counts(found.right[:, None], found.predicted[:, None], total, len(cells.score))
         return best_threshold(values_of(metric, counts), found.threshold)
-    columns_L = [np.sort(column) for column in scores_NL.T]
-    positives_L = [np.sort(column[true]) for column, true in zip(scores_NL.T, true_NL.T, strict=True)]
-    step = max(1, CHUNK // len(columns_L))
+    columns, positives = zip(*cells.columns(), strict=True)
+    step = max(1, CHUNK // cells.n_labels)
     values = []
     for first in range(0, len(found.threshold), step):
         some_T = found.threshold[first : first + step]
-        right, predicted = _from(positives_L, some_T), _from(columns_L, some_T)
-        values.append(values_of(metric, Counts(right, predicted, true_NL.sum(0), scores_NL.size)))
+        counts = Counts(_from(positives, some_T), _from(columns, some_T), cells.true_counts, len(cells.score))
+        values.append(values_of(metric, counts))
     return best_threshold(np.concatenate(values), found.threshold)
 
 
-def _from(columns_L: list[Array], threshold_T: Array) -> Array:
+def _from(columns_L: Sequence[Array], threshold_T: Array) -> Array:
     """How many values of each ascending column are at least each threshold (T, L)."""
-    below = [len(column) - np.searchsorted(column, threshold_T, side="left") for column in columns_L]
-    return np.stack(below, axis=1)
+    return np.stack([count_from(column, threshold_T) for column in columns_L], axis=1)
+
+
+def count_from(scores_E: Array, threshold_T: Array) -> Array:
+    """How many ascending scores are at least each threshold (T,)."""
+    return len(scores_E) - np.searchsorted(scores_E, threshold_T, side="left")

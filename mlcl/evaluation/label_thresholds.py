@@ -15,12 +15,11 @@ Shapes: N rows, L labels, P true entries, X candidates of all labels, label by l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from mlcl.evaluation.global_threshold import curve, global_threshold, values_of
+from mlcl.evaluation.global_threshold import SortedScores, count_from, curve, global_threshold, values_of
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array
@@ -34,19 +33,19 @@ STEPS = 50
 
 def choose_label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
     """Thresholds (L,) float64 for scores (N, L) and truth (N, L) bool; row n is in the fold n mod `FOLDS`."""
-    fold_N = np.arange(len(scores_NL)) % FOLDS
+    cells, fold_N = SortedScores.of(scores_NL, true_NL), np.arange(len(scores_NL)) % FOLDS
     if min(true_NL[fold_N != fold].sum() for fold in range(FOLDS)) == 0:
-        return np.full(scores_NL.shape[1], global_threshold(scores_NL, true_NL, metric))
+        return np.full(scores_NL.shape[1], global_threshold(cells, metric))
     value_FS = np.zeros((FOLDS, len(STRENGTHS)))
     for fold in range(FOLDS):
         inside_N = fold_N == fold
-        candidates = LabelCandidates.of(scores_NL[~inside_N], true_NL[~inside_N], metric)
+        candidates = LabelCandidates.of(cells.rows(~inside_N), metric)
         scores, true = scores_NL[inside_N], true_NL[inside_N]
         for at, strength in enumerate(STRENGTHS):
             predicted = scores >= candidates.best(strength)
             counts = Counts((predicted & true).sum(0), predicted.sum(0), true.sum(0), scores.size)
             value_FS[fold, at] = values_of(metric, counts)
-    return LabelCandidates.of(scores_NL, true_NL, metric).best(_strongest(value_FS))
+    return LabelCandidates.of(cells, metric).best(_strongest(value_FS))
 
 
 def _strongest(value_FS: Array) -> float:
@@ -77,25 +76,23 @@ class LabelCandidates:
     cells: int
 
     @classmethod
-    def of(cls, scores_NL: Array, true_NL: Array, metric: Metric) -> LabelCandidates:
-        """The candidates for scores (N, L) and truth (N, L) bool with a true entry."""
-        common = global_threshold(scores_NL, true_NL, metric)
-        parts = list(_label_curves(scores_NL, true_NL, common))
+    def of(cls, cells: SortedScores, metric: Metric) -> LabelCandidates:
+        """The candidates for cells of which any is true."""
+        common = global_threshold(cells, metric)
+        parts = [_label_curve(*column, common) for column in cells.columns()]
         threshold, right, predicted = (np.concatenate(part) for part in zip(*parts, strict=True))
-        first = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
-        everything, positives = np.sort(scores_NL, axis=None), np.sort(scores_NL[true_NL])
-        p = len(positives)
+        p = int(cells.true.sum())
         return cls(
             metric,
             common,
-            first,
+            np.cumsum([0, *(len(part[0]) for part in parts[:-1])]),
             threshold,
             right,
             predicted,
-            (p - np.searchsorted(positives, threshold, side="left")) / p,
-            (len(everything) - np.searchsorted(everything, threshold, side="left")) / p,
-            true_NL.sum(0),
-            scores_NL.size,
+            count_from(cells.positives, threshold) / p,
+            count_from(cells.score, threshold) / p,
+            cells.true_counts,
+            len(cells.score),
         )
 
     def best(self, strength: float) -> Array:
@@ -145,13 +142,11 @@ class LabelCandidates:
         return np.asarray(np.minimum.reduceat(place_X, self.first))
 
 
-def _label_curves(scores_NL: Array, true_NL: Array, common: float) -> Iterator[tuple[Array, Array, Array]]:
-    """Thresholds, right and predicted of each label's candidates."""
-    for column_N, true_N in zip(scores_NL.T, true_NL.T, strict=True):
-        found = curve(np.sort(column_N), np.sort(column_N[true_N]))
-        predicted_N = column_N >= common
-        yield (
-            np.append(common, found.threshold),
-            np.append((predicted_N & true_N).sum(), found.right),
-            np.append(predicted_N.sum(), found.predicted),
-        )
+def _label_curve(scores_N: Array, positives_P: Array, common: float) -> tuple[Array, Array, Array]:
+    """Thresholds, right and predicted of a label's candidates."""
+    found = curve(scores_N, positives_P)
+    return (
+        np.append(common, found.threshold),
+        np.append(count_from(positives_P, np.array(common)), found.right),
+        np.append(count_from(scores_N, np.array(common)), found.predicted),
+    )

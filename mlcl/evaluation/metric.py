@@ -27,7 +27,8 @@ class Metric:
     - `counts`, which takes the `Counts` (..., L) of thresholded labels and gives (...): the search after
       training then scores all lambdas at once. With `pooled` the labels may be added up to one before;
     - `labels`, which takes a `LabelPrediction`. `depth` is how many of a row's first labels it looks at: for
-      fewer labels the metric is left out.
+      fewer labels the metric is left out. With `ranks` it reads the probabilities alone, not what is
+      predicted from them.
 
     For classes, where the value of several aspects is the mean over them, one of
     - `hits`, which takes the numbers of right and of all known rows (...): counted as above;
@@ -46,6 +47,7 @@ class Metric:
     pooled: bool = False
     labels: Callable[[LabelPrediction], float] | None = field(default=None, repr=False)
     depth: int = 1
+    ranks: bool = False
     hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
     per_aspect: bool = False
@@ -61,6 +63,11 @@ class Metric:
         """The tasks that have it."""
         classes: tuple[Task, ...] = ("single", "aspects") if self.hits or self.classes else ()
         return (*classes, "multi_label") if self.counts or self.labels else classes
+
+    @property
+    def thresholded(self) -> bool:
+        """Whether its value for several labels depends on which of them are predicted."""
+        return self.counts is not None or (self.labels is not None and not self.ranks)
 
     def of_labels(self, prediction: LabelPrediction) -> float:
         """The value of a multi-label prediction."""

@@ -41,9 +41,15 @@ class Scoring:
         """Whether one value of the metric beats another."""
         return value > than if self.mode == "max" else value < than
 
-    def decide(self, task: Task, probabilities: Tensor, targets: Targets) -> Decision:
-        """The decision that these rows, those of validation, choose; at one half if there is none to make."""
-        if task != "multi_label":
+    def decide(
+        self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
+    ) -> Decision:
+        """The decision that these rows, those of validation, choose.
+
+        It is at one half where nothing depends on it: for other tasks, and for metrics in `only` that rank.
+        """
+        needed = only is None or any(name in METRICS and METRICS[name].thresholded for name in only)
+        if task != "multi_label" or not needed:
             return AT_HALF
         return choose(probabilities, targets, self.threshold, self.metric, at_least_one=self.at_least_one)
 
@@ -51,7 +57,7 @@ class Scoring:
         self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
     ) -> dict[str, float]:
         """`evaluate` for these aspects, with the decision that the same rows choose."""
-        decision = self.decide(task, probabilities, targets)
+        decision = self.decide(task, probabilities, targets, only)
         return evaluate(task, probabilities, targets, decision, self.aspects, only)
 
 

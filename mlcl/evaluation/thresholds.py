@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from mlcl.evaluation.decision import Decision, Mode, decision_scores, order_labels
-from mlcl.evaluation.global_threshold import global_threshold, values_of
+from mlcl.evaluation.global_threshold import SortedScores, global_threshold, values_of
 from mlcl.evaluation.label_thresholds import choose_label_thresholds
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts
@@ -41,7 +41,8 @@ def choose(
         return Decision("top_k", k=_best_k(p_NL, true_NL, wanted))
     scores_NL = decision_scores(p_NL, at_least_one=at_least_one)
     if mode == "global":
-        return Decision("global", (global_threshold(scores_NL, true_NL, wanted),), at_least_one=at_least_one)
+        one = global_threshold(SortedScores.of(scores_NL, true_NL), wanted)
+        return Decision("global", (one,), at_least_one=at_least_one)
     found_L = choose_label_thresholds(scores_NL, true_NL, wanted)
     return Decision("per_label", tuple(found_L.tolist()), at_least_one=at_least_one)
 

@@ -10,19 +10,25 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from mlcl.errors import UserError
+from mlcl.evaluation import Setting
 from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
+from mlcl.training.stored_neighbours import setting_metrics
 from mlcl.training.stored_run import StoredRun
 
-COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", "val", "val_sd", "test", "test_sd")
+FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
+COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """Frames of points of the grid: `points` has all, `chosen` those that are shown."""
+    """Frames of points of the grid: `points` has all, `chosen` those that are shown.
+
+    `threshold` of a chosen point is the mean of the seeds' own, NaN where none is chosen for all labels.
+    """
 
     metric: str
     chosen: pd.DataFrame
@@ -38,8 +44,8 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     metric = _metric(settings)
     chosen, points = [], []
     for setting in settings:
-        scores = _scores(runs, setting, home)
-        chosen += _rows(setting, scores)
+        scores, stored = _scored(runs, setting, home)
+        chosen += _rows(setting, metric, scores, stored)
         points.append(scores.points.assign(setting=setting.label))
     best = pd.DataFrame(chosen, columns=pd.Index(COLUMNS)).astype({"k": int})
     return PosthocScores(metric, best, pd.concat(points))
@@ -53,27 +59,36 @@ def _metric(settings: Sequence[ComparedSetting]) -> str:
     return found.pop()
 
 
-def _scores(runs: Runs, setting: ComparedSetting, home: Path) -> KnnScores:
+def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
+    """The grid over the seeds, and the runs, which need their folders no more."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {setting.label: [run.run_id for run in setting.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()
         job_data_cache = JobDataCache(home)
+        stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
         try:
-            tables = [
-                knn_table(StoredRun.read(folder, job_data_cache(folder), test=False)) for folder in folders
-            ]
+            return knn_scores([knn_table(run) for run in stored], stored[0].job_data.job), stored
         except PlotSkipped as reason:
             raise UserError(str(reason), key="WHAT", found=setting.word) from None
-        return knn_scores(tables, job_data_cache(folders[0]).job)
 
 
-def _rows(setting: ComparedSetting, scores: KnnScores) -> list[tuple[object, ...]]:
+def _rows(
+    setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
+) -> list[tuple[object, ...]]:
+    """The points that are shown, with their exact figures."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):
         places["the model alone"] = int(alone[0])
-    return [
-        (setting.label, len(setting.runs), which, *scores.points.loc[place, list(COLUMNS[3:])])
-        for which, place in places.items()
-        if place is not None
-    ]
+    rows: list[tuple[object, ...]] = []
+    for which, place in places.items():
+        if place is None:
+            continue
+        k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
+        at = Setting(int(k), float(share), float(tau))
+        found = pd.DataFrame([setting_metrics(run, at) for run in stored])
+        named = found.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
+        mean, spread = named.mean(skipna=False), named.std(skipna=False)
+        figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])
+        rows.append((setting.label, len(setting.runs), which, at.k, at.lambda_, at.temperature, *figures))
+    return rows

@@ -27,6 +27,7 @@ from mlcl.evaluation import (
     METRICS,
     Decision,
     Neighbours,
+    QueryRows,
     Scoring,
     Targets,
     Task,
@@ -72,6 +73,13 @@ class MetricTestCase(PluginTestCase):
             found = evaluate(task, p, targets, Decision.fixed(threshold), aspects=_aspects(task), only=[name])
             assert found[name] == pytest.approx(self._looped(name, task, p, targets, threshold), nan_ok=True)
 
+    def test_a_metric_that_ranks_reads_no_threshold(self, name: str, task: Task) -> None:
+        """Its value is the same whatever is predicted."""
+        if task == "multi_label" and METRICS[name].ranks:
+            p, targets = scene(task, 0, tied=False)
+            values = [evaluate(task, p, targets, Decision.fixed(t), only=[name])[name] for t in (0.1, 0.9)]
+            assert values[0] == pytest.approx(values[1], nan_ok=True)
+
     def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:
         """Rows are a set."""
         p, targets = scene(task, 0, tied=False)
@@ -107,10 +115,8 @@ class MetricTestCase(PluginTestCase):
         p, targets = scene(task, 0, tied)
         train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
         found = search(
-            neighbours,
+            QueryRows(neighbours, targets, p),
             train,
-            targets,
-            p,
             task=task,
             ks=KS,
             lambdas=LAMBDAS,

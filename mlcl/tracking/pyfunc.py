@@ -142,7 +142,7 @@ def _signature(index: Index) -> ModelSignature:
     kind = KINDS[index.modality]
     parameters = [ParamSpec("way", DataType.string, index.best)]
     if index.task == "multi_label":
-        parameters.append(ParamSpec("threshold", DataType.double, index.threshold))
+        parameters.append(ParamSpec("threshold", DataType.double, None))
     return ModelSignature(
         Schema([ColSpec(kind, index.modality)]), Schema(_outputs(index)), ParamSchema(parameters)
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from mlcl.data import Split
-from mlcl.evaluation import Neighbours, ProbeResult, Setting
+from mlcl.evaluation import Decision, Neighbours, ProbeResult, Setting
 from mlcl.training.neighbours import Datastore
 from mlcl.training.rank_rows import RankRows
 
@@ -25,7 +25,8 @@ class Evaluation:
     """The figures of a run, and by split the embeddings and probabilities that they were computed from.
 
     `train` are the embeddings (n, D) of this rank's training rows; `embeddings` (M, D) and `probabilities`,
-    the classifier's or the probe's, are those of validation and test.
+    the classifier's or the probe's, are those of validation and test. `decisions` are by the prefix of the
+    metrics that they were used for; `notes` are messages to the user.
     """
 
     train: RankRows
@@ -33,6 +34,8 @@ class Evaluation:
     embeddings: dict[str, Tensor] = field(default_factory=dict)
     probabilities: dict[str, Tensor] = field(default_factory=dict)
     probe: ProbeResult | None = None
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

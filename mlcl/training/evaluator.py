@@ -19,10 +19,13 @@ from mlcl.config import KnnConfig, ProbeConfig
 from mlcl.config.job import KnnGrid
 from mlcl.data import Split
 from mlcl.evaluation import (
+    Decision,
     Neighbours,
-    Setting,
+    PosthocResult,
+    QueryRows,
     Task,
     blend,
+    choose,
     linear_probe,
     predict,
     search,
@@ -33,6 +36,7 @@ from mlcl.training.evaluation_result import Evaluation, Predictor, Queries, Sele
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import Datastore, setting_of
 from mlcl.training.objective import ContrastiveModel
+from mlcl.training.split_metrics import decision_figures
 from mlcl.training.transfer import Transfer, probe_grid
 
 
@@ -55,14 +59,14 @@ class Evaluator:
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
         if model is not None:
-            metrics |= self._metrics("val", model, self._validation)
+            metrics |= self._metrics("val", model, self._validation, self._decide(model))
         if model is None or self._config.metric.startswith("knn/"):
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._job_data.datastore(self._encoder.embeddings(self._train_rows))
             neighbours = store.retrieve(val_MO, setting.k)
             votes = store.votes(neighbours, setting)
             mixed = votes if model is None else blend(votes, model, setting.lambda_)
-            metrics |= self._metrics("knn/val", mixed, self._validation)
+            metrics |= self._metrics("knn/val", mixed, self._validation, self._decide(mixed))
         return metrics
 
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
@@ -72,6 +76,8 @@ class Evaluator:
         store = None if self._config.knn is None else self._job_data.datastore(result.train)
         validation = self._queries(self._validation, self._encoder.outputs(self._validation_rows), store)
         selection = self._select(result, validation, store, tell)
+        for prefix, decision in result.decisions.items():
+            result.metrics |= decision_figures(prefix, decision)
         self._measure(result, selection, "val", validation)
         if test:
             tell("test")
@@ -102,14 +108,19 @@ class Evaluator:
         if not joint or self._config.probe is not None:
             tell("linear probe")
             models["probe/" if joint else ""] = self._probe(result, validation)
+        probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
+        result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
+        result.notes += self._notes(probabilities[""])
         if self._config.knn is None or store is None or validation.neighbours is None:
             return Selection(models)
         tell("neighbours")
-        settings = {"knn/": setting_of(self._config.knn)}
+        own = setting_of(self._config.knn)
+        settings = {"knn/": own}
+        result.decisions["knn/"] = self._decide(store.blended(validation.neighbours, probabilities[""], own))
         if self._config.knn.grid is not None:
-            model = models[""](validation.output_MO)
-            best = self._search(self._config.knn.grid, store, validation.neighbours, model)
-            settings["knn_best/"] = best
+            found = self._search(self._config.knn.grid, store, validation.neighbours, probabilities[""])
+            best = settings["knn_best/"] = found.best
+            result.decisions["knn_best/"] = found.decision
             result.metrics |= {
                 "knn_best/k": best.k,
                 "knn_best/lambda": best.lambda_,
@@ -122,7 +133,7 @@ class Evaluator:
         split = queries.split
         for prefix, model in selection.models.items():
             probabilities = model(queries.output_MO)
-            result.metrics |= self._metrics(f"{prefix}{name}", probabilities, split)
+            result.metrics |= self._metrics(f"{prefix}{name}", probabilities, split, result.decisions[prefix])
             if not prefix:
                 result.probabilities[split.name] = probabilities
         result.embeddings[split.name] = self._embedding(queries.output_MO)
@@ -132,21 +143,22 @@ class Evaluator:
         for prefix, setting in selection.settings.items():
             blended = store.blended(neighbours, result.probabilities[split.name], setting)
             overlap = store.overlap(neighbours, self._job_data.targets(split), setting.k)
-            result.metrics |= self._metrics(f"{prefix}{name}", blended, split, overlap)
+            decision = result.decisions[prefix]
+            result.metrics |= self._metrics(f"{prefix}{name}", blended, split, decision, overlap)
 
-    def _search(self, grid: KnnGrid, store: Datastore, neighbours: Neighbours, model: Tensor) -> Setting:
-        """The best (k, lambda, tau) of the grid on validation."""
+    def _search(
+        self, grid: KnnGrid, store: Datastore, neighbours: Neighbours, model: Tensor
+    ) -> PosthocResult:
+        """The best (k, lambda, tau) of the grid on validation, and its decision."""
         return search(
-            neighbours,
+            QueryRows(neighbours, self._job_data.targets(self._validation), model),
             store.labels,
-            self._job_data.targets(self._validation),
-            model,
             task=store.task,
             ks=grid.k,
             lambdas=grid.lambda_,
             temperatures=grid.temperature,
             scoring=self._job_data.scoring,
-        ).best
+        )
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
         config = self._config.probe or ProbeConfig()
@@ -168,7 +180,23 @@ class Evaluator:
             lambda split: self._embedding(self._encoder.outputs(self._job_data.unlabelled(split))),
             probe_grid(self._config.probe or ProbeConfig(), self._job_data.job.train.seed),
             self._config.threshold,
+            self._config.at_least_one,
         )
+
+    def _decide(self, probabilities: Tensor) -> Decision:
+        """What validation chooses for its probabilities."""
+        targets = self._job_data.targets(self._validation)
+        return self._job_data.scoring.decide(self._job_data.task, probabilities, targets)
+
+    def _notes(self, probabilities: Tensor) -> list[str]:
+        """Says so where no label would be predicted on validation at the job's threshold, or at one half."""
+        given = self._config.threshold
+        limit = given if isinstance(given, float) else 0.5
+        if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
+            return []
+        targets = self._job_data.targets(self._validation)
+        best = choose(probabilities, targets, "global", self._job_data.scoring.metric).thresholds[0]
+        return [f"0 labels predicted at {limit:g}; the best threshold on validation is {best:.2g}"]
 
     def _classify(self, output_MO: Tensor) -> Tensor:
         classifier = self._model.objective.classifier

@@ -75,6 +75,8 @@ def run_experiment(
             raise Stopped
 
     result = evaluator.final(test=test, tell=phase)
+    for note in result.notes:
+        loop.tell("note", note=note)
     write_results(folder, job_data, model, result)
     if not context.is_main:
         return None

@@ -15,11 +15,13 @@ from mlcl.training.embeddings_file import EMBEDDINGS as EMBEDDINGS
 from mlcl.training.embeddings_file import write_embeddings
 from mlcl.training.evaluation_result import Evaluation
 from mlcl.training.job_data import JobData
-from mlcl.training.objective import ContrastiveModel
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel
 from mlcl.training.weights import trained_weights
 
 RESULT = "result.json"
 MODEL = "model"
+DECISIONS = "decisions.json"
+"""In the folder of the model: by way of predicting, which labels are predicted."""
 WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 
@@ -34,6 +36,9 @@ def write_results(folder: Path, job_data: JobData, model: ContrastiveModel, resu
     if not result.train.context.is_main:
         return
     write_model(folder / MODEL, job_data, model, result.probe)
+    first = CLASSIFIER if model.objective.classifier is not None else "probe"
+    decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
+    _write_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
     _write_result(folder, result)
 
 

@@ -141,15 +141,14 @@ class JobData:
     def metrics(self) -> SplitMetrics:
         """The metrics of the classifier's label space."""
         labels = self.job.objective.classifier.labels
-        threshold, coarser = self.job.evaluation.threshold, parents(self.dataset, labels)
-        return SplitMetrics(self.task, labels, self.space.aspects, threshold, coarser)
+        return SplitMetrics(self.task, labels, self.space.aspects, parents(self.dataset, labels))
 
     @property
     def scoring(self) -> Scoring:
         """The job's metric of the classifier's label space."""
         given = self.job.evaluation
         metric = given.metric.rpartition("/")[2]
-        return Scoring(metric, default_mode(metric), given.threshold, self.space.aspects)
+        return Scoring(metric, default_mode(metric), given.threshold, self.space.aspects, given.at_least_one)
 
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""

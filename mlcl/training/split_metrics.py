@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mlcl.data import Split, rating_classes
-from mlcl.evaluation import Decision, Task, evaluate
+from mlcl.evaluation import AT_HALF, METRICS, Decision, Task, evaluate
 from mlcl.training.classifier import Labels
+
+SUFFIX_AT_HALF = "_at_half"
+"""Ends the names of figures with labels predicted from one half on."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,37 @@ class SplitMetrics:
     task: Task
     labels: str
     aspects: Sequence[str]
-    threshold: float
     parents: Mapping[str, Tensor]
 
     def __call__(
-        self, prefix: str, probabilities: Tensor, split: Split, overlap: float = math.nan
+        self,
+        prefix: str,
+        probabilities: Tensor,
+        split: Split,
+        decision: Decision,
+        overlap: float = math.nan,
     ) -> dict[str, float]:
-        """`<prefix>/<metric>` of all rows, with the `overlap` of their neighbours where there is one."""
+        """`<prefix>/<metric>` of all rows, with the `overlap` of their neighbours where there is one.
+
+        Beside what depends on a decision that was chosen stands `<prefix>/<metric>_at_half`.
+        """
         targets = targets_of(split, self.labels, self.task)
-        values = evaluate(self.task, probabilities, targets, Decision.fixed(self.threshold), self.aspects)
+        values = evaluate(self.task, probabilities, targets, decision, self.aspects)
+        if decision.mode != "fixed":
+            read = [name for name in values if METRICS[name].thresholded]
+            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read)
+            values |= {f"{name}{SUFFIX_AT_HALF}": value for name, value in half.items()}
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap
         return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def decision_figures(prefix: str, decision: Decision) -> dict[str, float]:
+    """`<prefix>threshold` or `<prefix>top_k`, where validation chose one number."""
+    if decision.mode == "global":
+        return {f"{prefix}threshold": decision.thresholds[0]}
+    return {} if decision.k is None else {f"{prefix}top_k": decision.k}
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from mlcl.evaluation import Setting, neighbour_overlap, search
+from mlcl.evaluation import QueryRows, Setting, neighbour_overlap, search
 from mlcl.evaluation.tasks import Array, known_rows
 from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
+from mlcl.training.split_metrics import decision_figures
 from mlcl.training.stored_run import StoredRun
 
 NAMES = {"validation": "val", "test": "test"}
@@ -27,15 +28,23 @@ def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[st
     `lambda_` 0 is the model alone. Raises UserError for a run without embeddings, or with those of
     other rows.
     """
-    run = StoredRun.read(folder, job_data)
-    store, score = run.datastore(), job_data.metrics()
-    metrics: dict[str, float] = {}
-    for split_name, name in NAMES.items():
-        split = run.split(split_name)
-        neighbours = store.retrieve(run.embeddings[split_name], setting.k)
-        probabilities = store.blended(neighbours, run.probabilities[split_name], setting)
-        overlap = store.overlap(neighbours, job_data.targets(split), setting.k)
-        metrics |= score(f"knn/{name}", probabilities, split, overlap)
+    return setting_metrics(StoredRun.read(folder, job_data), setting)
+
+
+def setting_metrics(run: StoredRun, setting: Setting) -> dict[str, float]:
+    """The same of a run that was read; without figures of the test split where the run has none."""
+    job_data, store = run.job_data, run.datastore()
+    score = job_data.metrics()
+    blended, overlap = {}, {}
+    for split in run.probabilities:
+        neighbours = store.retrieve(run.embeddings[split], setting.k)
+        blended[split] = store.blended(neighbours, run.probabilities[split], setting)
+        overlap[split] = store.overlap(neighbours, job_data.targets(run.split(split)), setting.k)
+    targets = job_data.targets(run.split("validation"))
+    decision = job_data.scoring.decide(job_data.task, blended["validation"], targets)
+    metrics = decision_figures("knn/", decision)
+    for split, probabilities in blended.items():
+        metrics |= score(f"knn/{NAMES[split]}", probabilities, run.split(split), decision, overlap[split])
     return metrics
 
 
@@ -45,32 +54,33 @@ def stored_grid(
     """The job's metric of a run at every setting, on validation and on test.
 
     A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run did not
-    read the test split), ordered by the first three; values are those of `stored_metrics`. A k beyond the
-    number of training rows becomes that number. Raises ValueError for an empty or invalid grid.
+    read the test split), ordered by the first three; values are those of `stored_metrics`, rounded where
+    `search` rounds. A k beyond the number of training rows becomes that number. Raises ValueError for an
+    empty or invalid grid.
     """
     store, scoring = run.datastore(), run.job_data.scoring
     ks = [min(k, len(run.job_data.train)) for k in ks]
-    tables = {
-        name: search(
-            store.retrieve(run.embeddings[split], max(ks, default=1)),
-            store.labels,
-            run.job_data.targets(run.split(split)),
-            run.probabilities[split],
-            task=store.task,
-            ks=ks,
-            lambdas=lambdas,
-            temperatures=temperatures,
-            scoring=scoring,
-        ).table
-        for split, name in NAMES.items()
-        if split in run.embeddings
-    }
+
+    def rows(split: str) -> QueryRows:
+        neighbours = store.retrieve(run.embeddings[split], max(ks, default=1))
+        return QueryRows(neighbours, run.job_data.targets(run.split(split)), run.probabilities[split])
+
+    found = search(
+        rows("validation"),
+        store.labels,
+        task=store.task,
+        ks=ks,
+        lambdas=lambdas,
+        temperatures=temperatures,
+        scoring=scoring,
+        held_out=rows("test") if run.tested else None,
+    )
     fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
-    table = np.empty(len(tables["val"]), dtype=fields)
+    table = np.empty(len(found.table), dtype=fields)
     for field in ("k", "lambda", "temperature"):
-        table[field] = tables["val"][field]
-    for name in NAMES.values():
-        table[name] = tables[name][scoring.metric] if name in tables else np.nan
+        table[field] = found.table[field]
+    table["val"] = found.table[scoring.metric]
+    table["test"] = np.nan if found.held_out is None else found.held_out
     return table
 
 

@@ -17,7 +17,7 @@ from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
+from mlcl.evaluation import Mode, ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.classifier import Labels
 from mlcl.training.rank_rows import RankRows
 from mlcl.training.split_metrics import targets_of
@@ -82,7 +82,8 @@ class Transfer:
         embeddings: Callable[[Split], RankRows],
         encode: Callable[[Split], Tensor],
         grid: ProbeGrid,
-        threshold: float,
+        threshold: Mode,
+        at_least_one: bool = False,
     ) -> dict[str, float]:
         """`transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
@@ -92,7 +93,7 @@ class Transfer:
         """
         space = self.dataset.info.space(self.config.labels)
         metric = self.config.metric
-        scoring = Scoring(metric, default_mode(metric), threshold, space.aspects)
+        scoring = Scoring(metric, default_mode(metric), threshold, space.aspects, at_least_one)
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
         train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(

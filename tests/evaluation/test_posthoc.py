@@ -10,6 +10,7 @@ from mlcl.errors import UserError
 from mlcl.evaluation import (
     Decision,
     Neighbours,
+    QueryRows,
     Scoring,
     Setting,
     blend,
@@ -38,10 +39,8 @@ def brute_force(neighbours, labels, targets, model, task, metric, threshold=0.5)
 
 def expect_brute_force(neighbours, labels, targets, model, task, metric, mode="max", threshold=0.5):
     got = search(
-        neighbours,
+        QueryRows(neighbours, targets, model),
         labels,
-        targets,
-        model,
         task=task,
         ks=KS,
         lambdas=LAMBDAS,
@@ -143,7 +142,7 @@ def test_other_metrics_go_the_plain_way(task, metric):
 def run(neighbours, labels, targets, model, **changes):
     options = {"task": "single", "ks": (1, 2), "lambdas": (0.0, 1.0), "temperatures": (1.0, 0.1)}
     options |= {"scoring": Scoring("accuracy", "max")} | changes
-    return search(neighbours, labels, targets, model, **options)
+    return search(QueryRows(neighbours, targets, model), labels, **options)
 
 
 def test_ties_prefer_the_smallest_k_then_lambda_then_temperature():

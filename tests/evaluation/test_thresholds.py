@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.global_threshold import SortedScores
 from mlcl.evaluation.label_thresholds import LabelCandidates
 from mlcl.evaluation.metric import METRICS
 from mlcl.evaluation.thresholds import choose
@@ -21,6 +22,10 @@ def scene(seed, rows=40, labels=5, tied=False, dtype=torch.float32):
     y = torch.rand(rows, labels, generator=g) < torch.linspace(0.05, 0.6, labels)
     p = torch.rand(rows, labels, generator=g, dtype=dtype) * 0.6 + 0.3 * y * torch.rand(rows, 1, generator=g)
     return ((p * 8).round() / 8 if tied else p), y
+
+
+def candidates_of(scores, true, metric):
+    return LabelCandidates.of(SortedScores.of(scores, true), metric)
 
 
 def value_of(name, predicted, y):
@@ -68,7 +73,7 @@ def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
     """n0 = 0: for micro-F1, too, no combination of thresholds is better."""
     p, y = scene(seed, rows=7, labels=3)
     scores, true = p.double().numpy(), y.numpy()
-    found = LabelCandidates.of(scores, true, METRICS[name]).best(0.0)
+    found = candidates_of(scores, true, METRICS[name]).best(0.0)
     combinations = itertools.product(*(every_threshold(column) for column in scores.T))
     best = max(value_of(name, scores >= np.array(each), true) for each in combinations)
     assert value_of(name, scores >= found, true) == pytest.approx(best, abs=1e-12)
@@ -78,7 +83,7 @@ def test_a_label_is_joined_by_the_average_one():
     """For one n0, the objective of a metric of labels' own values, label by label, from the equation."""
     p, y = scene(1)
     scores, true, n0 = p.double().numpy(), y.numpy(), 4.0
-    candidates = LabelCandidates.of(scores, true, METRICS["macro_f1"])
+    candidates = candidates_of(scores, true, METRICS["macro_f1"])
     found = candidates.best(n0)
     for label in range(scores.shape[1]):
 
@@ -99,7 +104,7 @@ def test_a_label_is_joined_by_the_average_one():
 def test_infinite_strength_is_the_global_threshold():
     p, y = scene(2)
     scores, true = p.double().numpy(), y.numpy()
-    candidates = LabelCandidates.of(scores, true, METRICS["micro_f1"])
+    candidates = candidates_of(scores, true, METRICS["micro_f1"])
     expected = choose(p, LabelRows.from_dense(y), "global", "micro_f1").thresholds
     assert set(candidates.best(np.inf)) == set(expected)
     assert np.abs(candidates.best(1e9) - expected).max() < 0.05
@@ -208,7 +213,7 @@ def gains(shift, metric, labels_of):
         p, y = rare_scene(seed, shift)
         data = torch.from_numpy(p[:400]), LabelRows.from_dense(torch.from_numpy(y[:400]))
         labels = labels_of(y[:400])
-        own = LabelCandidates.of(p[:400], y[:400], METRICS[metric]).best(0.0)
+        own = candidates_of(p[:400], y[:400], METRICS[metric]).best(0.0)
         choices = [choose(*data, mode, metric).thresholds for mode in ("global", "per_label")]
         one, shrunk, plain = (
             value_of("micro_f1", (p[400:] >= np.asarray(each))[:, labels], y[400:][:, labels])

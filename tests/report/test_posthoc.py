@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from stored_runs import trained
+from stored_runs import TAGS, trained
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
@@ -111,3 +111,18 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
         done = CliRunner().invoke(app, ["posthoc", "nothing", "--csv", str(file), "--home", str(tmp_path)])
         assert problem in str(done.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_figures_and_thresholds_of_labels_are_exact(store, tiny, tmp_path):
+    folder, job_data, metrics = trained(tiny, tmp_path, *JOB, *TAGS)
+    selected = {"evaluation.metric": "val/micro_f1"}
+    id = store.add("labels", name="run", seed=0, metrics=metrics, params=selected)
+    store.left(id, folder)
+    runs = Runs(store.tracker)
+    chosen = score_posthoc(runs, find_settings(runs, [id]), tmp_path).chosen
+    assert set(chosen["which"]) == {"best on validation", "the job's own", "the model alone"}
+    for row in chosen.itertuples():
+        place = Setting(row.k, chosen.loc[row.Index, "lambda"], row.temperature)
+        found = stored_metrics(folder, job_data, place)
+        assert row.threshold == found["knn/threshold"]
+        assert (row.val, row.test) == (found["knn/val/micro_f1"], found["knn/test/micro_f1"])

@@ -301,8 +301,8 @@ def test_a_damaged_folder_is_refused(folder):
     with pytest.raises(UserError, match=r"weights\.safetensors: a file of this model cannot be read"):
         load_model(folder)
     index = folder / "model.json"
-    index.write_text(index.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(UserError, match="written by a newer mlcl; found: 2; allowed: up to 1"):
+    index.write_text(index.read_text().replace('"version": 2', '"version": 3'))
+    with pytest.raises(UserError, match="written by a newer mlcl; found: 3; allowed: up to 2"):
         load_model(folder)
     index.write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
@@ -316,6 +316,7 @@ UNFIT = {
     "best": ("probe", "best is probe, which is none of the ways"),
     "ways": ({"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the ways must be"),
     "threshold": (2, "key threshold"),
+    "decisions": ({"classifier": {"mode": "global", "thresholds": [0.2] * 3}}, "thresholds for 4 labels"),
     "levels": ({"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
 }
 

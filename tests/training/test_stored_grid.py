@@ -15,7 +15,7 @@ METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"
 @pytest.fixture(scope="module", params=TASKS)
 def finished(request, tiny, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    folder, job_data, _ = trained(tiny, home, *TASKS[request.param])
+    folder, job_data, _ = trained(tiny, home, *TASKS[request.param], "evaluation.threshold=0.5")
     return folder, job_data, StoredRun.read(folder, job_data)
 
 

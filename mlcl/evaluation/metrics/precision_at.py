@@ -16,6 +16,7 @@ def precision_at(k: int) -> Metric:
         source="CAML (Mullenbach et al. 2018)",
         labels=share,
         depth=k,
+        ranks=True,
     )
 
 

@@ -33,28 +33,33 @@ MAP = Metric(
     summary="mean average precision over the labels that can be scored",
     source="scikit-learn, average_precision_score with average macro",
     labels=lambda prediction: known_mean(prediction.ranking.average_precision),
+    ranks=True,
 )
 MACRO_AUC = Metric(
     name="macro_auc",
     summary="mean area under the ROC curve over the labels that can be scored",
     source="scikit-learn, roc_auc_score with average macro",
     labels=lambda prediction: known_mean(prediction.ranking.auc),
+    ranks=True,
 )
 MICRO_AUC = Metric(
     name="micro_auc",
     summary="area under the ROC curve of all row-label cells pooled",
     source="scikit-learn, roc_auc_score with average micro",
     labels=pooled_auc,
+    ranks=True,
 )
 LABELS_SCORED = Metric(
     name="labels_scored",
     summary="number of labels that map is the mean of",
     source="scikit-learn scores labels with a positive",
     labels=lambda prediction: known_count(prediction.ranking.average_precision),
+    ranks=True,
 )
 LABELS_SCORED_AUC = Metric(
     name="labels_scored_auc",
     summary="number of labels that macro_auc is the mean of",
     source="scikit-learn scores labels with a positive and a negative",
     labels=lambda prediction: known_count(prediction.ranking.auc),
+    ranks=True,
 )

@@ -94,10 +94,12 @@ class ExportedModel:
     ) -> Predictions:
         """Names and probabilities of texts, or of images (encoded bytes, or paths of files).
 
-        `way` is one of `index.ways`, by default the best on validation; `threshold` is for several labels.
+        `way` is one of `index.ways`, by default the best on validation; `threshold` is for several labels,
+        by default as validation chose.
         Raises UserError for another way, for what is no such list, and for an image that cannot be decoded.
         """
-        return decide(self.index, self.predict_proba(inputs, way=way, batch_size=batch_size), threshold)
+        probabilities = self.predict_proba(inputs, way=way, batch_size=batch_size)
+        return decide(self.index, probabilities, self.way(way), threshold)
 
     def predict_proba(
         self, inputs: Sequence[Content], *, way: Way | None = None, batch_size: int | None = None

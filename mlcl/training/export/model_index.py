@@ -13,12 +13,12 @@ from mlcl.config.loader import validate
 from mlcl.config.section import Section
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
-from mlcl.evaluation import Setting, Task
+from mlcl.evaluation import Decision, Setting, Task
 from mlcl.training.features import FEATURES
 from mlcl.training.files import JOB, TOKENIZER
 
 INDEX = "model.json"
-VERSION = 1
+VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
 Way = Literal["classifier", "probe", "knn", "knn_best"]
@@ -50,11 +50,14 @@ class Level(Section):
 
 
 class Index(Section):
-    """All of `model.json`. `ways` has the settings of those with neighbours; the first way needs none."""
+    """All of `model.json`. `ways` has the settings of those with neighbours; the first way needs none.
+
+    `decisions` say which of several labels a way predicts; version 1 has one `threshold` for all ways.
+    """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     modality: Modality
     task: Task
     labels: str
@@ -63,7 +66,8 @@ class Index(Section):
     ways: dict[Way, KnnSetting | None]
     best: Way
     metric: str
-    threshold: float = Field(ge=0, le=1)
+    threshold: float | None = Field(None, ge=0, le=1)
+    decisions: dict[Way, Decision] = Field(default_factory=dict)
     preprocessing: dict[str, int | list[float]]
     metrics: dict[str, float]
     provenance: dict[str, str]
@@ -78,11 +82,19 @@ class Index(Section):
             raise ValueError("knn and knn_best need a setting, classifier and probe have none")
         if self.best not in self.ways:
             raise ValueError(f"best is {self.best}, which is none of the ways")
+        sizes = {len(each.thresholds) for each in self.decisions.values() if each.k is None}
+        if sizes - {1, self.space.n_classes}:
+            raise ValueError(f"{sizes} thresholds for {self.space.n_classes} labels")
         for name, level in self.levels.items():
             known = range(-1, len(level.classes))
             if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
                 raise ValueError(f"parents of level {name} do not fit the classes")
         return self
+
+    def decision(self, way: Way) -> Decision:
+        """Which labels a way predicts."""
+        at = 0.5 if self.threshold is None else self.threshold
+        return self.decisions.get(way, Decision.fixed(at))
 
     def prefix(self, way: Way) -> str:
         """How the names of a way's metrics begin."""

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -18,6 +18,7 @@ from mlcl.config.space import default_mode
 from mlcl.data.files import new_folder
 from mlcl.data.views import MEAN, STD
 from mlcl.errors import UserError
+from mlcl.evaluation import Decision
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
@@ -34,7 +35,7 @@ from mlcl.training.export.model_index import (
 )
 from mlcl.training.export.network import Network, trained_network
 from mlcl.training.export.readme import README, readme
-from mlcl.training.files import DATASET, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
+from mlcl.training.files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import setting_of
@@ -54,6 +55,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
     network = _network(run / MODEL, job_data)
     store = trained_datastore(run / EMBEDDINGS, job_data)
     ways = _ways(job_data.job, network, result)
+    decisions = _decisions(run / MODEL / DECISIONS, job_data.job)
     try:
         with new_folder(folder) as work:
             weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
@@ -61,7 +63,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
             write_datastore(work / DATASTORE, store, job_data.train.ids)
             _copy_preprocessing(run / MODEL, work, network, job_data)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
-            index = _index(work, job_data, ways, result, provenance)
+            index = _index(work, job_data, ways, decisions, result, provenance)
             (work / README).write_text(readme(index, folder.name), encoding="utf-8")
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # the second also for a full disk
@@ -118,6 +120,14 @@ def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict
     return ways
 
 
+def _decisions(file: Path, job: JobConfig) -> dict[str, Decision]:
+    """By way; a run of an older mlcl left none, and predicted from its job's threshold on."""
+    if file.exists():
+        return {way: Decision.from_json(document) for way, document in _left(file).items()}
+    given = job.evaluation.threshold
+    return dict.fromkeys(get_args(Way), Decision.fixed(given if isinstance(given, float) else 0.5))
+
+
 def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobData) -> None:
     shutil.copyfile(run / JOB, work / JOB)
     if (run / TOKENIZER).exists():
@@ -133,6 +143,7 @@ def _index(
     work: Path,
     job_data: JobData,
     ways: dict[Way, KnnSetting | None],
+    decisions: Mapping[str, Decision],
     result: Mapping[str, float],
     provenance: Mapping[str, str],
 ) -> Index:
@@ -151,7 +162,7 @@ def _index(
         ways=ways,
         best=next(iter(ways)),
         metric=metric,
-        threshold=job.evaluation.threshold,
+        decisions={way: decisions[way] for way in ways if way in decisions},
         preprocessing=_preprocessing(job_data),
         metrics=dict(result),
         provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},

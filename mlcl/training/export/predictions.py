@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from mlcl.errors import UserError
+from mlcl.evaluation import Decision
 from mlcl.evaluation.tasks import Array
-from mlcl.training.export.model_index import Index
+from mlcl.training.export.model_index import Index, Way
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,15 @@ class Predictions:
         return len(self.labels)
 
 
-def decide(index: Index, probabilities: Array, threshold: float | None = None) -> Predictions:
-    """The most probable class, or the labels with at least the probability `threshold`, by default the job's.
+def decide(index: Index, probabilities: Array, way: Way, threshold: float | None = None) -> Predictions:
+    """The most probable class, or the labels from the probability `threshold` on, by default the way's own.
 
     Of equally probable classes the first is predicted, as in evaluation. Raises UserError as
     `check_threshold`.
     """
     check_threshold(index, threshold)
     if index.task == "multi_label":
-        return _several(index, probabilities, index.threshold if threshold is None else threshold)
+        return _several(index, probabilities, label_decision(index, way, threshold))
     if index.task == "aspects":
         return _aspects(index, probabilities)
     best_M, probability_M = _best(probabilities)
@@ -53,6 +54,11 @@ def decide(index: Index, probabilities: Array, threshold: float | None = None) -
             None if level.parents[best] < 0 else level.classes[level.parents[best]] for best in best_M
         ]
     return Predictions(labels, probabilities, columns)
+
+
+def label_decision(index: Index, way: Way, threshold: float | None) -> Decision:
+    """From a given threshold on, or as validation chose for the way."""
+    return index.decision(way) if threshold is None else Decision.fixed(threshold)
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:
@@ -69,8 +75,8 @@ def check_threshold(index: Index, threshold: float | None) -> None:
         raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
 
 
-def _several(index: Index, probability_ML: Array, threshold: float) -> Predictions:
-    rows = [np.flatnonzero(row_L >= np.float32(threshold)) for row_L in probability_ML]
+def _several(index: Index, probability_ML: Array, decision: Decision) -> Predictions:
+    rows = [np.flatnonzero(row_L) for row_L in decision.predict(probability_ML)]
     labels = [[index.space.classes[label] for label in row] for row in rows]
     values = [row_L[row].tolist() for row, row_L in zip(rows, probability_ML, strict=True)]
     return Predictions(labels, probability_ML, {"label": labels, "probability": values})

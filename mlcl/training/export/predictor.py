@@ -21,7 +21,7 @@ from mlcl.training.export.inputs import Item, batches, read_items, split_items
 from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import Index, Way
 from mlcl.training.export.outputs import Sink
-from mlcl.training.export.predictions import check_threshold, decide
+from mlcl.training.export.predictions import check_threshold, decide, label_decision
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 
 SPLIT = "test"
@@ -99,8 +99,7 @@ class Labelling:
             for name, level in index.levels.items()
             if name in split.info.label_spaces and split.info.space(name).classes == level.classes
         }
-        threshold = index.threshold if self._threshold is None else self._threshold
-        score = SplitMetrics(index.task, index.labels, index.space.aspects, threshold, levels)
+        score = SplitMetrics(index.task, index.labels, index.space.aspects, levels)
         targets = targets_of(split, index.labels, index.task)
         metrics: dict[str, float] = {}
         for way in self._scored:
@@ -108,7 +107,8 @@ class Labelling:
             if setting is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
             prefix = f"{index.prefix(way)}{NAMES[split.name]}"
-            metrics |= score(prefix, self._model.probabilities(output_MO, way), split, overlap)
+            decision = label_decision(index, way, self._threshold)
+            metrics |= score(prefix, self._model.probabilities(output_MO, way), split, decision, overlap)
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
@@ -117,7 +117,7 @@ class Labelling:
 
     def _write(self, ids: list[str], output_MO: Tensor, write: Sink) -> None:
         probabilities = array(self._model.probabilities(output_MO, self._way))
-        columns = {"id": ids, **decide(self._model.index, probabilities, self._threshold).columns}
+        columns = {"id": ids, **decide(self._model.index, probabilities, self._way, self._threshold).columns}
         write(columns | ({"probabilities": probabilities.tolist()} if self._all else {}))
 
 

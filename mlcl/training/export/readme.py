@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcl.data.format import plural
+from mlcl.evaluation import Decision
 from mlcl.markup import markdown, markdown_table
 from mlcl.training.export.model_index import Index
 
@@ -69,9 +70,20 @@ def _what(index: Index) -> str:
 def _ways(index: Index) -> str:
     rows = []
     for way, its in index.ways.items():
-        how = "" if its is None else f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"
+        how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
+        if index.task == "multi_label":
+            how.append(_labels(index.decision(way)))
         names = (f"{index.prefix(way)}{split}/{index.metric}" for split in ("val", "test"))
         values = [index.metrics.get(name) for name in names]
-        rows.append((f"`{way}`", how, *("" if value is None else f"{value:.4f}" for value in values)))
-    heads = ("way", "neighbours", f"validation {index.metric}", f"test {index.metric}")
+        figures = ("" if value is None else f"{value:.4f}" for value in values)
+        rows.append((f"`{way}`", "; ".join(how), *figures))
+    heads = ("way", "settings", f"validation {index.metric}", f"test {index.metric}")
     return markdown_table(heads, rows, left=(0, 1))
+
+
+def _labels(decision: Decision) -> str:
+    """Which of several labels are predicted."""
+    if decision.k is not None:
+        return f"the {decision.k} most probable labels"
+    at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"
+    return f"labels from {at}" + (", and the most probable" if decision.at_least_one else "")

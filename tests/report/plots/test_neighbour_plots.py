@@ -28,7 +28,8 @@ X = {
 def seeds(tiny, tmp_path_factory):
     """Two seeds of a multi-label setting: folders, material, figures of the first."""
     home = tmp_path_factory.mktemp("home")
-    found = [trained(tiny, home, *TAGS, KNN, name=f"seed{seed}", seed=seed) for seed in (0, 1)]
+    job = (*TAGS, KNN, "evaluation.threshold=0.5")
+    found = [trained(tiny, home, *job, name=f"seed{seed}", seed=seed) for seed in (0, 1)]
     return [folder for folder, _, _ in found], found[0][1], found[0][2]
 
 
@@ -164,7 +165,7 @@ def test_both_libraries_draw_the_points(seeds):
 
 
 def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny, tmp_path):
-    folder, job_data, metrics = trained(tiny, tmp_path, *TAGS, KNN, test=False)
+    folder, job_data, metrics = trained(tiny, tmp_path, *TAGS, KNN, "evaluation.threshold=0.5", test=False)
     plots, left = plots_of({"a": [folder]}, job_data)
     table = plots["knn_k"].table
     assert list(dict.fromkeys(table["series"])) == ["validation", "best on validation", "the job's own"]

@@ -1,0 +1,150 @@
+"""Which labels are predicted: chosen on validation, kept beside the model, and used by its export."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from builders import tiny_job
+from stored_runs import TAGS, TASKS, trained
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.export import load_model, write_export
+from mlcl.training.files import DECISIONS, MODEL
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import setting_metrics
+from mlcl.training.stored_run import StoredRun
+
+GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.0, 0.5], temperature: [1.0]}"
+WAYS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
+
+
+def kept(folder):
+    document = json.loads((folder / MODEL / DECISIONS).read_text())
+    return {way: Decision.from_json(its) for way, its in document.items()}
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    return trained(tiny, tmp_path_factory.mktemp("home"), *TAGS, GRID)
+
+
+def test_each_way_has_the_threshold_that_validation_chooses(finished):
+    folder, job_data, metrics = finished
+    run, decisions = StoredRun.read(folder, job_data), kept(folder)
+    targets = job_data.targets(run.split("validation"))
+    assert decisions["classifier"] == choose(run.probabilities["validation"], targets, "global", "micro_f1")
+    assert decisions.keys() == WAYS.keys()
+    for way, prefix in WAYS.items():
+        assert metrics[f"{prefix}threshold"] == decisions[way].thresholds[0]
+        assert metrics[f"{prefix}val/micro_f1"] >= metrics[f"{prefix}val/micro_f1_at_half"]
+
+
+def test_figures_at_one_half_stand_beside(finished):
+    folder, job_data, metrics = finished
+    run, decision = StoredRun.read(folder, job_data), kept(folder)["classifier"]
+    for split, name in (("validation", "val"), ("test", "test")):
+        data = run.probabilities[split], job_data.targets(run.split(split))
+        chosen, half = (evaluate("multi_label", *data, each) for each in (decision, AT_HALF))
+        found = {key: value for key, value in metrics.items() if key.startswith(f"{name}/")}
+        read = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss", "subset_accuracy")
+        expected = chosen | {f"{key}_at_half": half[key] for key in read}
+        assert found == pytest.approx(
+            {f"{name}/{key}": value for key, value in expected.items()}, nan_ok=True
+        )
+
+
+def test_a_stored_run_gives_the_same_under_its_own_setting(finished):
+    folder, job_data, metrics = finished
+    knn = job_data.job.evaluation.knn
+    found = setting_metrics(StoredRun.read(folder, job_data), Setting(knn.k, knn.lambda_, knn.temperature))
+    assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
+    assert found.keys() == {key for key in metrics if key.startswith("knn/")}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("threshold", ["0.5", "per_label"])
+def test_other_tasks_ignore_it_and_a_given_threshold_needs_no_figures_beside(task, threshold, tiny, tmp_path):
+    chosen = task == "multi_label" and threshold == "per_label"
+    folder, _, metrics = trained(tiny, tmp_path, *TASKS[task], f"evaluation.threshold={threshold}", epochs=1)
+    assert any(key.endswith("_at_half") for key in metrics) == chosen
+    assert not any(key.endswith("threshold") for key in metrics)
+    assert len(kept(folder)["classifier"].thresholds) == (5 if chosen else 1)
+
+
+def test_at_least_one_and_top_k(tiny, tmp_path):
+    job = (*TAGS, "evaluation.threshold=top_k")
+    folder, _, metrics = trained(tiny, tmp_path, *job, epochs=1)
+    assert metrics["top_k"] == kept(folder)["classifier"].k >= 1
+    job = (*TAGS, "evaluation.at_least_one=true")
+    folder, job_data, _ = trained(tiny, tmp_path, *job, name="other", epochs=1)
+    write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
+    assert all(load_model(tmp_path / "model", "cpu").predict(["ball", ""]).labels)
+
+
+def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, *TAGS, "evaluation.threshold=0.9999", epochs=1), tmp_path)
+    events = []
+    run_experiment(
+        job_data, folder=tmp_path / "run", context=Context(torch.device("cpu")), listener=events.append
+    )
+    targets = job_data.targets(job_data.dataset.split("validation"))
+    probabilities = StoredRun.read(tmp_path / "run", job_data).probabilities["validation"]
+    best = choose(probabilities, targets, "global", "micro_f1").thresholds[0]
+    text = f"0 labels predicted at 0.9999; the best threshold on validation is {best:.2g}"
+    assert [event.note for event in events if event.kind == "note"] == [text]
+
+
+def test_the_validation_of_an_epoch_uses_the_threshold_too(tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, *TAGS, epochs=1), tmp_path)
+    events = []
+    run_experiment(
+        job_data, folder=tmp_path / "run", context=Context(torch.device("cpu")), listener=events.append
+    )
+    epoch, final = [event.metrics for event in events if "val/micro_f1" in event.metrics]
+    assert epoch.items() <= final.items()
+    assert epoch["val/micro_f1"] > epoch["val/micro_f1_at_half"]
+
+
+@pytest.mark.parametrize("threshold", ["global", "per_label", "top_k"])
+def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
+    job = (*TAGS, GRID, f"evaluation.threshold={threshold}")
+    folder, job_data, _ = trained(tiny, tmp_path, *job)
+    write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
+    model, texts = load_model(tmp_path / "model", "cpu"), Dataset.open(tiny).split("test").texts()
+    assert model.index.decisions == kept(folder)
+    for way, decision in kept(folder).items():
+        found = model.predict(texts, way=way)
+        expected = decision.predict(found.probabilities)
+        names = [[name for name, on in zip("abcde", row, strict=True) if on] for row in expected]
+        assert found.labels == names
+    half = model.predict(texts, threshold=0.5)
+    assert half.labels == [
+        [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
+    ]
+    assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_models_and_runs_without_decisions_predict_from_one_half_on(tiny, tmp_path):
+    folder, job_data, _ = trained(tiny, tmp_path, *TAGS, epochs=1)
+    (folder / MODEL / DECISIONS).unlink()
+    write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
+    file = tmp_path / "model" / "model.json"
+    assert load_model(tmp_path / "model", "cpu").index.decision("classifier") == AT_HALF
+    old = json.loads(file.read_text())
+    del old["decisions"]
+    for threshold in (0.5, 0.25):
+        file.write_text(json.dumps(old | {"version": 1, "threshold": threshold}))
+        model = load_model(tmp_path / "model", "cpu")
+        found = model.predict(["ball noise1"])
+        assert len(found.labels[0]) == int((found.probabilities >= np.float32(threshold)).sum())
+
+
+@pytest.mark.parametrize("threshold", ["0", "1.0", "best"])
+def test_no_threshold(threshold, tiny):
+    with pytest.raises(UserError, match=r"evaluation\.threshold"):
+        tiny_job(tiny, *TAGS, f"evaluation.threshold={threshold}")
