@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mlcl.evaluation.decision import Decision
 from mlcl.evaluation.probe_training import GridTraining, ProbeGrid, ProbeRows
-from mlcl.evaluation.scores import Scoring
+from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate
 from mlcl.evaluation.tasks import Array, Targets, Task, as_classes, as_rows, known_rows
 from mlcl.labels import LabelRows
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The best layer on validation, what it scores there, and the metric of every configuration.
+    """The best layer on validation, its scores and decision there, and the metric of every configuration.
 
     `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table`
     is a structured array with fields `lr`, `weight_decay` and the metric's name.
@@ -34,6 +35,7 @@ class ProbeResult:
     metrics: dict[str, float]
     table: Array
     task: Task
+    decision: Decision = AT_HALF
 
 
 def linear_probe(
@@ -78,10 +80,11 @@ def linear_probe(
         raise ValueError("every configuration of the linear probe diverged")
     layer = best[1]
     predicted = predict(layer, val_features)
-    metrics = scoring.evaluate(task, predicted, val_targets)
+    decision = scoring.decide(task, predicted, val_targets)
+    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
     rows = [(*pair, score) for pair, score in zip(grid.pairs(), scores, strict=True)]
-    return replace(layer, metrics=metrics, table=np.array(rows, dtype=fields))
+    return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))
 
 
 @torch.no_grad()

@@ -32,6 +32,7 @@ from mlcl.training.feature_cache import FeatureCache
 from mlcl.training.files import write_baseline
 from mlcl.training.job_data import JobData
 from mlcl.training.rank_rows import RankRows
+from mlcl.training.split_metrics import decision_figures
 
 FOLDER = "baselines"
 NAMES = {"validation": "val", "test": "test"}
@@ -77,8 +78,11 @@ def run_baseline(
     found = _predictions(job_data, context, test, check_stop)
     fitted = time.perf_counter()
     metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
+    targets = job_data.targets(job_data.dataset.split("validation"))
+    decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
+    metrics |= decision_figures("", decision)
     for name, probabilities in found.probabilities.items():
-        metrics |= job_data.metrics()(NAMES[name], probabilities, job_data.dataset.split(name))
+        metrics |= job_data.metrics()(NAMES[name], probabilities, job_data.dataset.split(name), decision)
     rows = RankRows(torch.empty(len(job_data.train), 0))
     nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
     write_baseline(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))

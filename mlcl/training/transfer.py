@@ -108,8 +108,7 @@ class Transfer:
         # Opened when the probe is chosen, not before.
         test = self.dataset.split("test")
         predicted = predict(result, encode(test))
-        decision = scoring.decide(self.task, predict(result, val_ND), self._targets(validation))
-        tested = evaluate(self.task, predicted, self._targets(test), decision, space.aspects)
+        tested = evaluate(self.task, predicted, self._targets(test), result.decision, space.aspects)
         return {
             **{f"transfer/val/{name}": value for name, value in result.metrics.items()},
             **{f"transfer/test/{name}": value for name, value in tested.items()},
