@@ -15,6 +15,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -212,25 +213,25 @@ class Registry(Mapping[str, P]):
         self._known = None
 
 
-class _Files:
-    """Whether plugin files of jobs are run in this process."""
-
-    run = True
+_files_run = ContextVar("files_run", default=True)
 
 
 @contextmanager
 def only_reading() -> Iterator[None]:
-    """While inside, jobs are read without running their plugin files; unknown names are no error then."""
-    before, _Files.run = _Files.run, False
+    """While inside, this thread reads jobs without running their plugin files.
+
+    Unknown names are no error then. Other threads go on running files: one may open a model meanwhile.
+    """
+    token = _files_run.set(False)
     try:
         yield
     finally:
-        _Files.run = before
+        _files_run.reset(token)
 
 
 def files_are_run() -> bool:
     """Whether loading a job runs its plugin files."""
-    return _Files.run
+    return _files_run.get()
 
 
 def registry(plural: str) -> Registry[Any]:

@@ -1,7 +1,8 @@
 """Plugins in Python files that a job names: `plugins: [my_loss.py]`, relative to the job file.
 
 Loading such a job runs these files, as `import` runs any Python file: do not load a job with plugins, or a
-model exported from one, that you would not run a program from. Commands that only read (list, status,
+model exported from one, that you would not run a program from. A model is opened without them unless its
+encoder is one of theirs. Commands that only read (list, status,
 compare, report, doctor) run none.
 
 A job that has been read carries its plugins' text. So they reach every process that loads the job and stay

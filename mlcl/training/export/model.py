@@ -15,6 +15,8 @@ from mlcl.config import AugmentConfig, JobConfig, load_job
 from mlcl.data import Tokenizer, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array, array
+from mlcl.models.encoders import ENCODERS
+from mlcl.plugins import only_reading
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import SplitEncoder
@@ -42,7 +44,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
         raise UserError("no such device", key="device", found=device, allowed=DEVICES)
     folder = Path(folder).expanduser()
     index = read_index(folder)
-    job = load_job(folder / JOB)
+    job = _job(folder / JOB)
     context = Context(pick_device(device))
     features = SavedFeatures.load(job.encoder, folder, context.device)
     words, columns = None, features.columns
@@ -147,6 +149,13 @@ class ExportedModel:
         return lambda output_MO: classify(
             layer, self._network.features(output_MO, name), self.index.task, self._context
         )
+
+
+def _job(file: Path) -> JobConfig:
+    """The job. Its plugin files are run only where its encoder is one of theirs: predicting needs no loss."""
+    with only_reading():
+        job = load_job(file)
+    return job if job.encoder.name in ENCODERS else load_job(file)
 
 
 def _tokenizer(file: Path) -> Tokenizer:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mlcl.config.plugin_files import run_plugins
 from mlcl.data import Dataset, Split
 from mlcl.data.format import INFO_FILE, plural
 from mlcl.errors import UserError
@@ -92,7 +93,8 @@ class Labelling:
         return Labelled(len(split), self._way, self._metrics(split, output_MO))
 
     def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
-        """Metrics by their names in a run, as `knn/test/micro_f1`."""
+        """Metrics by their names in a run, as `knn/test/micro_f1`; also those of the job's plugin files."""
+        run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
         levels = {
             name: torch.tensor(level.parents)

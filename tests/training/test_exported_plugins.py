@@ -1,0 +1,68 @@
+"""An exported model runs the plugin files of its job only where predicting or scoring needs them."""
+
+import sys
+
+import pytest
+import torch
+from builders import job_tree
+
+from mlcl.config import load_job
+from mlcl.plugins import REGISTRIES, registry
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.export import load_model, write_export
+from mlcl.training.export.predictor import Labelling
+from mlcl.training.job_data import JobData
+
+PLUGIN = """
+from mlcl.evaluation import Metric
+from mlcl.losses import OverlapRule, overlap_loss
+
+def dice_rule():
+    return OverlapRule(lambda counts: 2 * counts.shared / (counts.anchor_size + counts.candidate_size))
+
+DICE = overlap_loss("dice", dice_rule, summary="s", source="s")
+MISSES = Metric(name="misses", summary="s", source="s", mode="min", classes=lambda prediction: 0.25)
+"""
+
+
+pytestmark = pytest.mark.usefixtures("forgotten_plugin_files", "one_thread")
+
+
+def exported(folder, tree):
+    """A model of the job, exported, and the module of its plugin file, which is forgotten."""
+    job_data = JobData.of(load_job(tree), folder / "home")
+    run = folder / "run"
+    run_experiment(job_data, folder=run, context=Context(torch.device("cpu")), listener=lambda _: None)
+    write_export(folder / "model", run, job_data, {})
+    for plural in REGISTRIES:
+        registry(plural).remove(job_data.job.plugins[0].label)
+    (module,) = [name for name in sys.modules if name.startswith("mlcl_plugin_")]
+    del sys.modules[module]
+    return folder / "model", module
+
+
+def test_a_loss_is_not_needed_to_predict_a_metric_is_to_score(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    tree = job_tree(tiny, epochs=1) | {"plugins": ["mine.py"]}
+    tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.2}}
+    folder, module = exported(tmp_path, tree)
+    model = load_model(folder)
+    assert model.job.objective.heads["tags"].loss == "dice"
+    assert len(model.predict(["vote noise1"]).labels) == 1
+    assert module not in sys.modules
+    scored = Labelling(model, tiny, split="test").run(lambda _: None)
+    assert scored.metrics["test/misses"] == 0.25
+
+
+def test_an_encoder_is_needed(tiny, tmp_path, monkeypatch, root):
+    monkeypatch.chdir(tmp_path)
+    source = root / "examples" / "plugin" / "mlcl_example" / "bag_of_words.py"
+    (tmp_path / "mine.py").write_text(source.read_text())
+    encoder = {"name": "bag_of_words", "width": 8}
+    folder, module = exported(
+        tmp_path, job_tree(tiny, epochs=1) | {"plugins": ["mine.py"], "encoder": encoder}
+    )
+    assert len(load_model(folder).predict(["vote noise1"]).labels) == 1
+    assert module in sys.modules
