@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
+from mlcl.plugins import files_are_run
 from mlcl.report.runs import Runs
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.job_data import JobData
@@ -39,6 +40,8 @@ class JobDataCache:
     def __call__(self, folder: Path) -> JobData:
         """The data of the run in `folder`. Raises UserError where it cannot be had."""
         job = load_job(folder / JOB)
+        if job.plugins and not files_are_run():
+            raise UserError("its job has plugin files, which are not run here", key="plugins")
         name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
         if name not in self._known:
             self._known[name] = JobData.of(job, self._home)

@@ -58,9 +58,11 @@ def test_a_sweep_chooses_it_and_its_report_does_not_run_it(mlcl, ran):
     assert [trial["state"] for trial in answer.json["trials"]] == ["COMPLETE", "COMPLETE"]
     trained = ran()
     assert trained >= 2
-    report = mlcl("report", answer.json["name"], "--quick", "--json")
+    report = mlcl("report", answer.json["name"], "--json")
     assert report.status == 0, report.err
     assert ran() == trained
+    page = (mlcl.folder / report.json["page"]).read_text()
+    assert "its job has plugin files, which are not run here" in page
 
 
 def test_a_broken_plugin_is_one_line_and_nothing_starts(mlcl, ran):
