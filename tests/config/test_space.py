@@ -92,6 +92,16 @@ def test_a_choice_is_resolved_as_the_job_resolves_it(tmp_path):
     assert isinstance(found["train.lr"].values[0], float)
 
 
+def test_samplers_can_be_searched_whole_or_by_their_keys(tmp_path):
+    whole = space(tmp_path, "{train.sampler: {choice: [uniform, {name: pk, k: 2}]}}")
+    chosen = [load_job(JOB, corner).train.sampler for corner in corners(whole)]
+    assert {(sampler.name, sampler.k) for sampler in chosen} == {("uniform", None), ("pk", 2)}
+    keys = """{train.sampler.name: {choice: [uniform, pk]},
+               train.sampler.k: {choice: [2, 4], when: {train.sampler.name: pk}}}"""
+    chosen = [load_job(JOB, corner).train.sampler for corner in corners(space(tmp_path, keys))]
+    assert {(sampler.name, sampler.k) for sampler in chosen} == {("uniform", None), ("pk", 2), ("pk", 4)}
+
+
 def test_post_hoc_keys_become_a_grid_and_are_not_searched(tmp_path):
     found = space(
         tmp_path,
