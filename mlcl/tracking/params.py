@@ -40,7 +40,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_log_scaled(key: str, value: Any) -> bool:
-    scaled = key == "train.lr" or key.rpartition(".")[2] == "temperature"
+    scaled = key in ("train.lr", "train.encoder_lr") or key.rpartition(".")[2] == "temperature"
     return scaled and isinstance(value, (int, float)) and value > 0
 
 

@@ -11,11 +11,12 @@ def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
             tmp_path,
             "objective.heads.detail.temperature=0.01",
             "objective.heads.topic.temperature={learned: 1}",
+            "train.encoder_lr=0.001",
         )
     )
     assert params["objective.heads.detail.temperature"] == "0.01"
     assert params["log10.objective.heads.detail.temperature"] == "-2.0"
-    assert params["log10.train.lr"] == "-2.0"
+    assert (params["log10.train.lr"], params["log10.train.encoder_lr"]) == ("-2.0", "-3.0")
     assert params["objective.heads.topic.temperature.learned"] == "1.0"
     assert "log10.objective.heads.topic.temperature" not in params
     assert params["objective.classifier.weight_value"] == "0.6"
