@@ -48,6 +48,9 @@ Confirm = Annotated[int, typer.Option("--confirm", min=1, help="How many of the 
 Baselines = Annotated[
     list[Path] | None, typer.Option("--baseline", help="A job file to run beside, on the same seeds.")
 ]
+NoBaselines = Annotated[
+    bool, typer.Option("--no-baselines", help="Confirm without the baselines that fit, see `mlcl baselines`.")
+]
 Name = Annotated[str | None, typer.Option("--name", help="The sweep to go on with; default: JOB-SPACE.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a sweep of this name exists.")]
 WarmStart = Annotated[
@@ -69,6 +72,7 @@ def sweep(
     seeds: Seeds = 0,
     confirm: Confirm = 1,
     baseline: Baselines = None,
+    no_baselines: NoBaselines = False,
     budget: BudgetText = None,
     name: Name = None,
     fresh: Fresh = False,
@@ -90,8 +94,10 @@ def sweep(
 
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.resources import Resources
-    from mlcl.service.search.sweep_plan import SweepPlan
+    from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
+    named = _baselines(baseline or [], overrides or [])
+    fitted = [] if no_baselines or not seeds else fitted_baselines(checked, home)
     plan = SweepPlan(
         job=checked,
         space=load_space(space, checked),
@@ -100,7 +106,7 @@ def sweep(
         trials=trials,
         seeds=seeds,
         confirm=confirm,
-        baselines=_baselines(baseline or [], overrides or []),
+        baselines=named + [each for each in fitted if each[0] not in dict(named)],
         resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
         study=study,
         warm_start=warm_start,
@@ -150,6 +156,8 @@ def _print(report: SweepReport, dashboard: str) -> None:
     """Results, for standard output."""
     from mlcl.cli.sweep_tables import NO_RUN, confirmation_table, failures, trials_table
 
+    if report.verdict is not None:
+        typer.echo(report.verdict.sentence)
     results.print(trials_table(report))
     for line in failures(report):
         typer.echo(line)

@@ -17,6 +17,7 @@ def document(report: SweepReport, dashboard: str) -> dict[str, Any]:
         "name": report.name,
         "state": report.state,
         "reason": report.reason,
+        "verdict": report.verdict and report.verdict.as_dict(),
         "folder": str(report.folder),
         "mlflow_run_id": report.run_id,
         "score": report.score,

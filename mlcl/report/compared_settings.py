@@ -52,7 +52,10 @@ class ComparedSetting:
 
 
 def confirmed_settings(runs: Runs, sweep: Run, name: str) -> list[ComparedSetting]:
-    """The settings that a sweep has confirmed: baselines, the job as written, then those it found."""
+    """The settings that a sweep has confirmed.
+
+    Baselines that were trained, the job as written, those it found, baselines that were fitted.
+    """
     return [
         read_setting(setting_label(group), f"{name}:{setting_label(group)}", runs.children(group))
         for group in seed_groups(runs, sweep)
@@ -60,16 +63,25 @@ def confirmed_settings(runs: Runs, sweep: Run, name: str) -> list[ComparedSettin
 
 
 def seed_groups(runs: Runs, sweep: Run) -> list[Run]:
-    """The runs that hold the seeds of a setting: baselines, the job as written, then those it found.
+    """The runs that hold the seeds of a setting, in the order of `confirmed_settings`.
 
-    Within each of the three, the earliest comes first.
+    Within each of the four kinds, the earliest comes first.
     """
     held = filter(is_seed_group, runs.children(sweep))
-    return sorted(held, key=lambda run: (_place(setting_label(run)), int(run.info.start_time)))
+    return sorted(held, key=lambda run: (_place(run), int(run.info.start_time)))
 
 
-def _place(label: str) -> int:
-    return 2 if FOUND.match(label) else int(label == AS_WRITTEN)
+def is_baseline(label: str) -> bool:
+    """Whether a confirmed setting is one that the sweep's own job and what it found are compared with."""
+    return label != AS_WRITTEN and not FOUND.match(label)
+
+
+def _place(group: Run) -> int:
+    """Baselines that were trained come first: the first setting is the reference of comparisons."""
+    label = setting_label(group)
+    if "baseline" in group.data.params:
+        return 3
+    return 0 if is_baseline(label) else 1 + (label != AS_WRITTEN)
 
 
 def setting_label(group: Run) -> str:

@@ -6,7 +6,8 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.report.compared_settings import confirmed_settings
+from mlcl.evaluation.baseline_verdict import Contender, judge_baselines
+from mlcl.report.compared_settings import confirmed_settings, is_baseline
 from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.document import (
     Block,
@@ -68,6 +69,7 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     better = "highest" if data.mode == "max" else "lowest"
     of = _counted(len(data.complete), "complete search trial")
     blocks: list[Block] = [
+        *_verdict(data),
         Text(
             f"{best['setting']} has the {better} {data.score} of {of}. "
             "It was selected by that figure, which therefore flatters it; "
@@ -84,6 +86,18 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     keys = [key for key in (*data.varied, *data.answered) if not pd.isna(best[key])]
     settings = tuple(text_row(key, value_text(best[key])) for key in keys)
     return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
+
+
+def _verdict(data: SweepData) -> list[Block]:
+    """Whether the best setting beats the best baseline; empty where there is none."""
+    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
+    sides: dict[bool, list[Contender]] = {False: [], True: []}
+    for setting, runs in done.groupby("setting", sort=False):
+        metrics = {int(run["seed"]): dict(run.dropna()) for _, run in runs.iterrows()}
+        sides[is_baseline(str(setting))].append(Contender.of(str(setting), data.score, metrics))
+    metric = f"test/{data.score.rpartition('/')[2]}"
+    found = judge_baselines(sides[False], sides[True], metric, data.mode)
+    return [] if found is None else [Text(found.sentence)]
 
 
 def _front(data: SweepData) -> list[Block]:

@@ -41,6 +41,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
         "sweep": {
             "name": plan.name,
             "trials": plan.most,
+            "baselines": [name for name, _ in plan.baselines],
             "most_confirmation_runs": confirmations,
             "score": plan.score,
             "mode": space.mode,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from builders import job_tree
+from builders import job_tree, text_dataset
 from sweep_reports import report, trained
 from typer.testing import CliRunner
 
@@ -55,7 +55,7 @@ def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
     base.write_text((sweeps.folder / "job.yaml").read_text())
     asked = ("--trials", 4, "--seeds", 3, "--confirm", 2, "--baseline", base, "--budget", "2h", "--fresh")
     override = ("train.epochs=5", "objective.heads.topic.temperature=0.75")
-    sweeps(*override, *asked, "--warm-start", "older", "--cpus", 2, "--gpus", 0.5)
+    sweeps(*override, *asked, "--warm-start", "older", "--cpus", 2, "--gpus", 0.5, "--no-baselines")
     plan = sweeps.plan
     assert (plan.trials, plan.seeds, plan.confirm, plan.fresh) == (4, 3, 2, True)
     assert (plan.name, plan.warm_start, plan.study) == ("job-space", "older", "sqlite:///study.db")
@@ -65,6 +65,18 @@ def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
     assert (name, baseline.train.epochs, plan.job.train.epochs) == ("base", 5, 5)
     assert plan.job.objective.heads["topic"].temperature == 0.75
     assert baseline.objective.heads["topic"].temperature != 0.75
+
+
+def test_baselines_that_fit_are_confirmed_beside_those_that_are_named(sweeps):
+    text_dataset(sweeps.folder / "data")
+    base = sweeps.folder / "majority.yaml"
+    base.write_text((sweeps.folder / "job.yaml").read_text())
+    sweeps("--seeds", 2, "--baseline", base)
+    named = [(name, job.baseline) for name, job in sweeps.plan.baselines]
+    fitted = ["tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
+    assert named == [("majority", None), *((name, name) for name in fitted)]
+    sweeps("--seeds", 0)
+    assert sweeps.plan.baselines == []
 
 
 @pytest.mark.parametrize(

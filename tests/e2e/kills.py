@@ -140,6 +140,7 @@ class KilledCommand:
         (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
         (folder / "table.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
         self._words = ["sweep", "job.yaml", "space.yaml", "--trials", str(TRIALS), "--seeds", str(SEEDS)]
+        self._words.append("--no-baselines")
         if kind == "table":
             self._words = ["reproduce", "table.yaml"]
 

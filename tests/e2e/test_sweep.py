@@ -68,6 +68,7 @@ def test_a_sweep_end_to_end(mlcl):
     assert {"job.yaml", "space.yaml", "best_settings.json"} <= artifacts
     check_trials(mlcl, report, runs)
     check_confirmations(report, runs)
+    check_baselines(report)
     complete = [trial for trial in report["trials"] if trial["state"] == "COMPLETE"]
     assert report["best"] == max(complete, key=lambda trial: trial["score"])["label"]
     assert parent.data.metrics["score"] == max(trial["score"] for trial in complete)
@@ -111,6 +112,19 @@ def check_confirmations(report, runs):
         trained.append({run.data.params["train.seed"] for run in seeds})
     assert all(len(seeds) == 2 and seeds == trained[0] for seeds in trained)
     assert search_seeds.isdisjoint(trained[0])
+
+
+def check_baselines(report):
+    """Those that fit were confirmed, too, and the best model is held against the best of all."""
+    groups = {group["label"]: group["seeds"] for group in report["confirmations"]}
+    assert {"majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"} <= groups.keys()
+    first, second = ({**seed["metrics"]} for seed in groups["tfidf_svm"])
+    assert first["test/accuracy"] == second["test/accuracy"]
+    verdict = report["verdict"]
+    assert verdict["sentence"].startswith(("The best model, ", "Not decided "))
+    assert verdict["baseline"] in groups
+    assert "found" in verdict["model"] or "as written" in verdict["model"]
+    assert verdict["paired"]["n"] == 2
 
 
 def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
@@ -163,7 +177,10 @@ def test_a_dry_run_says_what_a_sweep_would_do_and_starts_nothing(mlcl):
     answer = mlcl("sweep", mlcl.job, write_space(mlcl, SPACE), *options)
     assert answer.status == 0, answer.err
     plan = answer.json["sweep"]
-    assert (plan["trials"], plan["most_confirmation_runs"], plan["rungs_at_epochs"]) == (5, 6, [1, 2])
+    assert (plan["trials"], plan["most_confirmation_runs"], plan["rungs_at_epochs"]) == (5, 21, [1, 2])
+    assert plan["baselines"] == [
+        "majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm",
+    ]  # fmt: skip
     assert plan["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}
     assert not (mlcl.home / "mlflow.db").exists()
     assert not (mlcl.home / "sweeps").exists()

@@ -16,6 +16,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
+from mlcl.evaluation.baseline_verdict import figure_name
 from mlcl.service.engine.trial_scores import Scores
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
@@ -110,7 +111,7 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     try:
         metrics = _experiment(task, load_job(task.job), log, scores, report)
         log.artifacts(result_files(Path(task.folder)))
-        values = [metrics[name] for name in task.scores]
+        values = [metrics[figure_name(name, metrics)] for name in task.scores]
         log.flush()
         scores.finish(values)
     except Stopped:

@@ -18,7 +18,8 @@ from mlcl.tracking import State
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` says what it is and stays true, `label` also how it ranks now.
+    `name` says what it is and stays true, `label` also how it ranks now. `baseline`: it is what the others
+    are compared with.
     """
 
     key: str
@@ -26,6 +27,7 @@ class Candidate:
     label: str
     job: JobConfig
     settings: Mapping[str, Any]
+    baseline: bool = False
 
 
 def ranked(trials: Sequence[Entry], mode: str) -> list[Entry]:
@@ -59,11 +61,13 @@ def _key(job: JobConfig) -> str:
 
 
 def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Baselines, the job as written, and the best found (with several goals: of the Pareto front).
+    """Trained baselines, the job as written, the best found, and fitted baselines.
 
+    With several goals the best found are those of the Pareto front.
     Settings that come to the same job are confirmed once, under both names.
     """
-    found = [Candidate("", name, name, plan.with_grid(job), {}) for name, job in plan.baselines]
+    baselines = [Candidate("", name, name, plan.with_grid(job), {}, True) for name, job in plan.baselines]
+    found = [each for each in baselines if each.job.baseline is None]
     found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
@@ -71,6 +75,7 @@ def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
     for place, trial in enumerate(best, start=1):
         rank = "best found" if place == 1 else f"no. {place} found"
         found.append(replace(best_candidate(trial), label=f"{rank} ({trial.label})"))
+    found += [each for each in baselines if each.job.baseline is not None]
     merged: dict[str, Candidate] = {}
     for one in found:
         key = _key(one.job)

@@ -20,9 +20,10 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
     broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
     if broken:
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
-    grid = entry.job["evaluation"]["knn"]["grid"] if plan.free else {}
+    free = () if "baseline" in entry.job else plan.free
+    grid = entry.job["evaluation"]["knn"]["grid"] if free else {}
     chosen = {}
-    for key in plan.free:
+    for key in free:
         name = key.rpartition(".")[2]
         chosen[key] = _one_of(grid[name], metrics[f"knn_best/{name}"])
     score = values[plan.space.goals.index(plan.space.prune_by)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import Goal
+from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, judge_baselines
 from mlcl.tracking import State
 
 
@@ -36,7 +37,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A setting on fresh seeds; `label` tells which: a baseline, as written, best found."""
+    """A setting on fresh seeds; `label` tells which: as written, best found, or the name of a `baseline`."""
 
     key: str
     label: str
@@ -44,6 +45,12 @@ class Confirmed:
     settings: Mapping[str, Any]
     seeds: tuple[Trained, ...]
     run_id: str | None = None
+    baseline: bool = False
+
+    def contender(self, score: str) -> Contender:
+        """Its complete seeds on validation, by the score, and on test."""
+        done = {place: its.metrics for place, its in enumerate(self.seeds) if its.state is State.COMPLETE}
+        return Contender.of(self.label, score, done)
 
     def values(self, metric: str) -> list[float]:
         """The metric of every seed that has it."""
@@ -75,3 +82,10 @@ class SweepReport:
     spent: str = ""
     undelivered: int = 0
     run_id: str | None = None
+
+    @property
+    def verdict(self) -> BaselineVerdict | None:
+        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
+        sides = ([each.contender(self.score) for each in self.confirmations if each.baseline is side]
+                 for side in (False, True))  # fmt: skip
+        return judge_baselines(*sides, f"test/{self.score.rpartition('/')[2]}", self.mode)

@@ -12,8 +12,10 @@ from mlcl.config.space import SAMPLERS
 from mlcl.errors import UserError
 from mlcl.service.engine.resources import Resources
 from mlcl.service.search.sampling import grid_size
+from mlcl.training.baseline_features import fitting_baselines
+from mlcl.training.baseline_job import baseline_job
 from mlcl.training.checks import check_job
-from mlcl.training.job_data import JobData
+from mlcl.training.job_data import JobData, open_dataset
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,24 @@ class SweepPlan:
         return self.with_grid(self.job)
 
     def with_grid(self, job: JobConfig) -> JobConfig:
-        """A job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial."""
-        settings: dict[str, Any] = {
-            "experiment": self.job.experiment,  # nested runs share their parent's experiment
-            "evaluation.metric": self.space.metric,
-            **self.space.posthoc,
-        }
+        """A job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
+
+        A fitted baseline has no neighbours, and so neither their metric nor their grid.
+        """
+        settings: dict[str, Any] = {"experiment": self.job.experiment}  # that of the parent's run
+        if job.baseline is None:
+            settings |= {"evaluation.metric": self.space.metric, **self.space.posthoc}
+        else:
+            settings["evaluation.metric"] = f"val/{self.space.metric.rpartition('/')[2]}"
         if job.train.threads is None:
             settings["train.threads"] = max(1, int(self.resources.cpus))
         return load_job(dump_job(job), settings)
+
+
+def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
+    """The baselines that can be fitted to a job's data, with their jobs."""
+    names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info)
+    return [(name, baseline_job(job, name)) for name in names]
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
@@ -90,7 +101,8 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
     for corner in corners(plan.space):
         check_job(load_job(dump_job(search_job), corner), info)
     for name, job in plan.baselines:
-        _check_baseline(name, JobData.of(plan.with_grid(job), home), job_data)
+        verify = job.baseline is None  # a fitted one has the swept job's own data
+        _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
     return job_data
 
 

@@ -64,7 +64,9 @@ class SweepReader:
         seeds = tuple(map(self._trained, self.ledger.seeds_of(candidate.key)))
         state, _ = self.ledger.group_states[candidate.key]
         run_id = self._run_id(candidate.key)
-        return Confirmed(candidate.key, candidate.label, state, candidate.settings, seeds, run_id)
+        return Confirmed(
+            candidate.key, candidate.label, state, candidate.settings, seeds, run_id, candidate.baseline
+        )
 
     def _trained(self, entry: Entry) -> Trained:
         return Trained(

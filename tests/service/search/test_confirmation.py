@@ -12,8 +12,11 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.search.confirmation import candidates, pareto, ranked
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
+from mlcl.training.baseline_job import baseline_job
 
 UP_DOWN = (Goal("val/accuracy", "max"), Goal("val/hamming_loss", "min"))
+
+LR = "space: {train.lr: {log_float: [0.001, 0.1]}}"
 
 
 def entry(number, score=None, state=State.COMPLETE, values=None, job=None, settings=None):
@@ -54,9 +57,9 @@ def test_the_front_has_what_no_other_beats():
 
 @pytest.fixture
 def plan(tiny, tmp_path):
-    def make(search="", **how):
+    def make(search="", text=LR, **how):
         job = tiny_job(tiny)
-        text = f"space: {{train.lr: {{log_float: [0.001, 0.1]}}}}\n{search}"
+        text = f"{text}\n{search}"
         (tmp_path / "space.yaml").write_text(text)
         space = load_space(tmp_path / "space.yaml", job)
         return SweepPlan(job, space, text, "sweep", trials=9, seeds=2, **how)
@@ -78,6 +81,19 @@ def test_baselines_the_job_as_written_and_the_best(plan):
     assert [dict(each.settings) for each in found] == [{}, {}, {"train.lr": 0.03}, {"train.lr": 0.02}]
     assert len({each.key for each in found}) == 4
     assert candidates(plan, trials) == found
+
+
+def test_fitted_baselines_come_last_and_have_no_neighbours(plan):
+    knn = "space: {train.lr: {log_float: [0.001, 0.1]}, evaluation.knn.k: {choice: [1, 3]}}"
+    fitted = [("tfidf_svm", baseline_job(tiny_job("d"), "tfidf_svm"))]
+    plan = plan(baselines=[*fitted, ("plain", tiny_job("d", "objective.heads={}"))], text=knn)
+    found = candidates(plan, [trained(plan, 0, 0.02, 0.4)])
+    assert [(each.label, each.baseline) for each in found] == [
+        ("plain", True), ("as written", False), ("best found (trial 0)", False), ("tfidf_svm", True),
+    ]  # fmt: skip
+    assert found[-1].job.evaluation.knn is None
+    assert found[-1].job.experiment == plan.job.experiment
+    assert found[0].job.evaluation.knn.grid.k == (1, 3)
 
 
 def test_equal_jobs_are_one_under_all_their_names(plan):

@@ -1,0 +1,107 @@
+"""Whether the best model beats the best baseline: chosen on validation, compared on test, paired by seed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, smallest_p
+
+Result = Literal["beats", "loses to", "undecided"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A setting: its figures by seed on validation, by which it is chosen, and on test."""
+
+    label: str
+    validation: Mapping[int, float]
+    test: Mapping[int, float]
+
+    @classmethod
+    def of(cls, label: str, score: str, metrics: Mapping[int, Mapping[str, float]]) -> Self:
+        """From the metrics of each seed, by the `score` of validation (`val/micro_f1`); see `figure_name`."""
+        name = next((figure_name(score, its) for its in metrics.values()), score)
+        return cls(label, _finite(name, metrics), _finite(name.replace("val/", "test/"), metrics))
+
+
+def figure_name(score: str, metrics: Mapping[str, float]) -> str:
+    """The score's name among the metrics of a run: a baseline has no neighbours, and is scored without."""
+    return score if score in metrics else score[score.index("val/") :]
+
+
+def _finite(name: str, metrics: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+    figures = {seed: its.get(name, math.nan) for seed, its in metrics.items()}
+    return {seed: figure for seed, figure in figures.items() if math.isfinite(figure)}
+
+
+@dataclass(frozen=True)
+class BaselineVerdict:
+    """The best model against the best baseline; `paired` has the baseline first. `metric` is of test."""
+
+    metric: str
+    mode: str
+    model: str
+    baseline: str
+    paired: Paired
+
+    @property
+    def result(self) -> Result:
+        """Decided where p is at most 0.05."""
+        if self.paired.p > 1 - LEVEL:
+            return "undecided"
+        return "beats" if (self.paired.difference > 0) == (self.mode == "max") else "loses to"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the figures that it rests on."""
+        its = self.paired
+        ours, theirs = f"{its.means[1]:.4f}", f"{its.means[0]:.4f}"
+        if self.result == "undecided":
+            said = (
+                f"Not decided whether the best model, {self.model}, beats the best baseline, {self.baseline}"
+            )
+        else:
+            said = f"The best model, {self.model}, {self.result} the best baseline, {self.baseline}"
+        return f"{said}: {self.metric} {ours} against {theirs}, {self._numbers()}."
+
+    def _numbers(self) -> str:
+        its = self.paired
+        parts = [f"difference {its.difference:+.4f}"]
+        if its.interval is not None:
+            parts.append(f"{LEVEL:.0%} interval {its.interval[0]:+.4f} to {its.interval[1]:+.4f}")
+        parts.append(f"p = {its.p:.3g} over {its.n} seed{'' if its.n == 1 else 's'}")
+        if smallest_p(its.n) > 1 - LEVEL:
+            parts.append(f"which can never reach {1 - LEVEL:.2g}")
+        return ", ".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs."""
+        tree = {"result": self.result, "sentence": self.sentence}
+        return tree | asdict(self)
+
+
+def judge_baselines(
+    models: Sequence[Contender], baselines: Sequence[Contender], metric: str, mode: str
+) -> BaselineVerdict | None:
+    """The best of each by the mean on validation, of equals the first, over the seeds that both have on test.
+
+    None where there is no model or no baseline, or where they share no seed.
+    """
+    model, baseline = _best(models, mode), _best(baselines, mode)
+    if model is None or baseline is None:
+        return None
+    seeds = sorted(model.test.keys() & baseline.test.keys())
+    if not seeds:
+        return None
+    paired = compare_paired([baseline.test[s] for s in seeds], [model.test[s] for s in seeds])
+    return BaselineVerdict(metric, mode, model.label, baseline.label, paired)
+
+
+def _best(contenders: Sequence[Contender], mode: str) -> Contender | None:
+    sign = 1 if mode == "max" else -1
+    known = [each for each in contenders if each.validation and each.test]
+    return max(known, key=lambda each: sign * statistics.fmean(each.validation.values()), default=None)
