@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,29 +25,32 @@ class Contender:
     @classmethod
     def of(cls, label: str, score: str, metrics: Mapping[int, Mapping[str, float]]) -> Self:
         """From the metrics of each seed, by the `score` of validation (`val/micro_f1`); see `figure_name`."""
-        name = next((figure_name(score, its) for its in metrics.values()), score)
-        return cls(label, _finite(name, metrics), _finite(name.replace("val/", "test/"), metrics))
+        return cls(label, _finite(score, metrics), _finite(score.replace("val/", "test/"), metrics))
 
 
 def figure_name(score: str, metrics: Mapping[str, float]) -> str:
     """The score's name among the metrics of a run: a baseline has no neighbours, and is scored without."""
-    return score if score in metrics else score[score.index("val/") :]
+    return score if score in metrics else re.sub(r"^knn(_best)?/", "", score)
 
 
-def _finite(name: str, metrics: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
-    figures = {seed: its.get(name, math.nan) for seed, its in metrics.items()}
+def _finite(score: str, metrics: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+    figures = {seed: its.get(figure_name(score, its), math.nan) for seed, its in metrics.items()}
     return {seed: figure for seed, figure in figures.items() if math.isfinite(figure)}
 
 
 @dataclass(frozen=True)
 class BaselineVerdict:
-    """The best model against the best baseline; `paired` has the baseline first. `metric` is of test."""
+    """The best model against the best baseline; `paired` has the baseline first. `metric` is of test.
+
+    Figures are written with so many `digits` after the point.
+    """
 
     metric: str
     mode: str
     model: str
     baseline: str
     paired: Paired
+    digits: int = 4
 
     @property
     def result(self) -> Result:
@@ -58,8 +62,7 @@ class BaselineVerdict:
     @property
     def sentence(self) -> str:
         """The verdict in words, with the figures that it rests on."""
-        its = self.paired
-        ours, theirs = f"{its.means[1]:.4f}", f"{its.means[0]:.4f}"
+        theirs, ours = (f"{mean:.{self.digits}f}" for mean in self.paired.means)
         if self.result == "undecided":
             said = (
                 f"Not decided whether the best model, {self.model}, beats the best baseline, {self.baseline}"
@@ -69,10 +72,11 @@ class BaselineVerdict:
         return f"{said}: {self.metric} {ours} against {theirs}, {self._numbers()}."
 
     def _numbers(self) -> str:
-        its = self.paired
-        parts = [f"difference {its.difference:+.4f}"]
+        its, form = self.paired, f"+.{self.digits}f"
+        parts = [f"difference {its.difference:{form}}"]
         if its.interval is not None:
-            parts.append(f"{LEVEL:.0%} interval {its.interval[0]:+.4f} to {its.interval[1]:+.4f}")
+            low, high = its.interval
+            parts.append(f"{LEVEL:.0%} interval {low:{form}} to {high:{form}}")
         parts.append(f"p = {its.p:.3g} over {its.n} seed{'' if its.n == 1 else 's'}")
         if smallest_p(its.n) > 1 - LEVEL:
             parts.append(f"which can never reach {1 - LEVEL:.2g}")
@@ -85,7 +89,7 @@ class BaselineVerdict:
 
 
 def judge_baselines(
-    models: Sequence[Contender], baselines: Sequence[Contender], metric: str, mode: str
+    models: Sequence[Contender], baselines: Sequence[Contender], metric: str, mode: str, digits: int = 4
 ) -> BaselineVerdict | None:
     """The best of each by the mean on validation, of equals the first, over the seeds that both have on test.
 
@@ -98,7 +102,7 @@ def judge_baselines(
     if not seeds:
         return None
     paired = compare_paired([baseline.test[s] for s in seeds], [model.test[s] for s in seeds])
-    return BaselineVerdict(metric, mode, model.label, baseline.label, paired)
+    return BaselineVerdict(metric, mode, model.label, baseline.label, paired, digits)
 
 
 def _best(contenders: Sequence[Contender], mode: str) -> Contender | None:

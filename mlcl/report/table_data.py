@@ -58,7 +58,10 @@ class TableFigure:
 
 @dataclass(frozen=True)
 class TableData:
-    """A table. `about` says what differs from the paper; `higher`: whether more is better, by figure."""
+    """A table. `about` says what differs from the paper; `higher`: whether more is better, by figure.
+
+    `verdicts` say whether its best cells beat the best baselines.
+    """
 
     name: str
     id: str
@@ -71,6 +74,7 @@ class TableData:
     higher: Mapping[str, bool]
     figures: tuple[TableFigure, ...]
     run: Run
+    verdicts: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +104,13 @@ def read_table(runs: Runs, table: Run) -> TableData:
         higher=tree["higher"],
         figures=tuple(figures),
         run=table,
+        verdicts=tuple(_sentence(its) for its in tree.get("verdicts", ())),
     )
+
+
+def _sentence(verdict: Mapping[str, Any]) -> str:
+    cells, sentence = str(verdict["cells"]), str(verdict["sentence"])
+    return f"{cells}: {sentence}" if cells else sentence
 
 
 def read_cells(runs: Runs, table: Run, only: str | None = None) -> dict[str, list[Run]]:

@@ -26,15 +26,16 @@ from mlcl.report.table_tests import paired_test_blocks
 def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> Document:
     """The report with its plots."""
     plots, missing = collection
+    said = map(Text, (*data.verdicts, data.about or data.title))
     sections = [
-        Section("Result", (Text(data.about or data.title), _results(data), *map(Picture, cell_plots(data)))),
+        Section("Result", (*said, _results(data), *map(Picture, cell_plots(data)))),
         Section("Tests", paired_test_blocks(data)),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", plot_blocks(plots, missing)),
         Section("Where it comes from", _source(runs, data)),
     ]
-    about = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
-    return Document(data.title, about, tuple(sections), tuple(missing))
+    source = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
+    return Document(data.title, source, tuple(sections), tuple(missing))
 
 
 def _label(data: TableData, each: TableFigure) -> str:

@@ -126,6 +126,13 @@ def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
     assert float(change[3]) == pytest.approx(fresh - report.best.score, abs=5e-5)
 
 
+def test_the_first_line_says_whether_the_best_model_beats_the_baseline(page, searched):
+    flat = " ".join(page.text.split())
+    said, figures = flat.index("the best baseline, colder: "), searched[1].verdict.sentence.partition(": ")[2]
+    assert flat[said:].startswith(f"the best baseline, colder: {figures}")
+    assert said < flat.index("has the highest")
+
+
 def test_the_budget_and_where_it_comes_from(page, searched):
     flat = " ".join(page.text.split())
     _, report = searched

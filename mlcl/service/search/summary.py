@@ -86,6 +86,9 @@ class SweepReport:
     @property
     def verdict(self) -> BaselineVerdict | None:
         """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        sides = ([each.contender(self.score) for each in self.confirmations if each.baseline is side]
-                 for side in (False, True))  # fmt: skip
-        return judge_baselines(*sides, f"test/{self.score.rpartition('/')[2]}", self.mode)
+        models, baselines = (
+            [each.contender(self.score) for each in self.confirmations if each.baseline is side]
+            for side in (False, True)
+        )
+        metric = f"test/{self.score.rpartition('/')[2]}"
+        return judge_baselines(models, baselines, metric, self.mode)

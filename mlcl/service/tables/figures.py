@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mlcl.config import job_hash
+from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.config.table import Cell
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
@@ -76,6 +77,10 @@ class Figures:
                     values=values,
                     tolerance=self._plan.tolerance(figure.name),
                     digits=self._plan.table.digits_of(figure.name),
+                    validation=tuple(
+                        scaled(found.get(figure.metric.replace("test/", "val/")), self._plan.table.unit)
+                        for found in metrics
+                    ),
                 )
             )
         return CellReport(
@@ -85,6 +90,8 @@ class Figures:
             figures=tuple(figures),
             runs=tuple(names),
             reasons=tuple(dict.fromkeys(reasons)),
+            data=_rows_seen(cell.jobs[0]),
+            baseline=cell.jobs[0].baseline is not None,
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
@@ -102,6 +109,12 @@ class Figures:
         if name not in self._job_data_cache:
             self._job_data_cache[name] = JobData.of(cell.jobs[seed], self._home, verify=False)
         return self._job_data_cache[name]
+
+
+def _rows_seen(job: JobConfig) -> str:
+    """What decides the rows and labels of a job."""
+    seen = [dump_job(job)["data"], job.objective.classifier.labels]
+    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _read(file: Path) -> Metrics:

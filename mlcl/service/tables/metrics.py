@@ -37,6 +37,8 @@ def run_metrics(job_data: JobData) -> list[str]:
     """The figures of a finished run of the material's job, by name, on validation and on test."""
     job = job_data.job
     names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
+    if job.baseline is not None:
+        return [f"{split}/{name}" for split in SPLITS for name in names]
     near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
     families = {"": names}
     if job.evaluation.knn is not None:

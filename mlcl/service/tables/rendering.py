@@ -7,6 +7,7 @@ from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
+from mlcl.service.tables.baseline_verdicts import table_verdicts, verdict_sentences
 from mlcl.service.tables.summary import FigureReport, TableReport
 
 MAX_REASONS = 500
@@ -17,6 +18,7 @@ def as_dict(report: TableReport) -> dict[str, Any]:
     """The whole report for programs: every seed's figure with its run."""
     tree = asdict(report)
     tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
+    tree["verdicts"] = [{"cells": title, **its.as_dict()} for title, its in table_verdicts(report)]
     for cell, plain in zip(report.cells, tree["cells"], strict=True):
         if cell.settings is None:
             del plain["settings"]
@@ -60,7 +62,10 @@ def caption(report: TableReport) -> list[str]:
 
 def markdown(report: TableReport) -> str:
     """The table as Markdown, with title and caption."""
-    lines = [f"## {one_line(report.title)}", "", f"{one_line(report.source)}; `{report.command}`.", ""]
+    lines = [f"## {one_line(report.title)}", ""]
+    for sentence in verdict_sentences(report):
+        lines += [markup.markdown(sentence), ""]
+    lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
     heads, body = _grid(report)
     rows = [[markup.markdown(text) for text in row] for row in body]
     lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
@@ -75,7 +80,7 @@ def markdown(report: TableReport) -> str:
 def latex(report: TableReport) -> str:
     """The table as LaTeX (booktabs), ours with the printed figure in parentheses."""
     heads, body = _grid(report)
-    notes = " ".join(caption(report)).replace("`", "")
+    notes = " ".join([*verdict_sentences(report), *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
     heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
     return markup.latex_table(heading, [markup.latex(head) for head in heads], rows) + "\n"

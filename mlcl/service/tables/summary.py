@@ -19,7 +19,7 @@ class FigureReport:
     """One number of a cell in the table's unit: ours, over seeds, beside the printed one.
 
     `values` has an entry for each seed, None where its run or the number is missing. `deviation` is the
-    sample's, None below two. `digits` are shown after the point.
+    sample's, None below two. `digits` are shown after the point. `validation` has the same figures there.
     """
 
     name: str
@@ -28,6 +28,7 @@ class FigureReport:
     values: tuple[float | None, ...]
     tolerance: float | None
     digits: int = 2
+    validation: tuple[float | None, ...] = ()
 
     @property
     def there(self) -> list[float]:
@@ -66,7 +67,8 @@ class FigureReport:
 class CellReport:
     """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing.
 
-    `reasons` say why something is. Of a tuned cell, `settings` are the best that its search found.
+    `reasons` say why something is. Of a tuned cell, `settings` are the best that its search found. `data` is
+    equal for cells that saw the same rows and labels; `baseline`: the others are compared with it.
     """
 
     row: str
@@ -76,6 +78,8 @@ class CellReport:
     runs: tuple[str | None, ...]
     reasons: tuple[str, ...] = ()
     settings: Mapping[str, Any] | None = None
+    data: str = ""
+    baseline: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A table on paper: the very text, also of what is missing, and of signs that mean something to LaTeX."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,30 @@ def test_the_document_has_every_seeds_figure_with_its_run():
     assert tree["cells"][0]["figures"][0]["difference"] == pytest.approx(0.2)
     assert (tree["state"], tree["folder"]) == ("FAILED", "outputs/tables/mlcl-1")
     assert (tree["outside"], tree["missing"]) == (["mlcl/all Acc"], ["ce/few Acc"])
+
+
+def method(row, validation, *values, baseline=False):
+    shown = FigureReport("Acc", "test/acc", None, values, 0.5, 2, (validation,) * len(values))
+    runs = tuple(f"mlcl-{seed}" for seed in range(len(values)))
+    return CellReport(row, "All", row, (shown,), runs, data="d", baseline=baseline)
+
+
+def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
+    cells = [method("CE", 60.0, 71.0, 72.0), method("MLCL", 70.0, 75.0, 77.0)]
+    assert "baseline" not in markdown(report(*cells))
+    svm = method("SVM", 65.0, 80.0, 80.0, baseline=True)
+    text = markdown(report(*cells, svm, method("kNN", 5.0, 90.0, 90.0, baseline=True)))
+    said = (
+        "All: Not decided whether the best model, MLCL, beats the best baseline, SVM: Acc 76.00 against "
+        "80.00, difference -4.00, 95% interval -16.71 to +8.71, p = 0.5 over 2 seeds, which can never reach "
+        "0.05."
+    )
+    assert text.splitlines()[2] == said
+    assert said.replace("%", "\\%") in latex(report(*cells, svm))
+    (verdict,) = as_dict(report(*cells, svm))["verdicts"]
+    assert (verdict["cells"], verdict["result"], verdict["baseline"]) == ("All", "undecided", "SVM")
+
+
+def test_a_baseline_on_other_rows_is_no_baseline():
+    other = replace(method("SVM", 65.0, 80.0, baseline=True), data="e")
+    assert as_dict(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
