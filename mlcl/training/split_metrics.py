@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mlcl.config.space import HALF_SUFFIX
 from mlcl.data import Split, rating_classes
 from mlcl.evaluation import AT_HALF, METRICS, Decision, Task, evaluate
 from mlcl.training.classifier import Labels
-
-SUFFIX_AT_HALF = "_at_half"
-"""Ends the names of figures with labels predicted from one half on."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class SplitMetrics:
         if decision.mode != "fixed":
             read = [name for name in values if METRICS[name].thresholded]
             half = evaluate(self.task, probabilities, targets, AT_HALF, only=read)
-            values |= {f"{name}{SUFFIX_AT_HALF}": value for name, value in half.items()}
+            values |= {f"{name}{HALF_SUFFIX}": value for name, value in half.items()}
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap

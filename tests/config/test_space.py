@@ -124,6 +124,7 @@ LR = "{train.lr: {float: [0.1, 1]}}"
 def test_goals_and_their_modes(tmp_path):
     assert space(tmp_path, LR).goals == (Goal("val/accuracy", "max"),)
     assert space(tmp_path, LR, "{metric: val/hamming_loss}").mode == "min"
+    assert space(tmp_path, LR, "{metric: val/hamming_loss_at_half}").mode == "min"
     assert space(tmp_path, LR, "{metric: val/loss}").mode == "min"
     assert space(tmp_path, LR, "{metric: val/gloss}").mode == "max"
     several = space(tmp_path, LR, "{metric: [val/macro_f1, val/loss], prune_by: val/loss}")

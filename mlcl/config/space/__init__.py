@@ -8,10 +8,11 @@ from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
 from mlcl.config.space.samplers import SAMPLERS
-from mlcl.config.space.search import Goal, SearchConfig, default_mode
+from mlcl.config.space.search import HALF_SUFFIX, Goal, SearchConfig, default_mode
 from mlcl.config.space.space import Parameter, Space
 
 __all__ = [
+    "HALF_SUFFIX",
     "POSTHOC",
     "SAMPLERS",
     "Choice",

@@ -58,9 +58,13 @@ class Goal:
     mode: Mode
 
 
+HALF_SUFFIX = "_at_half"
+"""Ends the name of a metric whose labels are predicted from one half on, whatever was chosen."""
+
+
 def default_mode(metric: str) -> Mode:
     """The better side of a metric, of any prefix, by its declaration; losses in training are minimised."""
-    name, metrics = metric.rpartition("/")[2], registry("metrics")
+    name, metrics = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX), registry("metrics")
     if name in metrics:
         declared: Mode = metrics[name].mode
         return declared

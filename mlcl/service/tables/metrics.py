@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlcl.config.space import HALF_SUFFIX
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError, did_you_mean
-from mlcl.evaluation import metric_names
+from mlcl.evaluation import METRICS, metric_names
 from mlcl.training.job_data import JobData
 
 SPLITS = ("val", "test")
@@ -58,7 +59,10 @@ def run_metrics(job_data: JobData) -> list[str]:
 
 def _names(job_data: JobData) -> tuple[str, ...]:
     space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
-    return metric_names(job_data.task, space.aspects, space.n_classes)
+    names = metric_names(job_data.task, space.aspects, space.n_classes)
+    if job_data.task != "multi_label" or isinstance(job_data.job.evaluation.threshold, float):
+        return names
+    return (*names, *(f"{name}{HALF_SUFFIX}" for name in names if METRICS[name].thresholded))
 
 
 def _coarser(job_data: JobData) -> list[str]:
