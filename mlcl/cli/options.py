@@ -23,13 +23,13 @@ def reject_typed_secrets(
     """A callback of an option. Raises UserError for a value on the command line that has a password."""
     if value is None or not is_typed(context, str(option.name)):
         return value
-    from mlcl.service.search.study_storage import hidden
+    from mlcl.tracking.uri import without_password
 
-    if hidden(value) != value:
+    if without_password(value) != value:
         raise UserError(
             "a command line is public: no password in it",
             key=option.opts[0],
-            found=hidden(value),
+            found=without_password(value),
             allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
         )
     return value

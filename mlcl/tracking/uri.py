@@ -38,6 +38,23 @@ def shown(uri: str) -> str:
     return SECRET.sub(r"\1***", uri)
 
 
+def without_password(url: str) -> str:
+    """The URL of a database without its password, which may have an `@` or a slash; a path as it is."""
+    scheme, mark, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if at:
+        name, colon, _ = user.partition(":")
+        rest = f"{name}{colon}{'***' if colon else ''}@{place}"
+    return SECRET.sub(r"\1***", f"{scheme}{mark}{rest}") if mark else url
+
+
+def driver_error(error: Exception, password: str | None) -> str:
+    """The first line of a database driver's error, without SQLAlchemy's SQL and links, and the password."""
+    cause = getattr(error, "orig", None) or error
+    line = str(cause).strip().partition("\n")[0] or type(cause).__name__
+    return line.replace(str(password), "***") if password else line
+
+
 def without_login(uri: str) -> str:
     """The address of a server without user, password and trailing slash."""
     parts = urlsplit(uri)

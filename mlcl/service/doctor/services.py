@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.search.study_storage import hidden
 from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
-from mlcl.tracking.uri import shown, without_login
+from mlcl.tracking.uri import shown, without_login, without_password
 
 RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -18,7 +17,7 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
     """The tracking store, the study's database and the Ray cluster, where they do not answer."""
     servers = [(scope.uri, shown(scope.uri), "MLFLOW_TRACKING_URI")]
     if scope.study is not None:
-        servers.append((scope.study, hidden(scope.study), "MLCL_STUDY or --study"))
+        servers.append((scope.study, without_password(scope.study), "MLCL_STUDY or --study"))
     for uri, printed, key in servers:
         reason = unreachable_reason(uri)
         if reason:

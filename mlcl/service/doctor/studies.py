@@ -19,8 +19,8 @@ from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import ANEW, Ledger
 from mlcl.service.search.study import sync_study
-from mlcl.service.search.study_storage import hidden, open_storage
-from mlcl.tracking.uri import sqlite_file
+from mlcl.service.search.study_storage import open_storage
+from mlcl.tracking.uri import sqlite_file, without_password
 
 JOURNAL = "study.journal"
 SQLITE = b"SQLite format 3"
@@ -67,7 +67,7 @@ def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
     kept = ledger.head.get("study")  # a table keeps its own
     if not kept:
         return folder / JOURNAL
-    if scope.study is None or hidden(scope.study) != kept:
+    if scope.study is None or without_password(scope.study) != kept:
         return None
     file = sqlite_file(scope.study)
     return file or (scope.study if "://" in scope.study else Path(scope.study))
@@ -98,7 +98,8 @@ def _compare(
     kind = ledger.head["event"]
     if name not in optuna.get_all_study_names(storage):
         if entries:
-            why = f"{hidden(str(where))} has no such study, and the {kind} has {len(entries)} trials of it"
+            place = without_password(str(where))
+            why = f"{place} has no such study, and the {kind} has {len(entries)} trials of it"
             yield Finding(f"study {name}", why, f"restore it, or begin {ANEW[kind]}")
         return
     copy = InMemoryStorage()

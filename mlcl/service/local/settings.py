@@ -8,7 +8,7 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.store import check_artifacts, check_store, store_uri
-from mlcl.service.search.study_storage import hidden
+from mlcl.tracking.uri import without_password
 
 LOWEST, HIGHEST = 1024, 65535
 """The range of ports that a user may take."""
@@ -38,7 +38,7 @@ class Settings:
     @property
     def shown(self) -> Settings:
         """The settings without the password."""
-        return replace(self, store=hidden(self.store))
+        return replace(self, store=without_password(self.store))
 
 
 def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:

@@ -6,11 +6,11 @@ import importlib.util
 from pathlib import Path
 
 from sqlalchemy import create_engine, inspect, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.search.study_storage import hidden
+from mlcl.tracking.uri import driver_error, without_password
 
 KEY = "--store"
 FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
@@ -49,7 +49,7 @@ def check_store(uri: str) -> None:
         # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
-        found = f"{hidden(uri)} ({_reason(error, url.password)})"
+        found = f"{without_password(uri)} ({driver_error(error, url.password)})"
         raise UserError("the store cannot be used", key=KEY, found=found) from None
 
 
@@ -65,10 +65,3 @@ def check_artifacts(place: str) -> None:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError("cannot be made", key="--artifacts", found=f"{place} ({error})") from None
-
-
-def _reason(error: Exception, password: str | None) -> str:
-    """The first line of the driver's error, without SQLAlchemy's SQL and links."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    line = str(cause).strip().partition("\n")[0] or type(cause).__name__
-    return line.replace(str(password), "***") if password else line

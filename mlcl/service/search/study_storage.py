@@ -10,10 +10,10 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
 from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
-from mlcl.tracking.uri import SECRET
+from mlcl.tracking.uri import driver_error, without_password
 
 KEY = "--study"
 FORMS = "a journal file's path, sqlite:///FILE, postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
@@ -33,16 +33,6 @@ def open_storage(where: str | Path) -> BaseStorage:
     return _database(text) if "://" in text else _journal(Path(where))
 
 
-def hidden(url: str) -> str:
-    """A URL without its password, wherever that stands; a path as it is."""
-    scheme, mark, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    if at:
-        name, colon, _ = user.partition(":")
-        rest = f"{name}{colon}{'***' if colon else ''}@{place}"
-    return SECRET.sub(r"\1***", f"{scheme}{mark}{rest}") if mark else url
-
-
 def _database(text: str) -> BaseStorage:
     scheme, _, rest = text.partition("://")
     if scheme == "postgresql":
@@ -50,7 +40,9 @@ def _database(text: str) -> BaseStorage:
     if scheme not in ("sqlite", "postgresql+psycopg"):
         raise UserError("unknown kind of storage", key=KEY, found=f"{scheme}://...", allowed=FORMS)
     if text.count("@") > 1:
-        raise UserError("an @ inside a user or password is written %40", key=KEY, found=hidden(text))
+        raise UserError(
+            "an @ inside a user or password is written %40", key=KEY, found=without_password(text)
+        )
     try:
         url = make_url(f"{scheme}://{rest}")
     except (ArgumentError, ValueError):
@@ -68,15 +60,8 @@ def _database(text: str) -> BaseStorage:
             engine_kwargs={"connect_args": timeout, "pool_pre_ping": True},
         )
     except (SQLAlchemyError, RuntimeError, ImportError) as error:
-        found = f"{hidden(text)} ({_reason(error, url.password)})"
+        found = f"{without_password(text)} ({driver_error(error, url.password)})"
         raise UserError("the storage of the study cannot be used", key=KEY, found=found) from None
-
-
-def _reason(error: Exception, password: str | None) -> str:
-    """The driver's first line: SQLAlchemy's own text goes on with SQL and links."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    line = str(cause).strip().partition("\n")[0] or type(cause).__name__
-    return line.replace(password, "***") if password else line
 
 
 class _Lock(BaseJournalFileLock):

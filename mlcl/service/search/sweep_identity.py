@@ -9,9 +9,9 @@ from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
-from mlcl.service.search.study_storage import hidden
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import shown, tracking_uri
+from mlcl.tracking.uri import without_password
 from mlcl.training.job_data import JobData
 
 
@@ -59,6 +59,6 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
         "prune_by": plan.space.metric,
         "free": list(plan.free),
         "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
-        "study": hidden(plan.study) if plan.study else "",
+        "study": without_password(plan.study) if plan.study else "",
         "uri": shown(tracking_uri(home)),
     }

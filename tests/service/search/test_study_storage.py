@@ -5,7 +5,8 @@ import pytest
 from databases import PASSWORD, postgres, postgres_folder
 
 from mlcl.errors import UserError
-from mlcl.service.search.study_storage import hidden, open_storage
+from mlcl.service.search.study_storage import open_storage
+from mlcl.tracking.uri import without_password
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from mlcl.service.search.study_storage import hidden, open_storage
     ],
 )
 def test_a_url_is_shown_without_its_password(url, shown):
-    assert hidden(url) == shown
+    assert without_password(url) == shown
 
 
 @pytest.mark.parametrize("form", ["{}/study.journal", "sqlite:///{}/study.db"])
