@@ -22,6 +22,8 @@ LABELS_PER_ROW = {20: 3.0, 80: 3.0, 1_000: 15.7, 8_692: 16.0}
 ASPECTS, HIGHEST_RATING = 7, 3
 LEVELS = (8, 64, 512)
 """Groups at each level of a path, coarse first."""
+PATHS_PER_ROW = 1.2
+"""On average, in the cases of several paths a row."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "jaccard, ratings" if (self.loss, self.kind) == ("jaccard", "ratings") else self.loss
+        if (self.loss, self.kind) == ("jaccard", "ratings"):
+            return "jaccard, ratings"
+        return f"{self.loss}, several" if self.kind == "paths" else self.loss
 
     def __str__(self) -> str:
         return f"{self.name} at B={self.rows:,}, L={self.labels:,}"
@@ -52,13 +56,18 @@ class Scene:
 
 
 def cases_of(losses: list[str], rows: int, widths: list[int], dim: int) -> list[Case]:
-    """Each loss with each width that its labels can have: paths, ratings and samples have one."""
+    """Each loss with each width that its labels can have: paths, ratings and samples have one.
+
+    Losses of paths are there with one path a row and with several.
+    """
     found = []
     for loss in losses:
         kind = LOSSES[loss].labels
         if kind in ("none", "ratings", "path"):
             only = {"none": 0, "ratings": ASPECTS, "path": LEVELS[-1]}[kind]
             found.append(Case(loss, kind, rows, only, dim))
+        if kind == "path":
+            found.append(Case(loss, "paths", rows, LEVELS[-1], dim))
         if kind in ("class", "multi_label", "ratings"):
             shown = "multi_label" if kind == "ratings" else kind
             found += [Case(loss, shown, rows, width, dim) for width in widths]
@@ -124,17 +133,25 @@ def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor
         return torch.randint(0, HIGHEST_RATING + 1, (samples, ASPECTS), generator=generator).float()
     probability_L = torch.arange(1, width + 1).float() ** -0.75
     if kind == "multi_label":
-        return _label_rows(probability_L, samples, generator)
+        return _label_rows(probability_L, samples, LABELS_PER_ROW.get(width, 3.0), generator)
+    if kind == "paths":
+        finest = _label_rows(probability_L, samples, PATHS_PER_ROW, generator).lists()
+        return LabelRows.of_levels(
+            [
+                LabelRows.from_lists([[label * groups // width for label in row] for row in finest], groups)
+                for groups in LEVELS
+            ]
+        )
     class_S = torch.multinomial(probability_L, samples, replacement=True, generator=generator)
     if kind == "class":
         return class_S
     return torch.stack([class_S // (LEVELS[-1] // groups) for groups in LEVELS], 1)
 
 
-def _label_rows(probability_L: Tensor, samples: int, generator: Generator) -> LabelRows:
+def _label_rows(probability_L: Tensor, samples: int, average: float, generator: Generator) -> LabelRows:
     """One label a row and a Poisson number of others, all different."""
     width = len(probability_L)
-    others = torch.full((samples,), LABELS_PER_ROW.get(width, 3.0) - 1)
+    others = torch.full((samples,), average - 1)
     counts = (1 + torch.poisson(others, generator)).clamp(max=width).int().tolist()
     drawn = torch.multinomial(probability_L.expand(samples, width), max(counts), generator=generator)
     return LabelRows.from_lists([row[:n] for row, n in zip(drawn.tolist(), counts, strict=True)], width)

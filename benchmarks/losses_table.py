@@ -48,7 +48,7 @@ class Row:
         targets = {}
         if rows == SMALL:
             targets["/ dense"] = NOT_SLOWER
-        if rows >= 2_048 and loss in TARGETS:
+        if rows >= 2_048 and loss in TARGETS and self.case.kind != "paths":
             targets["/ limit"] = (WIDE_TARGETS if self.case.labels == 1_000 else {}).get(loss, TARGETS[loss])
         if rows in MEMORY_TARGETS:
             targets["MiB"] = MEMORY_TARGETS[rows]

@@ -50,6 +50,33 @@ def text_dataset(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def tree_dataset(folder: Path) -> Path:
+    """Texts of one or two words, each a tag (6), in groups (3): several paths a row."""
+    words = [[i % 6] if i % 3 else sorted({i % 6, (i // 6) % 6}) for i in range(72)]
+    write_dataset(
+        folder,
+        name="tree",
+        modality="text",
+        label_spaces={
+            "group": LabelSpace(kind="multi_label", classes=("x", "y", "z")),
+            "tags": LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(6))),
+            "path": LabelSpace(kind="hierarchy", levels=("group", "tags"), parents=((0, 0, 1, 1, 2, 2),)),
+        },
+        batches=[
+            {
+                "id": [str(i) for i in range(72)],
+                "text": [" ".join(f"word{word}" for word in row) for row in words],
+                "split": [("train", "train", "validation", "test")[i // 18] for i in range(72)],
+                "group": [sorted({word // 2 for word in row}) for row in words],
+                "tags": words,
+            }
+        ],
+        source="made for tests",
+        licence="none",
+    )
+    return folder
+
+
 def job_tree(data: Path, **train: Any) -> dict[str, Any]:
     """A joint job with two heads on `text_dataset`."""
     return {

@@ -16,17 +16,19 @@ from mlcl.data.subset import label_sets
 def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
     """The tree of a label space: of a hierarchy its levels, of any other one level.
 
-    There a row has a path for each of its labels; aspects are a label for each aspect's rating. Rows without
-    a label are one more class.
+    A row of several labels has a path for each of its finest ones; aspects are a label for each aspect's
+    rating. Rows without a label are one more class.
     """
-    if split.info.space(labels).kind == "hierarchy":
-        path_NH = split.labels(labels)
-        assert isinstance(path_NH, Tensor)
+    space = split.info.space(labels)
+    path_NH = split.labels(labels)
+    if space.kind == "hierarchy" and isinstance(path_NH, Tensor):
         return tree(path_NH.numpy(), np.arange(len(split)))
     rows, _ = label_sets(split, labels)
     bare = np.flatnonzero(rows.counts().numpy() == 0)
-    class_E = np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])
-    return tree(class_E[:, None], np.concatenate([rows.row_index().numpy(), bare]))
+    levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])]
+    for parents in reversed(space.parents):
+        levels_E.insert(0, np.asarray([*parents, -1])[levels_E[0]])
+    return tree(np.stack(levels_E, axis=1), np.concatenate([rows.row_index().numpy(), bare]))
 
 
 def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:

@@ -49,6 +49,12 @@ def rows_of_entries(
     return LabelRows(offsets, torch.from_numpy(key_E % width), width)
 
 
+def parent_rows(rows: LabelRows, parents: Sequence[int], width: int) -> LabelRows:
+    """The rows' labels one level up, where there are `width` classes."""
+    parent_E = np.asarray(parents, dtype=np.int64)[rows.columns.numpy()]
+    return rows_of_entries(rows.row_index().numpy(), parent_E, len(rows), width)
+
+
 def ratings(column: Any, n_aspects: int) -> Tensor:
     """Ratings (N, A) float32 of a fixed-size list column; 0 is missing."""
     flat = pc.list_flatten(column).to_numpy().astype(np.float32)

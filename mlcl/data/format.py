@@ -31,12 +31,16 @@ class LabelSpace(Section):
     """One way to label a row.
 
     `single`: one of `classes`. `multi_label`: any number of `classes`. `aspects`: one rating on `scale` for
-    each of `aspects`, 0 for missing. `hierarchy`: the single spaces `levels`, coarse to fine.
+    each of `aspects`, 0 for missing. `hierarchy`: the spaces `levels`, coarse to fine, all single or all
+    multi-label. Of single levels the rows tell which class is above which; for multi-label ones `parents`
+    does: for each level but the coarsest, the class one level up of each of its classes. A row of
+    multi-label levels has the parents of its labels too.
     """
 
     kind: Literal["single", "multi_label", "aspects", "hierarchy"]
     classes: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    parents: tuple[tuple[int, ...], ...] = ()
     aspects: tuple[str, ...] = ()
     scale: tuple[float, ...] = ()
 
@@ -91,9 +95,7 @@ class DatasetInfo(Section):
         for name, space in self.label_spaces.items():
             if name in RESERVED:
                 raise ValueError(f"{name} is not free for a label space")
-            for level in space.levels:
-                if level not in self.label_spaces or self.label_spaces[level].kind != "single":
-                    raise ValueError(f"level {level} of {name} is not a single label space")
+            _check_levels(name, space, self.label_spaces)
         if sum(self.rows.values()) != sum(shard.rows for shard in self.shards):
             raise ValueError("rows of the splits and of the shards add up to different numbers")
         return self
@@ -101,7 +103,10 @@ class DatasetInfo(Section):
     @property
     def fingerprint(self) -> str:
         """Sixteen hex digits over the shard hashes and the label spaces: equal data, equal fingerprint."""
-        spaces = {name: space.model_dump(mode="json") for name, space in self.label_spaces.items()}
+        spaces = {
+            name: space.model_dump(mode="json", exclude=None if space.parents else {"parents"})
+            for name, space in self.label_spaces.items()
+        }
         content = json.dumps([[shard.sha256 for shard in self.shards], spaces], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -139,6 +144,22 @@ class DatasetInfo(Section):
     def columns(self) -> dict[str, Any]:
         """The columns of a shard and their Arrow types."""
         return columns(self.modality, self.label_spaces, self.dim)
+
+
+def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -> None:
+    """Raises ValueError for levels, or parents, of a hierarchy that do not fit each other."""
+    for level in space.levels:
+        if level not in spaces or spaces[level].kind not in ("single", "multi_label"):
+            raise ValueError(f"level {level} of {name} is not a single or multi-label space")
+    if len({spaces[level].kind for level in space.levels}) > 1:
+        raise ValueError(f"the levels of {name} must be all single or all multi-label")
+    several = bool(space.levels) and spaces[space.levels[0]].kind == "multi_label"
+    if len(space.parents) != (len(space.levels) - 1 if several else 0):
+        raise ValueError(f"parents of {name}: a multi-label hierarchy has them for each level but the first")
+    for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=several):
+        known = range(spaces[coarse].n_classes)
+        if len(parents) != spaces[fine].n_classes or any(parent not in known for parent in parents):
+            raise ValueError(f"parents of {name}: each class of {fine} needs one of {coarse}")
 
 
 def columns(modality: Modality, spaces: dict[str, LabelSpace], dim: int | None = None) -> dict[str, Any]:

@@ -5,13 +5,14 @@ Shapes: N rows of the whole split, A aspects, C classes, E stored entries.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.data.columns import rows_of_entries
+from mlcl.data.columns import parent_rows, rows_of_entries
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.split import Split
 from mlcl.errors import UserError
@@ -53,14 +54,16 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
     reached_by(part.info, name)
     space, labels = part.info.space(name), part.whole.labels(name)
     rng = np.random.default_rng([seed, 0x401])
+    above = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
     if isinstance(labels, LabelRows):
-        return replace(part, changed={**part.changed, name: _noisy_rows(labels, rate, rng)})
+        rows = _noisy_rows(labels, rate, rng)
+        coarser = {level: its for hierarchy in above for level, its in _levels_above(part, hierarchy, rows)}
+        return replace(part, changed={**part.changed, name: rows, **coarser})
     noisy = _noisy(labels, space, rate, rng)
     changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
-    for hierarchy in part.info.label_spaces.values():
-        if name in hierarchy.levels:
-            for level in hierarchy.levels[:-1]:
-                changed[level] = _parents(part, name, level)[noisy]
+    for hierarchy in above:
+        for level in hierarchy.levels[:-1]:
+            changed[level] = _parents(part, name, level)[noisy]
     return replace(part, changed=changed)
 
 
@@ -79,6 +82,13 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
     drawn_E = rng.integers(labels.width, size=len(labels.columns))
     column_E = np.where(hit_E, drawn_E, labels.columns.numpy())
     return rows_of_entries(labels.row_index().numpy(), column_E, len(labels), labels.width)
+
+
+def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
+    """The labels of the coarser levels, given those of the finest."""
+    for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
+        rows = parent_rows(rows, parents, part.info.space(level).n_classes)
+        yield level, rows
 
 
 def _parents(part: Split, fine: str, coarse: str) -> Tensor:

@@ -68,6 +68,8 @@ class SplitRows:
             if part:
                 return self.labels(part, changed)
             levels: list[Any] = [self.labels(level, changed) for level in space.levels]
+            if space.parents:
+                return LabelRows.of_levels(levels)
             return torch.stack(levels, dim=1)
         if changed and space_name in changed:
             labels: Any = changed[space_name]
@@ -172,8 +174,9 @@ class Split:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
 
         single, an aspect or a level: (N,) int64, -1 missing. multi_label: `LabelRows`. aspects: (N, A)
-        float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1 unknown. Raises UserError for an unknown
-        name and for a label that the space does not have.
+        float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1 unknown; of multi-label levels
+        `LabelRows` with levels. Raises UserError for an unknown name and for a label that the space does not
+        have.
         """
         self.info.space(name)
         labels = self.whole.labels(name, self.changed)

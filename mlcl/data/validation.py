@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
+from mlcl.data.class_tree_check import check_class_trees
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace
 from mlcl.data.images import decoded_split
@@ -40,8 +41,8 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
-    and (unless allowed here or in `dataset.json`) a label of the test split that neither train nor validation
-    has.
+    a label without its parent, and (unless allowed here or in `dataset.json`) a label of the test split that
+    neither train nor validation has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -53,7 +54,8 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
         for split in splits:
             for _ in decoded_split(data.split(split), CHECK_SIZE):
                 pass
-    warnings = tuple(_untrained(data, splits, allow_untrained or data.info.allow_untrained))
+    ends = check_class_trees(data, splits)
+    warnings = (*ends, *_untrained(data, splits, allow_untrained or data.info.allow_untrained))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
 

@@ -185,7 +185,8 @@ def _check_classifier(job: JobConfig, info: DatasetInfo) -> Task:
 
 def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
     labels = objective.classifier.labels
-    finest = [space.levels[-1] for space in info.label_spaces.values() if space.levels[:-1]]
+    trees = [space for space in info.label_spaces.values() if space.levels[:-1] and not space.parents]
+    finest = [space.levels[-1] for space in trees]
     if labels not in finest:
         raise UserError(
             "guided needs the finest level of a hierarchy",

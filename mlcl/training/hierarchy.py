@@ -14,12 +14,12 @@ from mlcl.data import Dataset, Split
 def parents(dataset: Dataset, labels: str) -> dict[str, Tensor]:
     """For every level above `labels` in a hierarchy, the parent of each class (C,), -1 unknown.
 
-    Read off the training rows. Empty where `labels` is no level of a hierarchy.
+    Read off the training rows. Empty where `labels` is no level of a hierarchy of single spaces.
     """
     found: dict[str, Tensor] = {}
     train = dataset.split("train")
     for space in dataset.info.label_spaces.values():
-        if space.kind == "hierarchy" and labels in space.levels:
+        if labels in space.levels and dataset.info.space(labels).kind == "single":
             for level in space.levels[: space.levels.index(labels)]:
                 found[level] = _parent_of(train, labels, level, dataset.info.space(labels).n_classes)
     return found

@@ -93,6 +93,11 @@ def levels(*names):
     return dict.fromkeys(names, SINGLE) | {"path": LabelSpace(kind="hierarchy", levels=names)}
 
 
+def several_paths(*names):
+    tree = LabelSpace(kind="hierarchy", levels=names, parents=(tuple(range(20)),) * (len(names) - 1))
+    return dict.fromkeys(names, LABELS) | {"path": tree}
+
+
 SPACES = {
     "icd10cm": ("text", levels("chapter", "section")),
     "digits": ("image", {"digits": LABELS}),
@@ -107,9 +112,9 @@ SPACES = {
     "aapd": ("text", {"subjects": LABELS}),
     "rcv1": ("text", {"topics": LABELS}),
     "reuters21578": ("text", {"topics": LABELS}),
-    "goemotions": ("text", {"emotion": LABELS}),
-    "mimic3": ("text", {"codes": LABELS}),
-    "mimic4": ("text", {"codes": LABELS}),
+    "goemotions": ("text", several_paths("sentiment", "ekman", "emotion")),
+    "mimic3": ("text", several_paths("chapters", "codes")),
+    "mimic4": ("text", several_paths("chapters", "codes")),
 }
 """Modality and label spaces of each source, with twenty classes each."""
 

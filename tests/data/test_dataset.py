@@ -182,7 +182,10 @@ def test_row_counts_and_columns_must_fit(text_set):
         ({"extra": 1}, "unknown key"),
         ({"version": 2}, "key version"),
         ({"label_spaces": {"x": {"kind": "single", "classes": ["a", "a"]}}}, "repeat a name"),
-        ({"label_spaces": {"x": {"kind": "hierarchy", "levels": ["y"]}}}, "not a single label space"),
+        (
+            {"label_spaces": {"x": {"kind": "hierarchy", "levels": ["y"]}}},
+            "not a single or multi-label space",
+        ),
         (
             {"label_spaces": {"x": {"kind": "aspects", "aspects": ["y"], "scale": [0, 1]}}},
             "scale must ascend",

@@ -47,7 +47,9 @@ def rows_of(data):
     for name in data.info.rows:
         split = data.split(name)
         labels = {
-            space: named(split.labels(space), data.info.space(space)) for space in data.info.label_spaces
+            name: named(split.labels(name), space)
+            for name, space in data.info.label_spaces.items()
+            if space.kind != "hierarchy"
         }
         for i, (row_id, text) in enumerate(zip(split.ids, split.texts(), strict=True)):
             rows[row_id] = (name, text, {space: values[i] for space, values in labels.items()})
@@ -107,6 +109,21 @@ def test_goemotions(folder, read):
         "sentiment": ["negative"],
     }
     assert rows["ee4"][2]["ekman"] == rows["ee4"][2]["sentiment"] == ["neutral"]
+
+
+def test_goemotions_is_a_hierarchy(folder, tmp_path):
+    options = goemotions.SOURCE.options(path=folder(GOEMOTIONS), check_counts=False)
+    info = goemotions.write(tmp_path / "made", options, 0)
+    path, sentiment, ekman = (info.label_spaces[name] for name in ("path", "sentiment", "ekman"))
+    assert path.levels == ("sentiment", "ekman", "emotion")
+    of_ekman, of_emotion = path.parents
+    assert [ekman.classes[group] for group in of_emotion] == ["joy", "sadness", "anger", "neutral"]
+    assert {ekman.classes[i]: sentiment.classes[group] for i, group in enumerate(of_ekman)} == {
+        "anger": "negative",
+        "joy": "positive",
+        "sadness": "negative",
+        "neutral": "neutral",
+    }
 
 
 class TestGoemotions(SourceTestCase):

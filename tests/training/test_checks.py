@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import tiny_job
+from builders import tiny_job, tree_dataset
 
 from mlcl.config import HeadConfig
 from mlcl.data import Dataset
@@ -99,6 +99,29 @@ def test_a_head_on_a_hierarchy_gets_its_levels_coarse_first(tiny, tmp_path, name
     head = f"objective.heads={{path: {{loss: {name}, labels: path, weight: 0.2, options: {options}}}}}"
     job_data = JobData.of(tiny_job(tiny, head), tmp_path)
     assert job_data.rows(job_data.train).labels["path"].tolist() == [[i % 4 // 2, i % 4] for i in range(48)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["objective.heads.tree.options={level_weights: [1]}"],
+            "needs 2 numbers, one for each level of path",
+        ),
+        (["objective.heads.tree.loss=mulsupcon"], "does not take this kind of label space; found: path"),
+        (["objective.heads.tree.labels=tags"], "found: tags (multi_label); allowed: hierarchy"),
+        (["data.label_noise={rate: 0.1, labels: group}"], "of a hierarchy to the finest level"),
+        (["objective.classifier={loss: guided, labels: tags}"], "guided with tags (multi_label)"),
+    ],
+)
+def test_a_head_on_several_paths_is_checked(tmp_path, overrides, message):
+    head = "objective.heads={tree: {loss: himulcone, labels: path, weight: 0.2}}"
+    bce = ("objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/map")
+    info = Dataset.open(tree_dataset(tmp_path / "data")).info
+    check_job(tiny_job(tmp_path / "data", head, *bce), info)
+    with pytest.raises(UserError) as caught:
+        check_job(tiny_job(tmp_path / "data", head, *bce, *overrides), info)
+    assert message in caught.value.line()
 
 
 def test_more_samples_than_there_are(tiny, tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from builders import tiny_job
+from builders import tiny_job, tree_dataset
 
 from mlcl.losses import LOSSES
 from mlcl.training.context import Context
@@ -41,6 +41,22 @@ def test_every_loss_trains(name, tiny, tmp_path):
     watched = train(name, tiny, tmp_path)
     assert watched.keys() == WATCHED
     assert all(math.isfinite(value) for value in watched.values())
+    assert watched["loss"] > 0
+    assert watched["positives_per_anchor"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name, spec in LOSSES.items() if spec.labels == "path"])
+def test_losses_of_paths_train_with_several_a_row(name, tmp_path):
+    """Beside a classifier of the finest labels, whose coarser levels have no figures of their own."""
+    several = (
+        "objective.heads.topic.labels=tags",
+        "objective.heads.topic.loss=mulsupcon",
+        "objective.classifier={loss: bce, labels: tags}",
+        "evaluation.metric=val/map",
+        "train.sampler=hierarchical",
+        "data.label_noise={rate: 0.1}",
+    )
+    watched = train(name, tree_dataset(tmp_path / "data"), tmp_path, *several)
     assert watched["loss"] > 0
     assert watched["positives_per_anchor"] > 0
 

@@ -7,7 +7,8 @@ leave neutral out: it is a group of its own here.
 
 The split is the published one, as it is: the words of 109 test comments occur in train too.
 
-Three multi-label spaces: `emotion` (28), `ekman` (7) and `sentiment` (4), coarser and coarser.
+Three multi-label spaces: `emotion` (28), `ekman` (7) and `sentiment` (4), coarser and coarser, and the
+hierarchy `path` through them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
+from mlcl.data.sources.common.class_parents import hierarchy_of, pairs_of_paths
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
 from mlcl.data.sources.common.multi_label import count, indices, space_of
 from mlcl.data.writer import write_dataset
@@ -54,6 +56,9 @@ def write(folder: Path, options: DistributionOptions, split_seed: int) -> Datase
     for space, group_of in groups.items():
         spaces[space] = space_of(dict.fromkeys(group_of.values()))
         columns[space] = indices([[group_of[name] for name in row] for row in names], spaces[space])
+    paths = [(groups["sentiment"][name], groups["ekman"][name], name) for name in emotions]
+    levels = ("sentiment", "ekman", "emotion")
+    spaces["path"] = hierarchy_of(pairs_of_paths(paths), levels, spaces, options.path)
     return write_dataset(
         folder,
         name="goemotions",
@@ -103,7 +108,7 @@ SOURCE = Source(
     name="goemotions",
     title="GoEmotions comments: 28 emotions > 7 Ekman > 4 sentiments, multi-label",
     licence="Apache 2.0 and CC BY 4.0",
-    version="1",
+    version="2",
     options=DistributionOptions,
     write=write,
     state=RELEASE.state,

@@ -66,9 +66,10 @@ def _names(job_data: JobData) -> tuple[str, ...]:
 
 
 def _coarser(job_data: JobData) -> list[str]:
-    """The levels above the classifier's, where that is a level of a hierarchy."""
+    """The levels above the classifier's, where that is a level of a hierarchy of single spaces."""
     info: DatasetInfo = job_data.dataset.info
     labels = job_data.job.objective.classifier.labels
-    hierarchies = [space.levels for space in info.label_spaces.values() if labels in space.levels]
+    single = info.space(labels).kind == "single"
+    hierarchies = [space.levels for space in info.label_spaces.values() if single and labels in space.levels]
     coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
     return list(dict.fromkeys(coarser))

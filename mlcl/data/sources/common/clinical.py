@@ -5,7 +5,7 @@ as published.
 
 The label space `codes` has the codes with a training row: those the papers count, by our reading. A
 validation or test row loses its other codes, unless `allow_untrained` keeps them. `chapters` has the chapters
-of the same codes.
+of the same codes, `path` is the hierarchy of both.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from mlcl.data.format import SPLITS, DatasetInfo
+from mlcl.data.sources.common.class_parents import hierarchy_of
 from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
 from mlcl.data.sources.common.multi_label import indices, space_of
 from mlcl.data.sources.common.notes import NoteStore, clean_text
@@ -104,6 +105,8 @@ def write_notes(
         "codes": space_of(classes),
         "chapters": space_of(sorted({chapter[code] for code in classes})),
     }
+    pairs = [[(chapter[code], code) for code in classes]]
+    spaces["path"] = hierarchy_of(pairs, ("chapters", "codes"), spaces, options.path)
     columns: dict[str, list[Any]] = {
         "id": rows,
         "split": [admissions.splits[row] for row in rows],

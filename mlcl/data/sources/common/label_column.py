@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from mlcl.config.section import Section
 from mlcl.data.format import RESERVED, SpaceName
+from mlcl.data.sources.common.user_path import UserPath
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -75,10 +76,14 @@ class AspectColumns(_Label):
 
 
 class HierarchyOf(_Label):
-    """Single label spaces of the same table, coarse to fine."""
+    """Label spaces of the same table, coarse to fine, all single or all multi-label."""
 
     kind: Literal["hierarchy"]
     levels: Names = Field(description="label spaces")
+    parents: UserPath | None = Field(
+        None,
+        description="of multi-label levels: JSON, finest class to level to class; default: as the rows tell",
+    )
 
     def levels_of(self) -> tuple[str, ...]:
         """The label spaces that a hierarchy goes through."""

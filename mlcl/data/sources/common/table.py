@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from mlcl.config.section import Section
-from mlcl.data.format import SPLITS, DatasetInfo, Modality
+from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace, Modality
+from mlcl.data.sources.common.class_parents import (
+    hierarchy_of,
+    pairs_in_rows,
+    pairs_of_paths,
+    paths_in_file,
+)
 from mlcl.data.sources.common.distribution import file_state, in_batches
-from mlcl.data.sources.common.label_column import LabelColumns
+from mlcl.data.sources.common.label_column import HierarchyOf, LabelColumns
 from mlcl.data.sources.common.label_reader import LabelReader
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
@@ -80,10 +87,15 @@ class TableOptions(Section):
 
 
 def state(options: TableOptions) -> list[Any]:
-    """Plain data that changes when the file does. Raises UserError where there is no file."""
-    if not options.path.is_file():
-        raise UserError("no such file", file=options.path, key="data.options.path")
-    return file_state(options.path)
+    """Plain data that changes when the files do. Raises UserError for a file that is not there."""
+    files = {"path": options.path}
+    for name, label in options.labels.items():
+        if isinstance(label, HierarchyOf) and label.parents is not None:
+            files[f"labels.{name}.parents"] = label.parents
+    for key, file in files.items():
+        if not file.is_file():
+            raise UserError("no such file", file=file, key=f"data.options.{key}")
+    return [part for file in files.values() for part in file_state(file)]
 
 
 @dataclass
@@ -113,7 +125,7 @@ def write_table(
         folder,
         name=options.name or options.path.stem,
         modality=options.modality,
-        label_spaces={name: reader.space() for name, reader in read.labels.items()},
+        label_spaces=_spaces(options, read),
         batches=_batches(options, read, rows()),
         source=str(options.path.name),
         licence=options.licence,
@@ -129,13 +141,34 @@ def _check_columns(options: TableOptions, columns: list[str]) -> None:
         if column is not None and column not in columns:
             raise UserError("no such column", file=options.path, key=key, found=column, allowed=columns)
     for name, label in options.labels.items():
-        for level in label.levels_of():
-            if level not in options.labels or options.labels[level].kind != "single":
-                singles = [other for other, its in options.labels.items() if its.kind == "single"]
-                key = f"labels.{name}.levels"
-                raise UserError(
-                    "not a single label space", file=options.path, key=key, found=level, allowed=singles
-                )
+        levels = label.levels_of()
+        several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
+        kind = "multi_label" if set(levels[:1]) <= set(several) else "single"
+        fitting = [other for other, its in options.labels.items() if its.kind == kind]
+        for level in levels:
+            if level not in fitting:
+                problem, key = f"not a {kind} label space", f"labels.{name}.levels"
+                raise UserError(problem, file=options.path, key=key, found=level, allowed=fitting)
+
+
+def _spaces(options: TableOptions, read: _Read) -> dict[str, LabelSpace]:
+    """The label spaces; a hierarchy of multi-label ones with the parents of its classes."""
+    spaces = {name: reader.space() for name, reader in read.labels.items()}
+    for name, label in options.labels.items():
+        if not isinstance(label, HierarchyOf) or spaces[label.levels[0]].kind != "multi_label":
+            continue
+        if label.parents is not None:
+            finest = spaces[label.levels[-1]].classes
+            pairs = pairs_of_paths(paths_in_file(label.parents, label.levels, finest))
+        else:
+            rows = {level: read.labels[level].class_rows() for level in label.levels}
+            pairs = [
+                pairs_in_rows(rows[fine], rows[coarse], spaces[fine], spaces[coarse])
+                for coarse, fine in pairwise(label.levels)
+            ]
+        file, key = label.parents or options.path, f"labels.{name}.parents"
+        spaces[name] = hierarchy_of(pairs, label.levels, spaces, file, key)
+    return spaces
 
 
 def _first_reading(options: TableOptions, rows: Iterator[Row]) -> _Read:

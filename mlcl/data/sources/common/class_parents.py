@@ -1,0 +1,75 @@
+"""Hierarchies of multi-label spaces: which class is above which, from paths, a file of them, or the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from mlcl.data.format import LabelSpace
+from mlcl.errors import UserError
+
+Pairs = Iterable[tuple[str, str]]
+"""A class and one below it, by name."""
+Rows = Sequence[Sequence[int]]
+"""The class indices of each row."""
+
+
+def hierarchy_of(
+    pairs: Sequence[Pairs],
+    levels: Sequence[str],
+    spaces: Mapping[str, LabelSpace],
+    file: Path,
+    key: str | None = None,
+) -> LabelSpace:
+    """The hierarchy through `levels`, coarse to fine, with the pairs of each level but the first.
+
+    Raises UserError with `file` and `key` for a class with two parents, or with none among the classes.
+    """
+    parents = []
+    for (coarse, fine), its in zip(pairwise(levels), pairs, strict=True):
+        number = {name: i for i, name in enumerate(spaces[coarse].classes)}
+        parent_of: dict[str, str] = {}
+        for parent, name in its:
+            if parent_of.setdefault(name, parent) != parent:
+                problem = f"{name} of {fine} has two parents in {coarse}"
+                raise UserError(problem, file=file, key=key, found=[parent_of[name], parent])
+        for name in spaces[fine].classes:
+            if parent_of.get(name) not in number:
+                problem = f"{name} of {fine} has no parent in {coarse}"
+                raise UserError(problem, file=file, key=key, found=parent_of.get(name), allowed=list(number))
+        parents.append(tuple(number[parent_of[name]] for name in spaces[fine].classes))
+    return LabelSpace(kind="hierarchy", levels=tuple(levels), parents=tuple(parents))
+
+
+def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
+    """From the path of each finest class, coarse to fine."""
+    return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
+
+
+def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> list[list[str]]:
+    """The paths of these finest classes, from JSON: finest class to level to class.
+
+    Raises UserError for a file that is none, and for a class or a level that it lacks.
+    """
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        return [[*(str(tree[name][level]) for level in levels[:-1]), name] for name in classes]
+    except KeyError as error:
+        problem = "has no such class, or not its class at each level"
+        raise UserError(problem, file=file, found=error.args[0], allowed=list(levels[:-1])) from None
+    except (OSError, ValueError, RecursionError, TypeError) as error:
+        problem = "not JSON that says for each finest class its class at each level"
+        raise UserError(problem, file=file, found=error) from None
+
+
+def pairs_in_rows(fine_rows: Rows, coarse_rows: Rows, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
+    """The class that all rows with a finer class have, where it is one: its parent."""
+    found: dict[int, set[int]] = {}
+    for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
+        for label in fine_labels:
+            found.setdefault(label, set(coarse_labels)).intersection_update(coarse_labels)
+    for label, candidates in found.items():
+        if len(candidates) == 1:
+            yield coarse.classes[min(candidates)], fine.classes[label]

@@ -1,0 +1,218 @@
+"""Hierarchies of multi-label spaces: several paths a row."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from mlcl.data import Dataset, LabelSpace, add_label_noise, class_tree, prepare, reached_by, subset
+from mlcl.data.validation import check
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+PARENTS = (0, 0, 1, 1)
+SPACES = {
+    "group": LabelSpace(kind="multi_label", classes=("x", "y")),
+    "tag": LabelSpace(kind="multi_label", classes=("a", "b", "c", "d")),
+    "path": LabelSpace(kind="hierarchy", levels=("group", "tag"), parents=(PARENTS,)),
+}
+TAGS = [[0], [0, 3], [2, 3], [], [1], [2], [0, 1, 2], [3]]
+SPLITS = ["train", "train", "train", "train", "train", "validation", "train", "test"]
+
+
+@pytest.fixture
+def batch():
+    return {
+        "id": [f"r{i}" for i in range(len(TAGS))],
+        "text": [f"text {i}" for i in range(len(TAGS))],
+        "split": list(SPLITS),
+        "tag": list(TAGS),
+        "group": [sorted({PARENTS[tag] for tag in row}) for row in TAGS],
+    }
+
+
+@pytest.fixture
+def write_tree(write):
+    return lambda batch, **spaces: write(batch, label_spaces=SPACES | spaces)
+
+
+def test_a_row_has_the_nodes_of_all_levels(write_tree, batch):
+    data = Dataset.open(write_tree(batch))
+    labels = data.split("train").take(torch.tensor([5, 1, 3])).labels("path")
+    assert labels.levels == (2, 4)
+    assert labels.lists() == [[0, 1, 2, 3, 4], [0, 1, 2, 5], []]
+    assert data.info.space("path").classes == ("a", "b", "c", "d")
+    assert data.split("train").labels("path.tag").lists()[1] == [0, 3]
+
+
+def test_the_parents_are_part_of_the_fingerprint(write_tree, batch):
+    info = Dataset.open(write_tree(batch)).info
+    path = SPACES["path"].model_copy(update={"parents": ((0, 1, 1, 1),)})
+    assert info.model_copy(update={"label_spaces": SPACES | {"path": path}}).fingerprint != info.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parents": ()}, "a multi-label hierarchy has them for each level but the first"),
+        ({"parents": (PARENTS, PARENTS)}, "for each level but the first"),
+        ({"parents": ((0, 0, 1),)}, "each class of tag needs one of group"),
+        ({"parents": ((0, 0, 1, 2),)}, "each class of tag needs one of group"),
+        ({"levels": ("one", "tag")}, "all single or all multi-label"),
+        ({"levels": ("group", "path")}, "not a single or multi-label space"),
+    ],
+)
+def test_parents_must_fit_the_levels(write_tree, batch, changes, message):
+    batch["one"] = [0] * len(TAGS)
+    path = SPACES["path"].model_copy(update=changes)
+    with pytest.raises(UserError, match=message):
+        write_tree(batch, path=path, one=LabelSpace(kind="single", classes=("z",)))
+
+
+def test_a_path_may_end_above_the_finest_level(write_tree, batch):
+    batch["group"][0] = [0, 1]
+    batch["group"][3] = [1]
+    (warning,) = check(write_tree(batch)).warnings
+    assert warning == "group: 2 rows have a class of it without one of tag below"
+
+
+def test_the_first_row_without_a_parent_is_named(write_tree, batch):
+    batch["group"][2] = [0]
+    batch["group"][6] = []
+    with pytest.raises(UserError) as error:
+        check(write_tree(batch))
+    assert error.value.file.endswith("train-00000.parquet")
+    line = "key tag: label without its parent at row 2, id r2; found: c; allowed: with y in group"
+    assert line in error.value.line()
+
+
+def test_noise_reaches_the_coarser_levels(write_tree, batch):
+    train = Dataset.open(write_tree(batch)).split("train")
+    assert reached_by(train.info, "tag") == {"tag", "path", "group", "path.group", "path.tag"}
+    noisy = add_label_noise(train, "tag", 0.9, seed=0)
+    tags, groups = noisy.labels("tag").lists(), noisy.labels("group").lists()
+    assert tags != train.labels("tag").lists()
+    assert groups == [sorted({PARENTS[tag] for tag in row}) for row in tags]
+    assert noisy.labels("path").lists() == [
+        [*group, *(2 + tag for tag in tag_row)] for group, tag_row in zip(groups, tags, strict=True)
+    ]
+
+
+def test_a_row_is_under_each_of_its_paths(write_tree, batch):
+    train = Dataset.open(write_tree(batch)).split("train")
+    top, middle, finest = class_tree(train, "path")
+    # -1, of the row without labels, is a class like the others, and the first.
+    assert top.sizes.tolist() == [3]
+    assert middle.sizes.tolist() == [1, 2, 2]
+    below = [sorted(part.tolist()) for part in np.split(finest.members, finest.offsets[1:-1])]
+    assert below == [[3], [0, 1, 5], [4, 5], [2, 5], [1, 2]]
+
+
+def test_a_subset_counts_the_finest_labels(write_tree, batch):
+    train = Dataset.open(write_tree(batch)).split("train")
+    part, same = (subset(train, name, n=3, seed=1) for name in ("path", "tag"))
+    assert part.ids == same.ids
+    assert isinstance(part.labels("path"), LabelRows)
+
+
+LABELS = {
+    "group": {"kind": "multi_label", "column": "group"},
+    "tag": {"kind": "multi_label", "column": "tag"},
+    "path": {"kind": "hierarchy", "levels": ["group", "tag"]},
+}
+
+
+@pytest.fixture
+def opened(tmp_path, batch):
+    """A table of names, as a data set."""
+
+    def opened(**path):
+        names = {name: SPACES[name].classes for name in ("group", "tag")}
+        table = batch | {
+            name: [[names[name][label] for label in row] for row in batch[name]] for name in names
+        }
+        pq.write_table(pa.table(table), tmp_path / "table.parquet")
+        options = {"path": str(tmp_path / "table.parquet"), "text": "text", "id": "id", "split": "split"}
+        options["labels"] = LABELS | {"path": LABELS["path"] | path}
+        return Dataset.open(prepare("parquet", tmp_path / "home", options))
+
+    return opened
+
+
+def test_the_rows_of_a_table_tell_the_parents(opened):
+    assert opened().info.label_spaces["path"] == SPACES["path"]
+
+
+def test_a_file_tells_the_parents_that_rows_do_not(opened, batch, tmp_path):
+    batch["tag"][0] = batch["tag"][4] = batch["tag"][6] = [0, 3]
+    batch["group"][0] = batch["group"][4] = batch["group"][6] = [0, 1]
+    with pytest.raises(UserError, match=r"table.parquet, key labels.path.parents: a of tag has no parent in"):
+        opened()
+    tree = {"a": {"group": "x"}, "c": {"group": "y"}, "d": {"group": "y"}}
+    file = tmp_path / "tree.json"
+    file.write_text(json.dumps(tree))
+    info = opened(parents=str(file)).info
+    assert info.space("tag").classes == ("a", "c", "d")
+    assert info.label_spaces["path"].parents == ((0, 1, 1),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "key data.options.labels.path.parents: no such file"),
+        ("[", "tree.json: not JSON that says"),
+        ('{"a": "x"}', "tree.json: not JSON that says"),
+        ('{"a": {"group": "x"}}', "has no such class, or not its class at each level; found: b"),
+        ('{"a": {"tag": "x"}}', "has no such class, or not its class at each level; found: group"),
+    ],
+)
+def test_a_wrong_file_of_parents_is_named(opened, tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "tree.json").write_text(content)
+    with pytest.raises(UserError) as error:
+        opened(parents=str(tmp_path / "tree.json"))
+    assert message in error.value.line()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            {"a": "x", "b": "x", "c": "z", "d": "y"},
+            "c of tag has no parent in group; found: z; allowed: x, y",
+        ),
+        ({"a": "y", "b": "x", "c": "y", "d": "y"}, "label without its parent at row 0, id r0; found: a"),
+    ],
+)
+def test_parents_that_do_not_fit_the_rows(opened, tmp_path, names, message):
+    file = tmp_path / "tree.json"
+    file.write_text(json.dumps({name: {"group": group} for name, group in names.items()}))
+    with pytest.raises(UserError) as error:
+        opened(parents=str(file))
+    assert message in error.value.line()
+
+
+def test_a_class_with_two_parents_is_named(tmp_path):
+    """Of a middle level; a finest class has one path in the file."""
+    pq.write_table(
+        pa.table(
+            {
+                "text": ["one", "two"],
+                "top": [["t"], ["u"]],
+                "group": [["x"], ["x"]],
+                "tag": [["a"], ["b"]],
+                "split": ["train"] * 2,
+            }
+        ),
+        tmp_path / "deep.parquet",
+    )
+    file = tmp_path / "tree.json"
+    file.write_text(json.dumps({"a": {"group": "x", "top": "t"}, "b": {"group": "x", "top": "u"}}))
+    labels = LABELS | {"top": {"kind": "multi_label", "column": "top"}}
+    labels["path"] = {"kind": "hierarchy", "levels": ["top", "group", "tag"], "parents": str(file)}
+    options = {"path": str(tmp_path / "deep.parquet"), "text": "text", "split": "split", "labels": labels}
+    with pytest.raises(UserError, match="x of group has two parents in top; found: t, u"):
+        prepare("parquet", tmp_path / "home", options)
