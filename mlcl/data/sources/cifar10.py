@@ -6,12 +6,11 @@ Files: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin` and `batches.m
 
 from __future__ import annotations
 
-from mlcl.data.source import Source
-from mlcl.data.sources.common.cifar import Cifar, CifarOptions
+from mlcl.data.sources.common.cifar import Cifar
 
 COUNTS = {"train": 50_000, "test": 10_000, "class": 10}
 """Published rows of each split, and classes."""
-CIFAR10 = Cifar(
+SOURCE = Cifar(
     name="cifar10",
     title="CIFAR-10",
     archive="cifar-10-binary.tar.gz",
@@ -19,16 +18,4 @@ CIFAR10 = Cifar(
     counts=COUNTS,
     splits={"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)},
     spaces={"class": "batches.meta.txt"},
-)
-
-
-SOURCE = Source(
-    name="cifar10",
-    title="CIFAR-10: images of 10 classes",
-    licence="none stated; cite Krizhevsky 2009",
-    version="1",
-    options=CifarOptions,
-    write=CIFAR10.write,
-    state=CIFAR10.state,
-    packages=("pillow",),
-)
+).source("CIFAR-10: images of 10 classes")

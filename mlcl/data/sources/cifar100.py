@@ -6,12 +6,11 @@ Files: `train.bin`, `test.bin`, `coarse_label_names.txt` and `fine_label_names.t
 
 from __future__ import annotations
 
-from mlcl.data.source import Source
-from mlcl.data.sources.common.cifar import Cifar, CifarOptions
+from mlcl.data.sources.common.cifar import Cifar
 
 COUNTS = {"train": 50_000, "test": 10_000, "coarse": 20, "fine": 100}
 """Published rows of each split, and classes."""
-CIFAR100 = Cifar(
+SOURCE = Cifar(
     name="cifar100",
     title="CIFAR-100",
     archive="cifar-100-binary.tar.gz",
@@ -20,16 +19,4 @@ CIFAR100 = Cifar(
     splits={"train": ("train.bin",), "test": ("test.bin",)},
     spaces={"coarse": "coarse_label_names.txt", "fine": "fine_label_names.txt"},
     levels=("coarse", "fine"),
-)
-
-
-SOURCE = Source(
-    name="cifar100",
-    title="CIFAR-100: images under 20 > 100 classes",
-    licence="none stated; cite Krizhevsky 2009",
-    version="1",
-    options=CifarOptions,
-    write=CIFAR100.write,
-    state=CIFAR100.state,
-    packages=("pillow",),
-)
+).source("CIFAR-100: images under 20 > 100 classes")

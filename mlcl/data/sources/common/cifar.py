@@ -26,6 +26,7 @@ from mlcl.config.section import Section
 from mlcl.data.download import fetch
 from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
@@ -60,6 +61,19 @@ class Cifar:
     splits: dict[str, tuple[str, ...]]
     spaces: dict[str, str]
     levels: tuple[str, ...] = ()
+
+    def source(self, title: str) -> Source[CifarOptions]:
+        """The data source of the set."""
+        return Source(
+            name=self.name,
+            title=title,
+            licence=LICENCE,
+            version="1",
+            options=CifarOptions,
+            write=self.write,
+            state=self.state,
+            packages=("pillow",),
+        )
 
     def state(self, options: CifarOptions) -> list[Any]:
         """Plain data that changes when one of the files does."""
