@@ -23,11 +23,13 @@ def differences(study: optuna.Study, expected: Mapping[int, State]) -> list[str]
     return lines
 
 
-def study_differences(study: optuna.Study, ledger: Ledger, version: SpaceVersion) -> list[str]:
+def study_differences(
+    study: optuna.Study, ledger: Ledger, version: SpaceVersion, scope: str = ""
+) -> list[str]:
     """Where a study and the ledger disagree. Trials that were taken over ended before they were added."""
     expected = {
         entry.study_number: entry.state
-        for entry in ledger.trials(version.number)
+        for entry in ledger.trials(version.number, scope)
         if entry.study_number is not None
     }
     kept = set(version.kept.values())

@@ -195,8 +195,12 @@ class World:
     @property
     def study(self) -> optuna.Study:
         """Of the present space."""
+        return self.study_of("")
+
+    def study_of(self, scope: str) -> optuna.Study:
+        """Of the present space of a search."""
         storage = open_storage(self.folder / "study.journal")
-        return optuna.load_study(study_name=self.ledger.versions()[-1].study, storage=storage)
+        return optuna.load_study(study_name=self.ledger.versions(scope)[-1].study, storage=storage)
 
     def notes(self) -> str:
         return "\n".join(event.text for event in self.events)

@@ -30,6 +30,7 @@ def document(report: SweepReport, dashboard: str) -> dict[str, Any]:
         "undelivered": report.undelivered,
         "dashboard": dashboard,
         "trials": [_trial(trial) for trial in report.trials],
+        "baseline_trials": [_trial(trial) for trial in report.baseline_trials],
         "confirmations": [
             {
                 "key": group.key,

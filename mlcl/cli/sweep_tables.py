@@ -56,7 +56,8 @@ def trials_table(report: SweepReport) -> Table:
 
 def failures(report: SweepReport) -> list[str]:
     """A line for each of the first failed trainings, seeds of confirmations among them."""
-    trainings = [*report.trials, *(seed for group in report.confirmations for seed in group.seeds)]
+    seeds = (seed for group in report.confirmations for seed in group.seeds)
+    trainings = [*report.trials, *report.baseline_trials, *seeds]
     failed = [t for t in trainings if t.state is State.FAILED]
     lines = [f"{t.label} FAILED: {t.reason}" for t in failed[:FAILURES_SHOWN]]
     more = len(failed) - len(lines)

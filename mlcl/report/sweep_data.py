@@ -119,11 +119,22 @@ def read_sweep(runs: Runs, sweep: Run) -> SweepData:
 def search_runs(runs: Runs, sweep: Run) -> tuple[list[LabelledRun], list[LabelledRun]]:
     """The search trials by number: those that fit the latest space, then the dropped ones."""
     kept, dropped = list[LabelledRun](), list[LabelledRun]()
-    trials = [run for run in runs.children(sweep) if kind(run) == "trial"]
+    trials = [run for run in _trials(runs, sweep) if Tag.SCOPE not in run.data.tags]
     for run in sorted(trials, key=lambda run: int(run.data.tags[Tag.TRIAL])):
         its = dropped if run.data.tags.get(Tag.DROPPED) else kept
         its.append(("search", str(run.info.run_name), run))
     return kept, dropped
+
+
+def baseline_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
+    """The search trials of baselines, search by search, by number."""
+    trials = [run for run in _trials(runs, sweep) if Tag.SCOPE in run.data.tags]
+    ordered = sorted(trials, key=lambda run: (run.data.tags[Tag.SCOPE], int(run.data.tags[Tag.TRIAL])))
+    return [("baseline search", str(run.info.run_name), run) for run in ordered]
+
+
+def _trials(runs: Runs, sweep: Run) -> list[Run]:
+    return [run for run in runs.children(sweep) if kind(run) == "trial"]
 
 
 def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
@@ -136,8 +147,8 @@ def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
 
 
 def trainings_of(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """Search trials and confirmations."""
-    return [*search_runs(runs, sweep)[0], *confirmation_runs(runs, sweep)]
+    """Search trials, those of baselines, and confirmations."""
+    return [*search_runs(runs, sweep)[0], *baseline_runs(runs, sweep), *confirmation_runs(runs, sweep)]
 
 
 def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import LEDGER
+from mlcl.service.search.baseline_search import baseline_searches
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
@@ -37,10 +38,19 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     job_data = check_plan(plan, home)
     space, job = plan.space, plan.search_job()
     confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
+    searches = baseline_searches(plan)
+    trained = plan.most + sum(each.most for each in searches.values()) + confirmations
     return {
         "sweep": {
             "name": plan.name,
             "trials": plan.most,
+            "trials_of_baselines": {
+                name: {
+                    "trials": each.most,
+                    "searched": [parameter.name for parameter in each.space.parameters],
+                }
+                for name, each in searches.items()
+            },
             "baselines": [name for name, _ in plan.baselines],
             "most_confirmation_runs": confirmations,
             "score": plan.score,
@@ -49,7 +59,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "sampler": space.search.sampler,
             "scheduler": space.search.scheduler,
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
-            "most_epochs": (plan.most + confirmations) * plan.job.train.epochs,
+            "most_epochs": trained * plan.job.train.epochs,
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},

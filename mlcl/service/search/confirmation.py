@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,21 @@ def _key(job: JobConfig) -> str:
     return f"confirm-{job_hash(job)[:12]}"
 
 
-def candidates(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
+def candidates(
+    plan: SweepPlan, trials: Sequence[Entry], tuned: Mapping[str, Entry] = MappingProxyType({})
+) -> list[Candidate]:
     """Trained baselines, the job as written, the best found, and fitted baselines.
 
-    With several goals the best found are those of the Pareto front.
+    With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
+    that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
     Settings that come to the same job are confirmed once, under both names.
     """
     baselines = [Candidate("", name, name, plan.with_grid(job), {}, True) for name, job in plan.baselines]
     found = [each for each in baselines if each.job.baseline is None]
+    for place, each in enumerate(found):
+        if each.name in tuned:
+            best = best_candidate(tuned[each.name])
+            found[place] = replace(best, label=f"{best.name}, best found", baseline=True)
     found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)

@@ -45,7 +45,7 @@ class SearchSource(TrainingSource):
         self.store, self.scores = store, plan.scores
         self._plan, self._ledger, self._study, self._trial_closed = plan, ledger, study, trial_closed
         self._job = plan.search_job()
-        self._scope, self._version = scope, ledger.versions(scope)[-1].number
+        self.scope, self._version = scope, ledger.versions(scope)[-1].number
         self._waiting: list[Entry] = []
         self._pruner = ReplayPruner(
             plan.space.search,
@@ -57,7 +57,7 @@ class SearchSource(TrainingSource):
         self._replay()
 
     def _replay(self) -> None:
-        counted = {entry.key: entry for entry in self._ledger.counted(self._scope)}
+        counted = {entry.key: entry for entry in self._ledger.counted(self.scope)}
         stopped = set()
         for event, key, epoch in list(self._ledger.history):
             entry = counted.get(key)
@@ -75,11 +75,21 @@ class SearchSource(TrainingSource):
 
     def _trials(self) -> list[Entry]:
         """Those of the present space."""
-        return self._ledger.trials(self._version, self._scope)
+        return self._ledger.trials(self._version, self.scope)
 
     def _tell_pruner(self, entry: Entry) -> None:
         assert entry.number is not None
         self._pruner.close(entry.number, entry.state, entry.score)
+
+    @property
+    def waits(self) -> bool:
+        """Whether an interrupted trial is to be gone on with."""
+        return bool(self._waiting)
+
+    @property
+    def drawn(self) -> int:
+        """Trials of the present space so far."""
+        return len(self._trials())
 
     def sync(self) -> None:
         """Brings the study to what the ledger says: a kill may have cut that short."""
@@ -105,17 +115,17 @@ class SearchSource(TrainingSource):
         known = [e.study_number for e in self._trials() if e.study_number is not None]
         trial = ask(self._study, known)
         settings = draw(self._plan.space, trial)
-        number = len(self._ledger.trials(scope=self._scope))
+        number = len(self._ledger.trials(scope=self.scope))
         entry = self._ledger.open(
             Training(
-                key=scoped(self._scope, f"trial-{number:04d}"),
-                label=f"{self._plan.name}, trial {number}" if self._scope else f"trial {number}",
+                key=scoped(self.scope, f"trial-{number:04d}"),
+                label=f"{self._plan.name}, trial {number}" if self.scope else f"trial {number}",
                 job=dump_job(load_job(dump_job(self._job), settings)),
                 settings=dict(settings),
                 version=self._version,
                 number=number,
                 study_number=trial.number,
-                scope=self._scope,
+                scope=self.scope,
             )
         )
         sync_study(self._study, entry)
@@ -143,7 +153,7 @@ class SearchSource(TrainingSource):
 
     def best(self) -> Entry | None:
         """The best complete trial of those that compare in the present space."""
-        found = ranked(self._ledger.counted(self._scope), self._plan.space.mode)
+        found = ranked(self._ledger.counted(self.scope), self._plan.space.mode)
         return found[0] if found else None
 
     def _room(self) -> int:

@@ -63,7 +63,7 @@ class SweepReport:
 
     `goals` name the metrics of `Trained.values`; `score` and `mode` are the pruning goal's. `front` is the
     Pareto front over the goals, only where there are several. `undelivered` counts logs that MLflow has not
-    got yet.
+    got yet. `baseline_trials` are those of the searches of trained baselines.
     """
 
     id: str
@@ -82,6 +82,7 @@ class SweepReport:
     spent: str = ""
     undelivered: int = 0
     run_id: str | None = None
+    baseline_trials: tuple[Trained, ...] = ()
 
     @property
     def verdict(self) -> BaselineVerdict | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlflow.exceptions import MlflowException
+from optuna.storages import BaseStorage
 
 from mlcl.config import job_hash
 from mlcl.errors import UserError
@@ -18,14 +19,16 @@ from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressListener
 from mlcl.service.engine.session import Engine
 from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.confirmation import Candidate, candidates, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
+from mlcl.service.search.searches_source import SearchesSource
 from mlcl.service.search.space_versions import SpaceVersions, warm_sweep
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.summary import SweepReport
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
-from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
 from mlcl.service.search.sweep_report import SweepReader
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.tracking import State
@@ -48,6 +51,8 @@ class SweepTask(Task[SweepReport]):
 
     def __init__(self, plan: SweepPlan, home: Path) -> None:
         self._job_data = check_plan(plan, home)
+        for search in baseline_searches(plan).values():
+            check_corners(search, self._job_data.dataset.info)
         self._plan, self._home = plan, home
         self.name, self.experiment, self.job = plan.name, plan.job.experiment, plan.job
         self.job_hash, self.fingerprint = job_hash(plan.job), self._job_data.fingerprint
@@ -74,7 +79,8 @@ class SweepTask(Task[SweepReport]):
     def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:  # noqa: ARG002
         """The longer one of the two stages."""
         plan = self._plan
-        return max(plan.most, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
+        searched = plan.most + sum(each.most for each in baseline_searches(plan).values())
+        return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
 
     def take_up(self, command: Command) -> Sweep:
         """Study, logs and the sweep's own run say what the ledger says."""
@@ -102,8 +108,25 @@ class SweepTask(Task[SweepReport]):
             _tag_dropped(ledger, version, store)
         own.asked(version.number)
         own.curve(ledger)
+        baselines = {
+            name: self._baseline(its, command, storage, reporter)
+            for name, its in baseline_searches(plan).items()
+        }
         engine = command.engine(reporter, plan.space.search.max_failed)
-        return Sweep(plan, command, engine, own, search, store)
+        return Sweep(plan, command, engine, own, search, store, baselines)
+
+    def _baseline(
+        self, plan: SweepPlan, command: Command, storage: BaseStorage, reporter: Reporter
+    ) -> SearchSource:
+        """The search of a baseline, brought to what the ledger says."""
+        ledger, scope, data = command.ledger, scope_of(plan), self._job_data.dataset.info
+        _, study = SpaceVersions(plan, ledger, storage, self._home, scope).open(reporter.note)
+        store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, scope)
+        store.open_all()
+        search = SearchSource(plan, ledger, study, store, scope=scope)
+        store.close_all()
+        search.sync()
+        return search
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> None:
@@ -116,7 +139,10 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> 
 
 @dataclass
 class Sweep(Work[SweepReport]):
-    """A sweep that was taken up; `confirmed` are the settings whose seeds stand in the report."""
+    """A sweep that was taken up; `confirmed` are the settings whose seeds stand in the report.
+
+    `baselines` are the searches of trained baselines by name.
+    """
 
     plan: SweepPlan
     command: Command
@@ -124,18 +150,21 @@ class Sweep(Work[SweepReport]):
     own: SweepRun
     search: SearchSource
     store: NestedTrials
+    baselines: Mapping[str, SearchSource] = field(default_factory=dict)
     confirmed: Sequence[Candidate] = ()
     finished: bool = False
 
     def train(self) -> None:
         """Search, then confirmation."""
-        self.engine.run(self.search)
+        searches = SearchesSource([self.search, *self.baselines.values()])
+        self.engine.run(searches)
         best = self.search.best()
-        self.finished = self.search.left() == 0 and (self.plan.seeds == 0 or best is None)
+        self.finished = searches.left() == 0 and (self.plan.seeds == 0 or best is None)
         if self.plan.seeds == 0 or best is None:
             return
         ledger = self.command.ledger
-        chosen = candidates(self.plan, ledger.counted())
+        tuned = {name: its for name, search in self.baselines.items() if (its := search.best()) is not None}
+        chosen = candidates(self.plan, ledger.counted(), tuned)
         known = [candidate for candidate in chosen if candidate.key in ledger.groups]
         if len(known) < len(chosen) and self.engine.stop():
             # The search was cut short: what is best so far need not be the best found.
@@ -144,7 +173,7 @@ class Sweep(Work[SweepReport]):
         confirmation = ConfirmationSource(self.plan, ledger, self.store, chosen)
         self.engine.run(confirmation)
         self.confirmed = chosen
-        self.finished = self.search.left() == 0 and confirmation.finished
+        self.finished = searches.left() == 0 and confirmation.finished
 
     def outcome(self) -> SweepReport:
         """An end that was asked for when everything was there changes nothing."""

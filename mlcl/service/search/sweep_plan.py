@@ -9,6 +9,7 @@ from typing import Any
 
 from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
 from mlcl.config.space import SAMPLERS
+from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.resources import Resources
 from mlcl.service.search.sampling import grid_size
@@ -98,12 +99,18 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
     _check_goals(plan)
     for goal in plan.space.goals:
         check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
-    for corner in corners(plan.space):
-        check_job(load_job(dump_job(search_job), corner), info)
+    check_corners(plan, info)
     for name, job in plan.baselines:
         verify = job.baseline is None  # a fitted one has the swept job's own data
         _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
     return job_data
+
+
+def check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
+    """Raises UserError where settings that the space holds do not fit the data."""
+    job = dump_job(plan.search_job())
+    for corner in corners(plan.space):
+        check_job(load_job(job, corner), info)
 
 
 def _check_goals(plan: SweepPlan) -> None:

@@ -10,6 +10,7 @@ from mlcl.config import Goal
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.confirmation import Candidate, pareto, ranked
 from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -58,6 +59,11 @@ class SweepReader:
             spent=spent,
             undelivered=undelivered,
             run_id=self.run_id(id),
+            baseline_trials=tuple(
+                self._trained(entry)
+                for search in baseline_searches(plan).values()
+                for entry in self.ledger.counted(scope_of(search))
+            ),
         )
 
     def _confirmed(self, candidate: Candidate) -> Confirmed:

@@ -79,7 +79,8 @@ class SweepRun:
         better = max if self._plan.space.mode == "max" else min
         counted = {entry.key for entry in ledger.counted()}
         closed = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
-        for step, entry in enumerate((trial for trial in closed if trial.number is not None), start=1):
+        own = (each for each in closed if each.number is not None and not each.scope)
+        for step, entry in enumerate(own, start=1):
             if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
             if best is not None:

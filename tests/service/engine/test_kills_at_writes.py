@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 from builders import tiny_job
@@ -66,6 +67,29 @@ class Sweeps:
         assert {log["end"][0] for log in told["logs"].values()} == states
 
 
+class BaselineKind(Sweeps):
+    """A sweep of which a baseline is searched, too."""
+
+    counts = (8, 2)
+
+    def make(self, name, mlflow=False):
+        world, plan = super().make(name, mlflow)
+        # Half the epochs of the sweep's own job: its trials end between those of the other search.
+        shorter = tiny_job(self.data, "train.epochs=2")
+        return world, replace(plan, baselines=[("shorter", shorter)], trials=4)
+
+    def check(self, world):
+        found = super().check(world)
+        (scope,) = filter(None, world.ledger.searches)
+        version = world.ledger.versions(scope)[-1]
+        return found + study_differences(world.study_of(scope), world.ledger, version, scope)
+
+    def check_closed(self, world):
+        told = world.everything()
+        assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
+        assert "RUNNING" not in {log["end"][0] for log in told["logs"].values()}
+
+
 class TablesKind(Sweeps):
     """A table of two cells with two seeds."""
 
@@ -124,7 +148,10 @@ def store(tmp_path_factory):
     return tracker.home / "mlflow.db"
 
 
-@pytest.fixture(params=[Sweeps, TablesKind, TunedKind], ids=["sweep", "table", "tuned table"])
+@pytest.fixture(
+    params=[Sweeps, BaselineKind, TablesKind, TunedKind],
+    ids=["sweep", "searched baseline", "table", "tuned table"],
+)
 def kind(request, tiny, tmp_path, monkeypatch, store):
     return request.param(tmp_path, monkeypatch, tiny, store)
 
@@ -210,6 +237,9 @@ def test_killed_with_two_trainings_at_once(kind):
             continue
         if isinstance(kind, TablesKind):
             assert differences(_unordered(told), _unordered(whole[1])) == []
+            continue
+        if isinstance(kind, BaselineKind):
+            assert kind.check(world) == []
             continue
         # A pruner sees other scores in another order: what must hold is that all say the same.
         entries = told["ledger"]["entries"]

@@ -367,7 +367,7 @@ def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, 
     )
     # The job as written is the first trial, so it is the best one, too.
     assert [group.label for group in report.confirmations] == [
-        "base",
+        "base, trial 0, best found",
         "twin = as written = best found (trial 0)",
     ]
     for group in report.confirmations:

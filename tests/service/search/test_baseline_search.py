@@ -1,0 +1,108 @@
+"""A trained baseline is searched over the keys that it shares, with as many trials as the sweep's own job."""
+
+import pytest
+from builders import tiny_job
+from sweeps import World
+
+from mlcl.config import dump_job, load_job, load_space
+from mlcl.service.search.baseline_search import baseline_searches, scope_of, shared_space
+from mlcl.tracking import State
+
+SPACE = """
+space:
+  train.lr: {log_float: [0.001, 0.1]}
+  objective.heads.topic.temperature: {log_float: [0.05, 1.0]}
+  objective.heads.topic.weight: {choice: [0.1, 0.2]}
+  train.warmup: {float: [0.0, 0.2], when: {objective.heads.topic.weight: [0.1]}}
+  evaluation.knn.k: {choice: [1, 3]}
+search: {scheduler: none}
+"""
+
+
+def without_topic(job, **changes):
+    tree = dump_job(job)
+    del tree["objective"]["heads"]["topic"]
+    return load_job(tree, changes)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture
+def job(tiny):
+    return tiny_job(tiny, "train.epochs=2")
+
+
+@pytest.fixture
+def plain(job):
+    return without_topic(job)
+
+
+def plan(world, job, plain, **how):
+    return world.plan(job, SPACE, **{"trials": 3, "seeds": 2, "baselines": [("plain", plain)], **how})
+
+
+def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
+    (tmp_path / "space.yaml").write_text(SPACE)
+    space = load_space(tmp_path / "space.yaml", job)
+    shared = shared_space(space, plain)
+    # The warm-up depends on a key that is not drawn.
+    assert [parameter.name for parameter in shared.parameters] == ["train.lr"]
+    assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
+
+
+def test_who_is_searched(world, job, plain):
+    asked = plan(world, job, plain)
+    (search,) = baseline_searches(asked).values()
+    assert (search.name, search.trials, search.baselines, search.most) == ("plain", 3, (), 3)
+    assert search.scores == asked.scores
+    fitted = load_job(dump_job(job), {"baseline": "majority"})
+    assert baseline_searches(plan(world, job, plain, baselines=[("majority", fitted)])) == {}
+    assert baseline_searches(plan(world, job, plain, seeds=0)) == {}
+    other = plan(world, job, load_job(dump_job(plain), {"experiment": "x"}))
+    assert scope_of(next(iter(baseline_searches(other).values()))) == scope_of(search)
+
+
+def test_both_are_searched_in_turn_and_their_best_are_confirmed(world, job, plain):
+    report = world.run(plan(world, job, plain))
+    assert report.state is State.COMPLETE
+    assert [trial.label for trial in report.trials] == [f"trial {n}" for n in range(3)]
+    assert [trial.label for trial in report.baseline_trials] == [f"plain, trial {n}" for n in range(3)]
+    assert all(set(trial.settings) == {"train.lr"} for trial in report.baseline_trials)
+    opened = [entry.scope for entry in world.ledger.entries.values() if entry.number is not None]
+    assert [bool(scope) for scope in opened] == [False, True] * 3
+    best = max(report.baseline_trials, key=lambda trial: trial.score)
+    first = report.confirmations[0]
+    assert (first.label, first.baseline) == (f"{best.label}, best found", True)
+    assert first.settings == best.settings
+    assert len(first.seeds) == 2
+    assert report.verdict.baseline == first.label
+
+
+def test_more_trials_grow_both(world, job, plain):
+    world.run(plan(world, job, plain))
+    report = world.run(plan(world, job, plain, trials=5))
+    assert (len(report.trials), len(report.baseline_trials)) == (5, 5)
+
+
+def test_a_stop_between_two_searches_is_gone_on_from(world, job, plain, tmp_path, monkeypatch):
+    whole = world.run(plan(world, job, plain))
+    other = World(tmp_path / "other", monkeypatch)
+    other.stop_when(lambda its, epoch: "topic" not in its.objective.heads and epoch == 1)
+    assert other.run(plan(other, job, plain)).state is State.STOPPED
+    again = other.run(plan(other, job, plain))
+    assert again.state is State.COMPLETE
+    for found, expected in ((again.trials, whole.trials), (again.baseline_trials, whole.baseline_trials)):
+        assert [(t.label, t.score, dict(t.settings)) for t in found] == [
+            (t.label, t.score, dict(t.settings)) for t in expected
+        ]
+
+
+def test_a_baseline_of_another_job_begins_its_search_anew(world, job, plain):
+    world.run(plan(world, job, plain))
+    slower = without_topic(job, **{"train.weight_decay": 0.5})
+    report = world.run(plan(world, job, slower))
+    assert len(report.baseline_trials) == 3
+    assert len(world.ledger.searches) == 3
