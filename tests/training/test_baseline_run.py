@@ -112,6 +112,7 @@ def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
     [
         ("text", ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]),
         ("image", ["majority", "pixels_knn", "pixels_logreg"]),
+        ("vectors", ["column_knn", "column_logreg", "majority"]),
     ],
 )
 def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
@@ -127,13 +128,20 @@ def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
 
 def test_a_frozen_encoder_is_read(models, texts, tmp_path):
     tree = dataset_job(texts)
-    tree["encoder"] = {"name": "transformer", "model": str(models["bert"]), "max_length": 8}
+    model = {"model": str(models["bert"]), "max_length": 8}
+    tree["encoder"] = {"name": "transformer", **model}
     job = load_job(tree)
+    inside = load_job(
+        {**tree, "encoder": {"name": "features", "inputs": ["transformer"], "transformer": model}}
+    )
     found, left_out = fitting_baselines(job, Dataset.open(texts).info)
     assert not left_out
     for name in ("encoder_knn", "encoder_logreg"):
         assert name in found
-        assert run(baseline_job(job, name), tmp_path, tmp_path / name).metrics["test/micro_auc"] > 0.4
+        metrics = run(baseline_job(job, name), tmp_path, tmp_path / name).metrics
+        assert metrics["test/micro_auc"] > 0.4
+        again = run(baseline_job(inside, name), tmp_path, tmp_path / f"{name} inside").metrics
+        assert without_times(again) == without_times(metrics)
 
 
 def test_what_does_not_fit_is_refused(texts, job):

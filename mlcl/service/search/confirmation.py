@@ -74,8 +74,8 @@ def candidates(
     found = [each for each in baselines if each.job.baseline is None]
     for place, each in enumerate(found):
         if each.name in tuned:
-            best = best_candidate(tuned[each.name])
-            found[place] = replace(best, label=f"{best.name}, best found", baseline=True)
+            its = best_candidate(tuned[each.name])
+            found[place] = replace(its, label=f"{its.name}, best found", baseline=True)
     found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
