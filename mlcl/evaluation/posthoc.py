@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from mlcl.evaluation.decision import Decision
 from mlcl.evaluation.scores import Scoring, evaluate
@@ -58,8 +59,9 @@ def search(
 
     Where labels are not predicted by a given threshold, a metric of `counts` is instead that of the best one
     threshold on probabilities that are rounded, see `quantised_sweep`. For the `FINALISTS` best pairs of k
-    and temperature, each with its best lambda, the decision is then chosen exactly, and the best one wins;
-    with `per_label` it is one threshold, and the winner's are by label.
+    and temperature, each with its best lambda, and for the model alone (lambda 0, if the grid has it) the
+    decision is then chosen exactly, and the best one wins. With `per_label` these pairs are compared under
+    one threshold, and the best of them and the model alone under those by label.
 
     `held_out` rows choose nothing; they are scored with the thresholds of `rows`.
 
@@ -76,12 +78,17 @@ def search(
     signed_KGT = np.where(np.isnan(value_SKGT[0]), -np.inf, sign * value_SKGT[0])
     if not np.isfinite(signed_KGT).any():
         raise ValueError(f"{scoring.metric} has no value at any setting")
-    best = _best(question, grid, signed_KGT)
-    mixed, targets = question.blended(question.splits[0], best), question.splits[0].targets
-    decision = scoring.decide(task, mixed, targets)
-    metrics = evaluate(task, mixed, targets, decision, scoring.aspects)
+    if question.is_rounded:
+        settings = _finalists(question, grid, signed_KGT)
+    else:
+        settings = [_setting(grid, int(signed_KGT.argmax()))]
+    best = max((_decided(question, scoring, setting) for setting in settings), key=lambda each: each.value)
+    targets = question.splits[0].targets
+    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects)
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
-    return PosthocResult(best, decision, metrics, _table(grid, scoring.metric, value_SKGT[0]), tested)
+    return PosthocResult(
+        best.setting, best.decision, metrics, _table(grid, scoring.metric, value_SKGT[0]), tested
+    )
 
 
 def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Grid:
@@ -94,35 +101,42 @@ def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperature
     return Grid(kept, lambda_G, sorted(set(temperatures)))
 
 
-def _best(question: Question, grid: Grid, signed_KGT: Array) -> Setting:
-    if not question.is_rounded:
-        return _setting(grid, int(signed_KGT.argmax()))
-    scoring, rows = question.scoring, question.splits[0]
-    if scoring.threshold == "per_label":
-        scoring = replace(scoring, threshold="global")
-
-    def signed(setting: Setting) -> float:
-        mixed = question.blended(rows, setting)
-        value = scoring.evaluate(question.task, mixed, rows.targets, [scoring.metric])[scoring.metric]
-        return value if scoring.mode == "max" else -value
-
-    return max(_finalists(grid, signed_KGT), key=signed)
-
-
 def _setting(grid: Grid, at: int) -> Setting:
     """The setting at a place of values (K, G, T)."""
     k, lambda_, t = np.unravel_index(at, (len(grid.ks), len(grid.lambda_G), len(grid.temperatures)))
     return Setting(grid.ks[k], float(grid.lambda_G[lambda_]), float(grid.temperatures[t]))
 
 
-def _finalists(grid: Grid, signed_KGT: Array) -> list[Setting]:
-    """The best pairs of k and temperature, each with its best lambda; the smallest k first."""
-    best_KT = signed_KGT.argmax(axis=1)
-    value_KT = signed_KGT.max(axis=1)
+@dataclass(frozen=True)
+class _Decided:
+    """A setting with its decision, and the metric, signed so that more is better."""
+
+    setting: Setting
+    probabilities: Tensor
+    decision: Decision
+    value: float
+
+
+def _decided(question: Question, scoring: Scoring, setting: Setting) -> _Decided:
+    rows, name = question.splits[0], scoring.metric
+    mixed = question.blended(rows, setting)
+    decision = scoring.decide(question.task, mixed, rows.targets)
+    value = evaluate(question.task, mixed, rows.targets, decision, scoring.aspects, [name])[name]
+    return _Decided(setting, mixed, decision, value if scoring.mode == "max" else -value)
+
+
+def _finalists(question: Question, grid: Grid, signed_KGT: Array) -> list[Setting]:
+    """The settings whose decisions are compared exactly; the model alone, then the smallest k first."""
+    best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
     pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
     k, t = np.divmod(np.sort(pairs), len(grid.temperatures))
     places = np.ravel_multi_index((k, best_KT[k, t], t), signed_KGT.shape)
-    return [_setting(grid, int(at)) for at in places]
+    settings = [_setting(grid, int(at)) for at in places]
+    if question.scoring.threshold == "per_label":
+        one = replace(question.scoring, threshold="global")
+        settings = [max(settings, key=lambda setting: _decided(question, one, setting).value)]
+    alone = [_setting(grid, 0)] if grid.lambda_G[0] == 0 else []
+    return [*alone, *settings]
 
 
 def _table(grid: Grid, metric: str, value_KGT: Array) -> Array:

@@ -18,7 +18,7 @@ from mlcl.evaluation.knn import ballot, blend, knn_probabilities
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.quantised_sweep import Levels, quantised_sweep
-from mlcl.evaluation.scores import Scoring, evaluate, metric_of
+from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
 from mlcl.evaluation.threshold_sweep import threshold_sweep
 from mlcl.evaluation.vote_cells import Grid
@@ -67,7 +67,8 @@ class Question:
         question = replace(self, splits=[rows.known(self.task) for rows in self.splits])
         # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
         for rows in question.splits:
-            self.scoring.evaluate(self.task, rows.model, rows.targets, [self.scoring.metric])
+            metric, aspects = self.scoring.metric, self.scoring.aspects
+            evaluate(self.task, rows.model, rows.targets, AT_HALF, aspects, [metric])
         return question
 
     @property

@@ -80,6 +80,9 @@ def test_the_decision_is_the_exact_one_of_the_best_setting(mode):
     assert found.decision == choose(probabilities, validation.targets, mode, "micro_f1")
     expected = evaluate("multi_label", probabilities, validation.targets, found.decision)
     assert found.metrics == expected
+    alone = choose(validation.model, validation.targets, mode, "micro_f1")
+    model = evaluate("multi_label", validation.model, validation.targets, alone)
+    assert found.metrics["micro_f1"] >= model["micro_f1"]
     at_half = search(validation, train, task="multi_label", scoring=Scoring("micro_f1", "max"), **GRID)
     assert found.metrics["micro_f1"] >= at_half.metrics["micro_f1"] - (0.02 if mode == "top_k" else 0)
 
