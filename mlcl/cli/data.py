@@ -1,4 +1,4 @@
-"""`mlcl data`: prepare, check and describe data sets."""
+"""`mlcl data`: prepare, check and describe data sets, and empty their cache."""
 
 from __future__ import annotations
 
@@ -117,3 +117,26 @@ def describe(path: Place, json: Json = False) -> None:
     for name, levels in description.hierarchies.items():
         typer.echo(f"{name}: {' > '.join(levels)}")
     typer.echo(", ".join(f"{key} {value:g}" for key, value in description.content.items()))
+
+
+@app.command()
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Remove the cache: token ids, decoded images, frozen inputs. They are computed again when needed."""
+    from mlcl.data.cache_entries import cache_entries, remove_entry
+
+    found = cache_entries(home)
+    removed = [entry for entry in found if dry_run or remove_entry(entry)]
+    if json:
+        listed = [asdict(entry) | {"removed": not dry_run and entry in removed} for entry in found]
+        print_json({"bytes": sum(entry.bytes for entry in removed), "entries": listed})
+        return
+    for entry in found:
+        kept = "" if entry in removed else "  (in use: kept)"
+        line = f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}{kept}"
+        typer.echo(printable(line.rstrip()))
+    total = sum(entry.bytes for entry in removed) / 1e6
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} entries, {total:,.1f} MB")

@@ -95,6 +95,27 @@ def _fit(network: nn.Module, lora: Lora | None) -> None:
         add_lora(network, lora)
 
 
+def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
+    """Freezes all weights (True), or those of the embeddings and of the first `freeze` layers.
+
+    Dropout stays on in frozen layers: two passes are still two views. Raises UserError for more layers than
+    there are.
+    """
+    if freeze is False:
+        return
+    config: Any = network.config
+    layers = int(config.num_hidden_layers)
+    if freeze > layers:
+        raise UserError("more layers than there are", key="encoder.freeze", found=freeze, allowed=layers)
+    blocks = next(m for m in network.modules() if isinstance(m, nn.ModuleList) and len(m) == layers)
+    trained = {id(p) for block in blocks[layers if freeze is True else freeze :] for p in block.parameters()}
+    for parameter in network.parameters():
+        # In order: embeddings, layers, and what follows the layers.
+        if id(parameter) in trained:
+            break
+        parameter.requires_grad = False
+
+
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     """The last layer's states (B, T, D), at least float32, of ids (B, T) int64 and mask (B, T) bool."""
     h_BTD: Tensor = network(input_ids=input_ids, attention_mask=attention_mask.long()).last_hidden_state

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from mlcl.config.section import Positive, Section
 from mlcl.models.lora import Lora
-from mlcl.models.pretrained import load_pretrained, rebuild_pretrained
+from mlcl.models.pretrained import freeze_layers, load_pretrained, rebuild_pretrained
 
 PACKAGES = ("transformers", "peft")
 
@@ -39,11 +39,16 @@ class PretrainedKeys(Section):
         "float32", description="of the frozen weights beside lora; trained ones are float32"
     )
     gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
+    freeze: bool | Annotated[int, Field(ge=1)] = Field(
+        False, description="true: train no weight; a number: none of the embeddings and so many first layers"
+    )
 
     @model_validator(mode="after")
     def _frozen_weights(self) -> Self:
         if self.weights != "float32" and self.lora is None:
             raise ValueError("weights other than float32 go with lora: trained weights are float32")
+        if self.freeze and self.lora is not None:
+            raise ValueError("lora trains no other weight: freeze goes without it")
         return self
 
 
@@ -53,16 +58,22 @@ def build_network(
     lora: Mapping[str, Any] | None,
     weights: Literal["float32", "bf16"],
     gradient_checkpointing: bool,
+    freeze: bool | int,
     folder: Path | None,
 ) -> nn.Module:
-    """The network with its pretrained weights; with `folder`, see `Encoder`, with weights at random."""
+    """The network with its pretrained weights; with `folder`, see `Encoder`, with weights at random.
+
+    Raises UserError as `load_pretrained` and `freeze_layers`.
+    """
     adapters = None if lora is None else Lora(**lora)
     if folder is not None:
         return rebuild_pretrained(folder, lora=adapters, weights=weights)
-    return load_pretrained(
+    network = load_pretrained(
         model,
         dropout=dropout,
         lora=adapters,
         weights=weights,
         gradient_checkpointing=gradient_checkpointing,
     )
+    freeze_layers(network, freeze)
+    return network

@@ -26,13 +26,14 @@ import torch
 from filelock import FileLock
 
 from mlcl.data import Split, decode_all
+from mlcl.data.cache_entries import ABOUT
 from mlcl.data.files import new_folder, remove_partial
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
 from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
 from mlcl.training.extractors.frozen import precision
 
-FOLDER, ABOUT = "features", "about.json"
+FOLDER = "features"
 VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"
 
 

@@ -77,7 +77,7 @@ class Passes:
         def accumulate() -> bool:
             for chunk, state, gradient_ND in others:
                 set_rng_state(state)
-                torch.autograd.backward(self._encode(self.model, chunk), gradient_ND)
+                _backward([self._encode(self.model, chunk)], [gradient_ND])
             return True
 
         self._agreed(accumulate)
@@ -86,7 +86,7 @@ class Passes:
         # longer tell the others that memory ran out; but the last is never the largest.
         chunk, state, gradient_ND = last
         set_rng_state(state)
-        torch.autograd.backward([self._encode(self.wrapped, chunk), *phi], [gradient_ND, *gradients])
+        _backward([self._encode(self.wrapped, chunk), *phi], [gradient_ND, *gradients])
         set_rng_state(after)
         return value
 
@@ -133,6 +133,13 @@ class Passes:
         if self.context.any(not results):
             raise OutOfMemory
         return results[0]
+
+
+def _backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """The backward of those tensors that have a graph: the output of a frozen encoder has none."""
+    pairs = [(t, g) for t, g in zip(tensors, gradients, strict=True) if t.requires_grad]
+    if pairs:
+        torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
 
 
 def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import socket
 import sys
@@ -13,7 +14,7 @@ from torch import nn
 from mlcl.errors import UserError
 from mlcl.models.lora import Lora
 from mlcl.models.model_folder import model_folder
-from mlcl.models.pretrained import check_length, hidden_size, load_pretrained, token_states
+from mlcl.models.pretrained import check_length, freeze_layers, hidden_size, load_pretrained, token_states
 
 transformers = pytest.importorskip("transformers")
 
@@ -468,3 +469,20 @@ def test_a_real_model():
     z = nn.functional.normalize((h * weight).sum(1) / weight.sum(1), dim=1)
     near, far = (z @ z.T)[0, 1:].tolist()
     assert near > 0.7 > 0.2 > far
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frozen_layers_are_the_embeddings_and_the_first_ones(folders, kind):
+    def trained(freeze):
+        network = make(folders[kind])
+        freeze_layers(network, freeze)
+        return {name for name, parameter in network.named_parameters() if parameter.requires_grad}
+
+    every, half = trained(False), trained(1)
+    assert trained(True) == set()
+    assert any("embed" in name for name in every)
+    assert not any("embed" in name or re.search(r"layers?\.0\.", name) for name in half)
+    assert {name for name in every if re.search(r"layers?\.1\.", name)} <= half
+    assert {name for name in every if name.startswith("norm")} <= half
+    with pytest.raises(UserError, match=r"encoder\.freeze: more layers than there are; found: 3; allowed: 2"):
+        trained(3)

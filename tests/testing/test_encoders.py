@@ -20,6 +20,8 @@ SMALL = (
     {"name": "resnet50", "image_size": 8},
     {"name": "transformer", "model": "=bert", "pooling": "cls", "max_length": 8},
     {"name": "transformer", "model": "=llama", "pooling": "last", "max_length": 8, **LORA},
+    {"name": "transformer", "model": "=bert", "max_length": 8, "freeze": True},
+    {"name": "transformer", "model": "=bert", "max_length": 8, "freeze": 1},
     PLM_ICD,
     {**PLM_ICD, **LORA},
     {"name": "ldgn", "width": 4, "embedding_dim": 8, "max_length": 8},

@@ -90,12 +90,13 @@ def _build(
     lora: Mapping[str, Any] | None,
     weights: Literal["float32", "bf16"],
     gradient_checkpointing: bool,
+    freeze: bool | int,
     chunk_length: int,
     pooling: Literal["max", "mean"],
     labels: int,
     folder: Path | None,
 ) -> PlmIcd:
-    network = build_network(model, dropout, lora, weights, gradient_checkpointing, folder)
+    network = build_network(model, dropout, lora, weights, gradient_checkpointing, freeze, folder)
     return PlmIcd(network, labels, chunk_length=chunk_length, pooling=pooling)
 
 

@@ -76,11 +76,12 @@ def _build(
     lora: Mapping[str, Any] | None,
     weights: Literal["float32", "bf16"],
     gradient_checkpointing: bool,
+    freeze: bool | int,
     pooling: Literal["cls", "mean", "last"],
     max_length: int,
     folder: Path | None,
 ) -> Transformer:
-    network = build_network(model, dropout, lora, weights, gradient_checkpointing, folder)
+    network = build_network(model, dropout, lora, weights, gradient_checkpointing, freeze, folder)
     return Transformer(network, pooling, max_length)
 
 

@@ -11,8 +11,8 @@ from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
 
-MADE = ("data", "models", "reports")
-"""Folders of the home with data sets, exported models and reports; their locks are beside them."""
+MADE = ("data", "models", "reports", "cache/features")
+"""Folders with data sets, exported models, reports and frozen inputs; their locks are beside them."""
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
