@@ -47,7 +47,9 @@ class Rows:
         rows = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }
-        inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in rows.items()}
+        inputs = rows
+        if views > 1:
+            inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in rows.items()}
         if "pixels" in inputs:
             inputs["pixels"] = self._augmented(inputs["pixels"])
         indices_R = indices_B.repeat(views)

@@ -32,6 +32,8 @@ from mlcl.training.part_gradients import gradient_norms
 from mlcl.training.random_state import rng_state, set_rng_state
 from mlcl.training.weights import load_trained_weights, trained_weights
 
+SAVE_EVERY = 5.0
+"""Least seconds between checkpoints of epochs: those of a short training would take longer than it does."""
 LOG_EVERY = 50
 """Steps of a logging window; an epoch's end closes it too."""
 OWN_VIEWS = 0.5
@@ -73,6 +75,7 @@ class Loop:
     identity: dict[str, str]
     position: Position = field(default_factory=Position)
     best_weights: dict[str, Tensor] | None = None
+    saved_at: float = -math.inf
 
     @property
     def steps(self) -> int:
@@ -110,6 +113,7 @@ class Loop:
         if self.checkpoint is None:
             return
         self.tell("saving")
+        self.saved_at = time.monotonic()
         rng = self.context.objects(rng_state())
         if self.context.is_main:
             weights = trained_weights(self.model)
@@ -141,10 +145,16 @@ class Loop:
             position.step_in_epoch = 0
             if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
                 self._validate()
-            if self._ended or position.epoch % self.settings.checkpoint_every == 0:
+            due = position.epoch % self.settings.checkpoint_every == 0 and self._save_pays
+            if self._ended or self.context.any(self.context.is_main and due):
                 self.save()
         if self.best_weights is not None:
             load_trained_weights(self.model, self.best_weights)
+
+    @property
+    def _save_pays(self) -> bool:
+        """Whether so much time has passed since the last checkpoint that another loses little of it."""
+        return time.monotonic() - self.saved_at >= SAVE_EVERY
 
     @property
     def _ended(self) -> bool:

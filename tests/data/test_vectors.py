@@ -1,12 +1,15 @@
 """Data sets of vectors: written, read, checked and described."""
 
+import json
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from pydantic import ValidationError
 
-from mlcl.data import Dataset, LabelSpace
+from mlcl.data import Dataset, LabelSpace, prepare
 from mlcl.data.description import describe
 from mlcl.data.format import DatasetInfo
 from mlcl.data.validation import check
@@ -82,3 +85,35 @@ def test_another_size_than_is_said_is_refused(tmp_path):
     assert pq.read_schema(folder / "train-00000.parquet").field("vectors").type.list_size == 3
     with pytest.raises(UserError, match="wrong column type"):
         Dataset.open(folder)
+
+
+LABELS = {"kind": {"kind": "single", "column": "kind"}}
+
+
+@pytest.mark.parametrize("source", ["parquet", "csv"])
+def test_a_table_of_vectors(source, tmp_path):
+    vectors = [[float(i), 0.5, -1.0] for i in range(30)]
+    kinds = ["ab"[i % 2] for i in range(30)]
+    table = tmp_path / f"rows.{source}"
+    if source == "parquet":
+        pq.write_table(pa.table({"v": vectors, "kind": kinds}), table)
+    else:
+        rows = [f'"{json.dumps(v)}",{kind}' for v, kind in zip(vectors, kinds, strict=True)]
+        table.write_text("\n".join(["v,kind", *rows]))
+    options = {"path": str(table), "vectors": "v", "labels": LABELS}
+    data = Dataset.open(prepare(source, tmp_path / "home", options))
+    assert data.info.dim == 3
+    found = {tuple(v) for name in data.info.rows for v in data.split(name).vectors().tolist()}
+    assert found == {tuple(v) for v in vectors}
+
+
+@pytest.mark.parametrize(
+    ("second", "found"), [("[1, 2]", "2 numbers"), ("words", "words"), ("[]", "0 numbers")]
+)
+def test_a_table_with_another_vector(second, found, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text(f'v,kind\n"[1, 2, 3]",a\n"{second}",b\n')
+    options = {"path": str(table), "vectors": "v", "labels": LABELS}
+    with pytest.raises(UserError, match="no vector of the first row's size at line 3") as error:
+        prepare("csv", tmp_path / "home", options)
+    assert (error.value.key, error.value.found) == ("v", found)

@@ -79,17 +79,6 @@ def test_before_a_probe_the_linear_path_stays_out(make_job, texts, tmp_path):
     assert given.metrics["test/accuracy"] == metrics["test/accuracy"]
 
 
-def test_the_linear_path_learns_what_a_single_unit_cannot(texts, tmp_path):
-    accuracy = {}
-    for wide in ("false", "true"):
-        encoder = f"{{name: features, inputs: [tfidf], tfidf: {{ngrams: 1}}, out: 1, wide: {wide}}}"
-        given = (*TASKS["single"], *ONE_VIEW, f"encoder={encoder}")
-        job = tiny_job(texts, *given, epochs=20, lr=0.1, patience=None)
-        accuracy[wide] = run(job, tmp_path, wide)[1]["test/accuracy"]
-    assert accuracy["false"] < 0.8
-    assert accuracy["true"] > 0.9
-
-
 def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
     parts = [JobData.of(make_job(f"data.subset={{n: 12, seed: {seed}}}"), tmp_path) for seed in (0, 1)]
     noisy = JobData.of(make_job("data.subset={n: 12, seed: 0}", "data.label_noise={rate: 0.5}"), tmp_path)

@@ -1,4 +1,4 @@
-"""A CSV file with a header line: texts or image files, and labels by column."""
+"""A CSV file with a header line: texts, image files or vectors, and labels by column."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _records(options: Options) -> Generator[tuple[str, list[str]], None, None]:
 
 SOURCE = Source(
     name="csv",
-    title="a CSV file of texts or image files, labels by column",
+    title="a CSV file of texts, image files or vectors, labels by column",
     licence="the file's own",
     version="1",
     options=Options,

@@ -1,4 +1,4 @@
-"""A Parquet file of texts or images, and labels by column."""
+"""A Parquet file of texts, images or vectors, and labels by column."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _damaged(options: TableOptions, error: Exception) -> UserError:
 
 SOURCE = Source(
     name="parquet",
-    title="a Parquet file of texts or images, labels by column",
+    title="a Parquet file of texts, images or vectors, labels by column",
     licence="the file's own",
     version="1",
     options=TableOptions,

@@ -27,6 +27,8 @@ from mlcl.models.feature_inputs import (
 from mlcl.models.sparse_linear import SparseLinear
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+WIDE = 0.3
+"""Scale of the linear path. Adam's steps are equally large for rare terms, which it would learn by heart."""
 STD = 0.02
 """Deviation of a sparse input's first weights, whose rows have unit length."""
 
@@ -75,7 +77,7 @@ class Features(nn.Module):
     """Layers on inputs that no training changes, and a linear path beside them ("wide and deep").
 
         h_1 = drop(act(sum_i W_i x_i + b)),  h_k = drop(act(W_k h_{k-1} + b_k)),  embedding = h_last
-        own logits = sum_i V_i x_i
+        own logits = c sum_i V_i x_i,  c = WIDE
 
     The own logits are added to the classifier's, so that a linear model on all inputs is inside the network.
     `dim` is D, `label_logits` is L, or 0 without `wide`. Of a sparse input W reads the first `deep_columns`.
@@ -132,7 +134,7 @@ class Features(nn.Module):
         if not self.label_logits:
             return embedding_BD
         with torch.autocast(h_BH.device.type, enabled=False):
-            return torch.cat([embedding_BD, self._sum(self.wide, inputs)], dim=1)
+            return torch.cat([embedding_BD, WIDE * self._sum(self.wide, inputs)], dim=1)
 
     def _sum(self, maps: nn.ModuleDict, inputs: Mapping[str, Tensor]) -> Tensor:
         parts = [

@@ -5,6 +5,7 @@ The table is read twice: once for ids, splits and labels, which are checked whol
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,6 +53,7 @@ class TableOptions(Section):
     path: UserPath = Field(description="the file")
     text: str | None = Field(None, description="column of the text")
     image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
+    vectors: str | None = Field(None, description="column of a vector: a list of numbers, in CSV as JSON")
     id: str | None = Field(None, description="column of a unique id; default: the row's number")
     labels: LabelColumns = Field(description="label space to its column")
     split: str | None = Field(None, description="column of the split; default: a seeded hash of the id")
@@ -64,8 +66,8 @@ class TableOptions(Section):
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
-        if (self.text is None) == (self.image is None):
-            raise ValueError("give exactly one of text and image")
+        if sum(column is not None for column in (self.text, self.image, self.vectors)) != 1:
+            raise ValueError("give exactly one of text, image and vectors")
         return self
 
     @field_validator("fractions")
@@ -77,13 +79,15 @@ class TableOptions(Section):
 
     @property
     def modality(self) -> Modality:
-        """text or image."""
+        """text, image or vectors."""
+        if self.vectors is not None:
+            return "vectors"
         return "text" if self.text is not None else "image"
 
     @property
     def content(self) -> str:
-        """The column of the text or image."""
-        return self.text or self.image or ""
+        """The column of the text, the image or the vector."""
+        return self.text or self.image or self.vectors or ""
 
 
 def state(options: TableOptions) -> list[Any]:
@@ -105,6 +109,7 @@ class _Read:
     ids: list[str]
     splits: list[str]
     labels: dict[str, LabelReader]
+    dim: int | None = None
 
 
 def write_table(
@@ -125,6 +130,7 @@ def write_table(
         folder,
         name=options.name or options.path.stem,
         modality=options.modality,
+        dim=read.dim,
         label_spaces=_spaces(options, read),
         batches=_batches(options, read, rows()),
         source=str(options.path.name),
@@ -184,7 +190,9 @@ def _first_reading(options: TableOptions, rows: Iterator[Row]) -> _Read:
             )
         places[row_id] = row.place
         read.ids.append(row_id)
-        _filled(options, row, options.content)
+        content = _filled(options, row, options.content)
+        if options.vectors is not None:
+            read.dim = _dim(options, row.place, content, read.dim)
         if options.split is not None:
             read.splits.append(_split(options, row, options.split))
         for reader in read.labels.values():
@@ -199,6 +207,26 @@ def _filled(options: TableOptions, row: Row, column: str) -> Any:
     if value is None or (isinstance(value, str) and not value.strip()):
         raise UserError(f"empty at {row.place}", file=options.path, key=column)
     return value
+
+
+def _dim(options: TableOptions, place: str, value: Any, known: int | None) -> int:
+    """The size of a vector, which all rows share."""
+    vector = _vector(value)
+    if not vector or len(vector) != (known or len(vector)):
+        raise UserError(
+            f"no vector of the first row's size at {place}", file=options.path, key=options.content,
+            found=value if vector is None else f"{len(vector)} numbers", allowed=known,
+        )  # fmt: skip
+    return len(vector)
+
+
+def _vector(value: Any) -> list[float] | None:
+    """The numbers of a list, or of a list as JSON; None for anything else."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        return [float(number) for number in found]
+    except (TypeError, ValueError):
+        return None
 
 
 def _split(options: TableOptions, row: Row, column: str) -> str:
@@ -219,6 +247,8 @@ def _content(options: TableOptions, row: Row) -> Any:
     value = row.values[options.content]
     if options.modality == "text":
         return str(value)
+    if options.modality == "vectors":
+        return _vector(value)
     if isinstance(value, Mapping):
         # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
         value = value.get("bytes") or value.get("path")
