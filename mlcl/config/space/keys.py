@@ -28,6 +28,7 @@ FIXED = (
     "train.threads",
     "evaluation.metric",
     "evaluation.threshold",
+    "evaluation.at_least_one",
     "evaluation.knn.grid",
     "plugins",
 )
