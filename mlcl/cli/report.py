@@ -60,6 +60,7 @@ def report(
                 "run_id": made.run_id,
                 "logged": made.logged,
                 "plots": made.plots,
+                "conclusions": list(made.conclusions),
                 "missing": [{"plot": plot, "why": why} for plot, why in made.missing],
             }
         )
@@ -67,3 +68,5 @@ def report(
     typer.echo(f"report: {made.page}")
     if made.logged:
         typer.echo(f"in MLflow: run {made.run_id}, artifact report/report.html ({tracker.dashboard()})")
+    for sentence in made.conclusions:
+        typer.echo(sentence)

@@ -88,7 +88,7 @@ class BaselineVerdict:
         return tree | asdict(self)
 
 
-def judge_baselines(
+def compare_baselines(
     models: Sequence[Contender], baselines: Sequence[Contender], metric: str, mode: str, digits: int = 4
 ) -> BaselineVerdict | None:
     """The best of each by the mean on validation, of equals the first, over the seeds that both have on test.

@@ -77,12 +77,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A report. `missing` has the (name, reason) of each plot that could not be drawn."""
+    """A report. `missing` has the (name, reason) of each plot that could not be drawn.
+
+    `conclusions` say in words how the best models compare with the best baselines.
+    """
 
     title: str
     about: str
     sections: tuple[Section, ...]
     missing: tuple[tuple[str, str], ...] = ()
+    conclusions: tuple[str, ...] = ()
 
     @property
     def plots(self) -> list[Plot]:

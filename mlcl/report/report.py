@@ -34,13 +34,17 @@ LOCAL = "http://127.0.0.1:5000"
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report's folder, its run, whether it was logged to it, and its plots; `missing`: (name, reason)."""
+    """A report's folder, its run, whether it was logged to it, and its plots; `missing`: (name, reason).
+
+    `conclusions` are the document's.
+    """
 
     folder: Path
     run_id: str
     logged: bool
     plots: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
+    conclusions: tuple[str, ...]
 
     @property
     def page(self) -> Path:
@@ -78,7 +82,7 @@ def make_report(
         replace_artifacts(runs.tracker, str(group.info.run_id), folder, ARTIFACT)
         write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
-    return WrittenReport(folder, str(group.info.run_id), log, names, document.missing)
+    return WrittenReport(folder, str(group.info.run_id), log, names, document.missing, document.conclusions)
 
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:

@@ -6,7 +6,7 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.evaluation.baseline_verdict import Contender, judge_baselines
+from mlcl.evaluation.baseline_verdict import Contender, compare_baselines
 from mlcl.report.compared_settings import confirmed_settings, is_baseline
 from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.document import (
@@ -59,7 +59,7 @@ def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> D
     tags = data.run.data.tags
     reason = tags.get(Tag.REASON, "")
     about = f"Sweep {tags[Tag.ID]}, {tags.get(Tag.STATE, '')}" + (f": {reason}" if reason else "")
-    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing))
+    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing), _conclusions(data))
 
 
 def _result(data: SweepData) -> tuple[Block, ...]:
@@ -69,7 +69,7 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     better = "highest" if data.mode == "max" else "lowest"
     of = _counted(len(data.complete), "complete search trial")
     blocks: list[Block] = [
-        *_verdict(data),
+        *map(Text, _conclusions(data)),
         Text(
             f"{best['setting']} has the {better} {data.score} of {of}. "
             "It was selected by that figure, which therefore flatters it; "
@@ -88,7 +88,7 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
 
 
-def _verdict(data: SweepData) -> list[Block]:
+def _conclusions(data: SweepData) -> tuple[str, ...]:
     """Whether the best setting beats the best baseline; empty where there is none."""
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     sides: dict[bool, list[Contender]] = {False: [], True: []}
@@ -96,8 +96,8 @@ def _verdict(data: SweepData) -> list[Block]:
         metrics = {int(run["seed"]): dict(run.dropna()) for _, run in runs.iterrows()}
         sides[is_baseline(str(setting))].append(Contender.of(str(setting), data.score, metrics))
     metric = f"test/{data.score.rpartition('/')[2]}"
-    found = judge_baselines(sides[False], sides[True], metric, data.mode)
-    return [] if found is None else [Text(found.sentence)]
+    found = compare_baselines(sides[False], sides[True], metric, data.mode)
+    return () if found is None else (found.sentence,)
 
 
 def _front(data: SweepData) -> list[Block]:

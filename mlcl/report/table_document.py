@@ -35,7 +35,7 @@ def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> D
         Section("Where it comes from", _source(runs, data)),
     ]
     source = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
-    return Document(data.title, source, tuple(sections), tuple(missing))
+    return Document(data.title, source, tuple(sections), tuple(missing), data.verdicts)
 
 
 def _label(data: TableData, each: TableFigure) -> str:

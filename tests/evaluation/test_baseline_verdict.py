@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mlcl.evaluation.baseline_verdict import Contender, figure_name, judge_baselines
+from mlcl.evaluation.baseline_verdict import Contender, compare_baselines, figure_name
 from mlcl.evaluation.paired_tests import compare_paired
 
 SEEDS = range(6)
@@ -22,7 +22,7 @@ NOISY = [0.80, 0.81, 0.82, 0.80, 0.81, 0.83]
 def test_both_are_chosen_on_validation():
     models = [contender("weak", 0.5, 0.99), contender("strong", 0.7, NOISY)]
     baselines = [contender("svm", 0.6, 0.75), contender("knn", 0.4, 0.95)]
-    found = judge_baselines(models, baselines, "test/micro_f1", "max")
+    found = compare_baselines(models, baselines, "test/micro_f1", "max")
     assert (found.model, found.baseline, found.result) == ("strong", "svm", "beats")
     assert found.paired == compare_paired([0.75] * 6, NOISY)
     assert found.sentence.startswith(
@@ -33,29 +33,29 @@ def test_both_are_chosen_on_validation():
 
 
 def test_losing_is_said_as_plainly():
-    found = judge_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.9)], "test/f", "max")
+    found = compare_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.9)], "test/f", "max")
     assert found.result == "loses to"
     assert found.sentence.startswith("The best model, m, loses to the best baseline, svm: ")
-    less = judge_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.9)], "test/loss", "min")
+    less = compare_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.9)], "test/loss", "min")
     assert less.result == "beats"
 
 
 def test_what_is_not_decided_is_not_claimed():
-    found = judge_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.812)], "test/f", "max")
+    found = compare_baselines([contender("m", 0.7, NOISY)], [contender("svm", 0.1, 0.812)], "test/f", "max")
     assert found.result == "undecided"
     assert found.sentence.startswith("Not decided whether the best model, m, beats the best baseline, svm: ")
     one = [Contender(name, {0: 0.5}, {0: figure}) for name, figure in (("m", 0.9), ("svm", 0.1))]
-    few = judge_baselines(one[:1], one[1:], "test/f", "max")
+    few = compare_baselines(one[:1], one[1:], "test/f", "max")
     assert few.sentence.endswith("difference +0.8000, p = 1 over 1 seed, which can never reach 0.05.")
 
 
 def test_only_common_seeds_are_paired():
     model = Contender("m", {1: 0.5}, {1: 0.9, 2: 0.8})
     baseline = Contender("svm", {2: 0.5}, {2: 0.7, 3: 0.1})
-    assert judge_baselines([model], [baseline], "test/f", "max").paired.n == 1
-    assert judge_baselines([model], [Contender("svm", {3: 1.0}, {3: 1.0})], "test/f", "max") is None
-    assert judge_baselines([], [baseline], "test/f", "max") is None
-    assert judge_baselines([model], [], "test/f", "max") is None
+    assert compare_baselines([model], [baseline], "test/f", "max").paired.n == 1
+    assert compare_baselines([model], [Contender("svm", {3: 1.0}, {3: 1.0})], "test/f", "max") is None
+    assert compare_baselines([], [baseline], "test/f", "max") is None
+    assert compare_baselines([model], [], "test/f", "max") is None
 
 
 def test_figures_of_a_contender():

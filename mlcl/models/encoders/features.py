@@ -44,6 +44,9 @@ class FeaturesConfig(EncoderConfig):
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="sizes of the layers before out")
     out: int = Field(256, ge=1, description="size of the embedding")
     dropout: float = Field(0.3, ge=0, lt=1, description="after every layer")
+    input_dropout: float = Field(
+        0.0, ge=0, lt=1, description="share of the inputs' values that a training pass leaves out"
+    )
     activation: Literal["gelu", "relu"] = "gelu"
     wide: bool = Field(True, description="a linear path from all inputs to the classifier's logits")
     deep_columns: int = Field(
@@ -81,7 +84,7 @@ class Features(nn.Module):
 
     The own logits are added to the classifier's, so that a linear model on all inputs is inside the network.
     `dim` is D, `label_logits` is L, or 0 without `wide`. Of a sparse input W reads the first `deep_columns`.
-    V starts at 0.
+    V starts at 0. `input_dropout` drops values of x, such as words of a text, for both parts alike.
 
     Source: Cheng et al. 2016, Wide & Deep Learning for Recommender Systems, Eq. 3 (its wide part has products
     of features, too).
@@ -96,6 +99,7 @@ class Features(nn.Module):
         hidden: Sequence[int] = (),
         out: int = 256,
         dropout: float = 0.3,
+        input_dropout: float = 0.0,
         activation: Literal["gelu", "relu"] = "gelu",
         wide: bool = True,
         deep_columns: int = 4096,
@@ -114,6 +118,7 @@ class Features(nn.Module):
                 self.wide[name] = self._map(name, columns, labels)
                 nn.init.zeros_(next(self.wide[name].parameters()))
         self.bias = nn.Parameter(torch.zeros(first))
+        self.input_dropout = nn.Dropout(input_dropout)
         after = (ACTIVATIONS[activation](), nn.Dropout(dropout))
         layers = [[nn.Linear(a, b), *after] for a, b in pairwise((first, *rest))]
         self.layers = nn.Sequential(*after, *(module for layer in layers for module in layer))
@@ -127,6 +132,10 @@ class Features(nn.Module):
         """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int64, padded, and
         `NAME_values` (B, T) float, 0 at padding. Gives (B, D), or (B, D + L) with `wide`, at least float32.
         """
+        inputs = {
+            key: self.input_dropout(value) if value.is_floating_point() else value
+            for key, value in inputs.items()
+        }
         h_BH = self._sum(self.deep, inputs) + self.bias
         embedding_BD: Tensor = self.layers(h_BH)
         if embedding_BD.dtype != torch.float64:
@@ -155,6 +164,7 @@ def _build(
     hidden: Sequence[int],
     out: int,
     dropout: float,
+    input_dropout: float,
     activation: Literal["gelu", "relu"],
     wide: bool,
     deep_columns: int,
@@ -167,6 +177,7 @@ def _build(
         hidden=hidden,
         out=out,
         dropout=dropout,
+        input_dropout=input_dropout,
         activation=activation,
         wide=wide,
         deep_columns=deep_columns,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import Goal
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, judge_baselines
+from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, compare_baselines
 from mlcl.tracking import State
 
 
@@ -92,4 +92,4 @@ class SweepReport:
             for side in (False, True)
         )
         metric = f"test/{self.score.rpartition('/')[2]}"
-        return judge_baselines(models, baselines, metric, self.mode)
+        return compare_baselines(models, baselines, metric, self.mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, judge_baselines
+from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, compare_baselines
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 
 
@@ -28,7 +28,7 @@ def table_verdicts(report: TableReport) -> list[tuple[str, BaselineVerdict]]:
                 for side in (False, True)
             )
             mode, digits = ("max" if report.higher[name] else "min"), its[0][1].digits
-            verdict = judge_baselines(models, baselines, name, mode, digits)
+            verdict = compare_baselines(models, baselines, name, mode, digits)
             found += [] if verdict is None else [(shared, verdict)]
     return found
 
