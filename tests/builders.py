@@ -96,7 +96,9 @@ def job_tree(data: Path, **train: Any) -> dict[str, Any]:
             },
             "classifier": {"loss": "cross_entropy", "labels": "detail"},
         },
-        "train": {"epochs": 4, "batch_size": 16, "lr": 0.01, "threads": 1, "device": "cpu", **train},
+        "train": {"epochs": 4, "batch_size": 16, "lr": 0.01, "threads": 1, "device": "cpu"}
+        | {"patience": None, "checkpoint_every": 1}
+        | train,
         "evaluation": {"knn": {"k": 3, "grid": {"k": [1, 3], "lambda": [0, 0.5, 1], "temperature": [1.0]}}},
     }
 

@@ -118,7 +118,11 @@ class TrainConfig(Section):
         description="log the norm of the gradient that each head and the classifier send to the encoder's "
         "output, once a logging window",
     )
-    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints, 5 seconds at least")
+    checkpoint_every: int | None = Field(
+        None,
+        ge=1,
+        description="epochs between checkpoints; default: at the end of an epoch, 5 seconds apart at least",
+    )
     seed: int = Field(0, ge=0)
     workers: int = Field(1, ge=1, description="processes; more than one are started through Ray")
     device: Literal["auto", "cpu", "cuda"] = "auto"

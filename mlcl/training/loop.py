@@ -33,7 +33,7 @@ from mlcl.training.random_state import rng_state, set_rng_state
 from mlcl.training.weights import load_trained_weights, trained_weights
 
 SAVE_EVERY = 5.0
-"""Least seconds between checkpoints of epochs: those of a short training would take longer than it does."""
+"""Least seconds between checkpoints, where the job does not count epochs between them."""
 LOG_EVERY = 50
 """Steps of a logging window; an epoch's end closes it too."""
 OWN_VIEWS = 0.5
@@ -145,15 +145,16 @@ class Loop:
             position.step_in_epoch = 0
             if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
                 self._validate()
-            due = position.epoch % self.settings.checkpoint_every == 0 and self._save_pays
-            if self._ended or self.context.any(self.context.is_main and due):
+            if self._ended or self.context.any(self.context.is_main and self._checkpoint_is_due):
                 self.save()
         if self.best_weights is not None:
             load_trained_weights(self.model, self.best_weights)
 
     @property
-    def _save_pays(self) -> bool:
-        """Whether so much time has passed since the last checkpoint that another loses little of it."""
+    def _checkpoint_is_due(self) -> bool:
+        every = self.settings.checkpoint_every
+        if every is not None:
+            return self.position.epoch % every == 0
         return time.monotonic() - self.saved_at >= SAVE_EVERY
 
     @property

@@ -29,7 +29,8 @@ class LoopSettings:
     """How long the loop trains, and how it makes a step.
 
     `views` of each sample are in a batch; `micro_batch_size` are the samples that a process encodes at once,
-    None for its whole share. `validate_every` and `checkpoint_every` count epochs. With `log_gradients` the
+    None for its whole share. `validate_every` and `checkpoint_every` count epochs; without the latter
+    checkpoints are 5 seconds apart at least. With `log_gradients` the
     norm of each part's gradient is logged at the end of a logging window.
     """
 
@@ -39,7 +40,7 @@ class LoopSettings:
     precision: str
     clip_norm: float | None
     validate_every: int
-    checkpoint_every: int
+    checkpoint_every: int | None
     patience: Patience | None
     log_gradients: bool
 

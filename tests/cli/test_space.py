@@ -11,7 +11,16 @@ from mlcl.config import load_job, load_space
 from mlcl.config.space import corners
 from mlcl.errors import UserError
 
-SHIPPED = ["gamma", "head_weights", "levels", "mlcl_joint", "posthoc", "temperatures"]
+SHIPPED = [
+    "features",
+    "features_heads",
+    "gamma",
+    "head_weights",
+    "levels",
+    "mlcl_joint",
+    "posthoc",
+    "temperatures",
+]
 
 
 def job_of(root, text):
