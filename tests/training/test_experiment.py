@@ -293,7 +293,7 @@ def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
     ("epochs", "every", "wanted"), [(20, 1, 10), (44, 1, 11), (250, 1, 63), (100, 5, 10), (5, 5, 10)]
 )
 def test_patience_by_the_number_of_validations(tiny, tmp_path, epochs, every, wanted):
-    job = tiny_job(tiny, f"evaluation.every={every}", epochs=epochs)
+    job = tiny_job(tiny, f"evaluation.every={every}", "train.patience=auto", epochs=epochs)
     assert _settings(job, tmp_path).patience.validations == wanted
     assert _settings(tiny_job(tiny, patience=3), tmp_path).patience.validations == 3
     assert _settings(tiny_job(tiny, patience=None), tmp_path).patience is None
