@@ -105,7 +105,7 @@ def load_job(
         return validate(JobConfig, tree, file)
     except UserError as error:
         # The file has no part in what an override got wrong.
-        if error.key is None or error.key not in overrides:
+        if not any(f"{error.key}.".startswith(f"{key}.") for key in overrides):
             raise
         raise UserError(error.problem, key=error.key, found=error.found, allowed=error.allowed) from None
 
@@ -124,32 +124,49 @@ def _user_error(
     # A typo gives two errors (the unknown key, the missing right one): the typo is the cause.
     detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     keys = [str(part) for part in detail["loc"]]
-    known = _keys_at(model, tree, keys[:-1])
-    path = [key for i, key in enumerate(keys) if key not in _TAGS or (i and keys[i - 1] == "heads")]
+    path = _written_path(tree, detail)
     dotted = ".".join(path) or None
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    # The alternatives of a union fail at one place, and a list within which something failed fails again.
+    here = [error for error in errors if _written_path(tree, error) == path]
+    others = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
+    more = f" (and {others} more)" if others else ""
     if detail["type"] == "extra_forbidden":
+        known = _keys_at(model, tree, keys[:-1])
         problem = f"unknown key{did_you_mean(keys[-1], known)}"
         return UserError(problem, file=file, key=dotted, found=keys[-1], allowed=sorted(known))
     if detail["type"] == "missing":
         return UserError(f"missing key{more}", file=file, key=dotted)
     context = detail.get("ctx", {})
-    allowed = context.get("expected") or context.get("expected_tags")
-    message = detail["msg"].removeprefix("Value error, ")
     found = detail["input"]
     return UserError(
-        message[:1].lower() + message[1:] + more,
+        _problem(here) + more,
         file=file,
         key=dotted,
         found=None if isinstance(found, Mapping) and detail["type"] == "value_error" else found,
-        allowed=allowed,
+        allowed=context.get("expected") or context.get("expected_tags"),
     )
 
 
-# What pydantic adds to a location where a union was tried: not keys of the file.
-_TAGS = {
-    "<number>", "<schedule>", "<learned>", "float", "constrained-float", "literal['remainder']",
-}  # fmt: skip
+def _problem(alternatives: Sequence[ErrorDetails]) -> str:
+    """What is wrong with a value, as one sentence over the alternatives that its key allows."""
+    if len(alternatives) == 1:
+        message = alternatives[0]["msg"].removeprefix("Value error, ")
+    else:
+        allowed = (error["msg"].partition(", unable")[0] for error in alternatives)
+        message = "Input should be " + ", or ".join(text.removeprefix("Input should be ") for text in allowed)
+    return message[:1].lower() + message[1:]
+
+
+def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
+    """Where an error lies, without what pydantic adds to a location when it tries a union."""
+    path = []
+    for part in error["loc"]:
+        listed = isinstance(tree, (list, tuple)) and isinstance(part, int) and part < len(tree)
+        written = listed or (isinstance(tree, Mapping) and part in tree)
+        if written or (error["type"] == "missing" and part == error["loc"][-1]):
+            path.append(str(part))
+            tree = tree[part] if written else None
+    return path
 
 
 def _keys_at(model: type[BaseModel], tree: Any, path: list[str]) -> set[str]:

@@ -237,7 +237,7 @@ WRONG = {
     "row of a scale": ({"scales": {"s": {"about": "x", "rows": ["CEE"]}}}, None, "scales.s: no row CEE"),
     "row twice": ({"scales": {"s": {"about": "x", "rows": ["CE", "CE"]}}}, None, "row CE stands twice"),
     "no rows": ({"scales": {"s": {"about": "x", "rows": []}}}, "scales.s.rows", "at least 1"),
-    "name of a scale": ({"scales": {"a/b": {"about": "x"}}}, "scales.a/b.[key]", "pattern"),
+    "name of a scale": ({"scales": {"a/b": {"about": "x"}}}, "scales.a/b", "pattern"),
     "better": ({"better": {"Ac": "lower"}}, None, "better: no figure Ac"),
     "equal ids": ({"columns": {"k=1": {}, "K 1": {}}, "paper": {}}, None, "K 1 and k=1 are both k-1"),
     "no id": ({"columns": {"τ": {}}, "paper": {}}, None, "needs a letter or a digit"),
