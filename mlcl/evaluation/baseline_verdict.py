@@ -7,11 +7,19 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import Flag, auto
 from typing import Any, Literal, Self
 
 from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, smallest_p
 
-Result = Literal["beats", "loses to", "undecided"]
+Result = Literal["beats", "loses to", "undecided", "same"]
+
+
+class Role(Flag):
+    """What a setting is in the comparison: one that a baseline's search finds, too, has both roles."""
+
+    MODEL = auto()
+    BASELINE = auto()
 
 
 @dataclass(frozen=True)
@@ -19,13 +27,14 @@ class Contender:
     """A setting: its figures by seed on validation, by which it is chosen, and on test."""
 
     label: str
+    role: Role
     validation: Mapping[int, float]
     test: Mapping[int, float]
 
     @classmethod
-    def of(cls, label: str, score: str, metrics: Mapping[int, Mapping[str, float]]) -> Self:
+    def of(cls, label: str, role: Role, score: str, metrics: Mapping[int, Mapping[str, float]]) -> Self:
         """From the metrics of each seed, by the `score` of validation (`val/micro_f1`); see `figure_name`."""
-        return cls(label, _finite(score, metrics), _finite(score.replace("val/", "test/"), metrics))
+        return cls(label, role, _finite(score, metrics), _finite(score.replace("val/", "test/"), metrics))
 
 
 def figure_name(score: str, metrics: Mapping[str, float]) -> str:
@@ -42,19 +51,22 @@ def _finite(score: str, metrics: Mapping[int, Mapping[str, float]]) -> dict[int,
 class BaselineVerdict:
     """The best model against the best baseline; `paired` has the baseline first. `metric` is of test.
 
-    Figures are written with so many `digits` after the point.
+    `paired` is None where both are the same setting. Figures are written with so many `digits` after the
+    point.
     """
 
     metric: str
     mode: str
     model: str
     baseline: str
-    paired: Paired
+    paired: Paired | None
     digits: int = 4
 
     @property
     def result(self) -> Result:
         """Decided where p is at most 0.05."""
+        if self.paired is None:
+            return "same"
         if self.paired.p > 1 - LEVEL:
             return "undecided"
         return "beats" if (self.paired.difference > 0) == (self.mode == "max") else "loses to"
@@ -62,6 +74,9 @@ class BaselineVerdict:
     @property
     def sentence(self) -> str:
         """The verdict in words, with the figures that it rests on."""
+        if self.paired is None:
+            both = "The best model and the best baseline are the same setting"
+            return f"{both}, {self.model}: there is no difference to test."
         theirs, ours = (f"{mean:.{self.digits}f}" for mean in self.paired.means)
         if self.result == "undecided":
             said = (
@@ -69,10 +84,10 @@ class BaselineVerdict:
             )
         else:
             said = f"The best model, {self.model}, {self.result} the best baseline, {self.baseline}"
-        return f"{said}: {self.metric} {ours} against {theirs}, {self._numbers()}."
+        return f"{said}: {self.metric} {ours} against {theirs}, {self._numbers(self.paired)}."
 
-    def _numbers(self) -> str:
-        its, form = self.paired, f"+.{self.digits}f"
+    def _numbers(self, its: Paired) -> str:
+        form = f"+.{self.digits}f"
         parts = [f"difference {its.difference:{form}}"]
         if its.interval is not None:
             low, high = its.interval
@@ -89,15 +104,17 @@ class BaselineVerdict:
 
 
 def compare_baselines(
-    models: Sequence[Contender], baselines: Sequence[Contender], metric: str, mode: str, digits: int = 4
+    contenders: Sequence[Contender], metric: str, mode: str, digits: int = 4
 ) -> BaselineVerdict | None:
-    """The best of each by the mean on validation, of equals the first, over the seeds that both have on test.
+    """The best of each role by the mean on validation, of equals the first, over their common test seeds.
 
     None where there is no model or no baseline, or where they share no seed.
     """
-    model, baseline = _best(models, mode), _best(baselines, mode)
+    model, baseline = (_best(contenders, role, mode) for role in (Role.MODEL, Role.BASELINE))
     if model is None or baseline is None:
         return None
+    if model is baseline:
+        return BaselineVerdict(metric, mode, model.label, baseline.label, None, digits)
     seeds = sorted(model.test.keys() & baseline.test.keys())
     if not seeds:
         return None
@@ -105,7 +122,7 @@ def compare_baselines(
     return BaselineVerdict(metric, mode, model.label, baseline.label, paired, digits)
 
 
-def _best(contenders: Sequence[Contender], mode: str) -> Contender | None:
+def _best(contenders: Sequence[Contender], role: Role, mode: str) -> Contender | None:
     sign = 1 if mode == "max" else -1
-    known = [each for each in contenders if each.validation and each.test]
+    known = [each for each in contenders if role in each.role and each.validation and each.test]
     return max(known, key=lambda each: sign * statistics.fmean(each.validation.values()), default=None)

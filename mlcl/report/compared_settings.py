@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlflow.entities import Run
 
@@ -36,7 +36,8 @@ class SeedRun:
 class ComparedSetting:
     """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys.
 
-    `lower_is_better` are patterns of metrics of its plugin files.
+    `lower_is_better` are patterns of metrics of its plugin files. `names` of a sweep's setting are those that
+    it has now, with " = " between them where it has several.
     """
 
     label: str
@@ -44,6 +45,7 @@ class ComparedSetting:
     runs: Mapping[int, SeedRun]
     job: Mapping[str, str] = field(default_factory=dict)
     lower_is_better: frozenset[str] = frozenset()
+    names: str = ""
 
     @property
     def metrics(self) -> set[str]:
@@ -57,9 +59,14 @@ def confirmed_settings(runs: Runs, sweep: Run, name: str) -> list[ComparedSettin
     Baselines that were trained, the job as written, those it found, baselines that were fitted.
     """
     return [
-        read_setting(setting_label(group), f"{name}:{setting_label(group)}", runs.children(group))
-        for group in seed_groups(runs, sweep)
+        confirmed_setting(runs, group, f"{name}:{setting_label(group)}") for group in seed_groups(runs, sweep)
     ]
+
+
+def confirmed_setting(runs: Runs, group: Run, word: str) -> ComparedSetting:
+    """The setting whose seeds a run holds."""
+    found = read_setting(setting_label(group), word, runs.children(group))
+    return replace(found, names=group.data.tags.get(Tag.CANDIDATE, ""))
 
 
 def seed_groups(runs: Runs, sweep: Run) -> list[Run]:
@@ -71,17 +78,12 @@ def seed_groups(runs: Runs, sweep: Run) -> list[Run]:
     return sorted(held, key=lambda run: (_place(run), int(run.info.start_time)))
 
 
-def is_baseline(label: str) -> bool:
-    """Whether a confirmed setting is one that the sweep's own job and what it found are compared with."""
-    return label != AS_WRITTEN and not FOUND.match(label)
-
-
 def _place(group: Run) -> int:
     """Baselines that were trained come first: the first setting is the reference of comparisons."""
     label = setting_label(group)
     if "baseline" in group.data.params:
         return 3
-    return 0 if is_baseline(label) else 1 + (label != AS_WRITTEN)
+    return 1 if label == AS_WRITTEN else 2 if FOUND.match(label) else 0
 
 
 def setting_label(group: Run) -> str:

@@ -68,11 +68,13 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """Remarks below the table: what the tests can reach, differing keys, unpaired seeds, advice."""
+    """Remarks below the table: what tests can reach, settings that are one, differing keys, seeds, advice."""
     lines = [smallest_p_note([row.paired.n for row in found.rows])]
     methods = {row.paired.method for row in found.rows}
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
+    several = (each.names for each in (found.reference, *(row.setting for row in found.rows)))
+    lines += [f"{names}: one setting, with no difference to test." for names in several if " = " in names]
     for row in found.rows:
         if row.differs:
             lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")

@@ -11,12 +11,12 @@ from mlcl.errors import UserError
 from mlcl.report.compared_settings import (
     ComparedSetting,
     cell_label,
+    confirmed_setting,
     confirmed_settings,
     is_seed_group,
     read_setting,
     same_setting,
     setting_keys,
-    setting_label,
 )
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
@@ -114,12 +114,10 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
     label = cell_label(run) or str(run.info.run_name)
     if kind(run) == "trial":  # no other run has its seed
         return [read_setting(label, word, [run])]
-    inside = runs.children(run)
-    if inside:
-        return [read_setting(setting_label(run), word, inside)]
     above = runs.get(run.data.tags.get(Tag.PARENT, ""))
-    if above is not None and is_seed_group(above):
-        return [read_setting(setting_label(above), word, runs.children(above))]
+    for group in (run, above):
+        if group is not None and is_seed_group(group):
+            return [confirmed_setting(runs, group, word)]
     if kind(run) == "cell":
         near = runs.tagged(Tag.CELL, f"{cell_label(run)}, seed %", "LIKE")
     else:

@@ -22,26 +22,24 @@ from mlcl.training.files import JOB
 
 @dataclass(frozen=True)
 class SweepData:
-    """A sweep. `search`, `dropped` and `confirmation` are frames of its trainings, see `frame_of`.
+    """A sweep. `search`, `dropped`, `baselines` and `confirmation` are frames of trainings, see `frame_of`.
 
-    `score` is the metric that ranks trials, by `mode`; `goals` are all metrics. `varied` are the job's keys
-    in which search trials differ. `dropped` has the search trials that do not fit the latest space, `search`
-    the others. `confirmed`: the label of the confirmed setting that has a trial's job, by the trial's run id.
-    `groups`: the id of the run that holds the seeds of a setting, by label. `history` gives the points
-    (step, value) of a metric by run id and name.
+    `search` has the search trials, `dropped` those that do not fit the latest space, `baselines` those of the
+    searches of baselines. `varied` are the job's keys in which search trials differ. `confirmed`: the label
+    of the confirmed setting that has a trial's job, by the trial's run id. `groups`: the id of the run that
+    holds the seeds of a setting, by label. `history` gives the points (step, value) of a metric by run id and
+    name.
     """
 
     run: Run
     job: JobConfig
     space: Space
     space_text: str
-    score: str
-    mode: str
-    goals: tuple[Goal, ...]
     search: pd.DataFrame
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
     dropped: pd.DataFrame
+    baselines: pd.DataFrame
     confirmed: Mapping[str, str]
     groups: Mapping[str, str]
     history: Callable[[str, str], list[tuple[int, float]]]
@@ -50,6 +48,28 @@ class SweepData:
     def name(self) -> str:
         """The name of the sweep."""
         return str(self.run.data.tags[Tag.NAME])
+
+    @property
+    def score(self) -> str:
+        """The metric that ranks trials."""
+        return str(self.run.data.params[SWEEP_SCORE])
+
+    @property
+    def mode(self) -> str:
+        """max or min, for the score."""
+        return str(self.run.data.params[SWEEP_MODE])
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """All metrics that are searched for; without a word on them, the score."""
+        told = json.loads(self.run.data.tags.get(Tag.SWEEP_GOALS, "[]")) or [[self.score, self.mode]]
+        return tuple(Goal(metric, mode) for metric, mode in told)
+
+    @property
+    def conclusions(self) -> tuple[str, ...]:
+        """Whether the best model beats the best baseline, as its command said; empty where it did not."""
+        said = self.run.data.tags.get(Tag.SWEEP_VERDICT)
+        return (said,) if said else ()
 
     @property
     def pruned_by(self) -> str:
@@ -89,27 +109,22 @@ class SweepData:
 
 def read_sweep(runs: Runs, sweep: Run) -> SweepData:
     """Reads a sweep with its trainings. Raises UserError where its artifacts are gone."""
-    tags, params = sweep.data.tags, sweep.data.params
-    generation = int(tags.get(Tag.SWEEP_GENERATION, "0"))
+    generation = int(sweep.data.tags.get(Tag.SWEEP_GENERATION, "0"))
     job_text, space_text = runs.text(sweep, JOB), runs.text(sweep, space_file(generation))
     job, space = _parsed(job_text, space_text)
     trials, dropped = search_runs(runs, sweep)
     groups = seed_groups(runs, sweep)
     search = frame_of(trials)
-    score, mode = params[SWEEP_SCORE], params[SWEEP_MODE]
-    goals = json.loads(tags.get(Tag.SWEEP_GOALS, "[]")) or [[score, mode]]
     return SweepData(
         run=sweep,
         job=job,
         space=space,
         space_text=space_text,
-        score=score,
-        mode=mode,
-        goals=tuple(Goal(metric, direction) for metric, direction in goals),
         search=search,
         confirmation=frame_of(confirmation_runs(runs, sweep)),
         varied=_varied(space, search),
         dropped=frame_of(dropped),
+        baselines=frame_of(baseline_runs(runs, sweep)),
         confirmed=_confirmed(groups, [run for _, _, run in trials]),
         groups={setting_label(group): str(group.info.run_id) for group in groups},
         history=runs.history,

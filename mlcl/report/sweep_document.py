@@ -6,8 +6,7 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.evaluation.baseline_verdict import Contender, compare_baselines
-from mlcl.report.compared_settings import confirmed_settings, is_baseline
+from mlcl.report.compared_settings import confirmed_settings
 from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.document import (
     Block,
@@ -59,7 +58,7 @@ def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> D
     tags = data.run.data.tags
     reason = tags.get(Tag.REASON, "")
     about = f"Sweep {tags[Tag.ID]}, {tags.get(Tag.STATE, '')}" + (f": {reason}" if reason else "")
-    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing), _conclusions(data))
+    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing), data.conclusions)
 
 
 def _result(data: SweepData) -> tuple[Block, ...]:
@@ -69,7 +68,7 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     better = "highest" if data.mode == "max" else "lowest"
     of = _counted(len(data.complete), "complete search trial")
     blocks: list[Block] = [
-        *map(Text, _conclusions(data)),
+        *map(Text, data.conclusions),
         Text(
             f"{best['setting']} has the {better} {data.score} of {of}. "
             "It was selected by that figure, which therefore flatters it; "
@@ -86,18 +85,6 @@ def _result(data: SweepData) -> tuple[Block, ...]:
     keys = [key for key in (*data.varied, *data.answered) if not pd.isna(best[key])]
     settings = tuple(text_row(key, value_text(best[key])) for key in keys)
     return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
-
-
-def _conclusions(data: SweepData) -> tuple[str, ...]:
-    """Whether the best setting beats the best baseline; empty where there is none."""
-    done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
-    sides: dict[bool, list[Contender]] = {False: [], True: []}
-    for setting, runs in done.groupby("setting", sort=False):
-        metrics = {int(run["seed"]): dict(run.dropna()) for _, run in runs.iterrows()}
-        sides[is_baseline(str(setting))].append(Contender.of(str(setting), data.score, metrics))
-    metric = f"test/{data.score.rpartition('/')[2]}"
-    found = compare_baselines(sides[False], sides[True], metric, data.mode)
-    return () if found is None else (found.sentence,)
 
 
 def _front(data: SweepData) -> list[Block]:

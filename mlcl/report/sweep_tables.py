@@ -115,10 +115,10 @@ def value_text(value: object) -> str:
 
 def budget_table(data: SweepData) -> Table:
     """A row for each state of the search trials and for each confirmed setting, and their sum."""
-    rows = [_costs(part, runs) for part, runs in _parts(data)]
-    known = [runs for runs in (data.search, data.dropped, data.confirmation) if len(runs)]
+    parts = list(_parts(data))
+    everything = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
-    return Table(heads, (*rows, _costs("all", pd.concat(known) if known else data.search)))
+    return Table(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", everything)]))
 
 
 def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -127,6 +127,8 @@ def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"search, {state}", search[search["state"] == state]
     if len(data.dropped):
         yield "search, of an earlier space", data.dropped
+    for state in dict.fromkeys(data.baselines["state"]):
+        yield f"search of baselines, {state}", data.baselines[data.baselines["state"] == state]
     for setting in dict.fromkeys(confirmation["setting"]):
         yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
 

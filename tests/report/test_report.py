@@ -140,7 +140,7 @@ def test_the_budget_and_where_it_comes_from(page, searched):
     flat = " ".join(page.text.split())
     _, report = searched
     assert "Asked: 2h. Spent: " in flat
-    assert f"all {len(report.trials) + 9} " in flat
+    assert f"all {len(report.trials) + len(report.baseline_trials) + 9} " in flat
     for told in (report.id, "data fingerprint", "Python 3", report.run_id):
         assert told in flat
 

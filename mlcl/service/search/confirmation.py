@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlcl.config import Goal, JobConfig, job_hash, load_job
+from mlcl.evaluation.baseline_verdict import Role
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
@@ -19,8 +20,7 @@ from mlcl.tracking import State
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` says what it is and stays true, `label` also how it ranks now. `baseline`: it is what the others
-    are compared with.
+    `name` says what it is and stays true, `label` also how it ranks now.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Candidate:
     label: str
     job: JobConfig
     settings: Mapping[str, Any]
-    baseline: bool = False
+    role: Role = Role.MODEL
 
 
 def ranked(trials: Sequence[Entry], mode: str) -> list[Entry]:
@@ -68,14 +68,16 @@ def candidates(
 
     With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
     that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
-    Settings that come to the same job are confirmed once, under both names.
+    Settings that come to the same job are confirmed once, under both names and with both roles.
     """
-    baselines = [Candidate("", name, name, plan.with_grid(job), {}, True) for name, job in plan.baselines]
+    baselines = [
+        Candidate("", name, name, plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
+    ]
     found = [each for each in baselines if each.job.baseline is None]
     for place, each in enumerate(found):
         if each.name in tuned:
             its = best_candidate(tuned[each.name])
-            found[place] = replace(its, label=f"{its.name}, best found", baseline=True)
+            found[place] = replace(its, label=f"{its.name}, best found", role=Role.BASELINE)
     found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
@@ -91,6 +93,6 @@ def candidates(
         if same is None:
             merged[key] = replace(one, key=key)
         else:
-            settings = one.settings or same.settings
-            merged[key] = replace(same, label=f"{same.label} = {one.label}", settings=settings)
+            label, role = f"{same.label} = {one.label}", same.role | one.role
+            merged[key] = replace(same, label=label, settings=one.settings or same.settings, role=role)
     return list(merged.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import Goal
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, compare_baselines
+from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.tracking import State
 
 
@@ -37,7 +37,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A setting on fresh seeds; `label` tells which: as written, best found, or the name of a `baseline`."""
+    """A setting on fresh seeds; `label` tells which: as written, best found, or the name of a baseline."""
 
     key: str
     label: str
@@ -45,12 +45,12 @@ class Confirmed:
     settings: Mapping[str, Any]
     seeds: tuple[Trained, ...]
     run_id: str | None = None
-    baseline: bool = False
+    role: Role = Role.MODEL
 
     def contender(self, score: str) -> Contender:
         """Its complete seeds on validation, by the score, and on test."""
         done = {place: its.metrics for place, its in enumerate(self.seeds) if its.state is State.COMPLETE}
-        return Contender.of(self.label, score, done)
+        return Contender.of(self.label, self.role, score, done)
 
     def values(self, metric: str) -> list[float]:
         """The metric of every seed that has it."""
@@ -87,9 +87,5 @@ class SweepReport:
     @property
     def verdict(self) -> BaselineVerdict | None:
         """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        models, baselines = (
-            [each.contender(self.score) for each in self.confirmations if each.baseline is side]
-            for side in (False, True)
-        )
-        metric = f"test/{self.score.rpartition('/')[2]}"
-        return compare_baselines(models, baselines, metric, self.mode)
+        contenders = [each.contender(self.score) for each in self.confirmations]
+        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)

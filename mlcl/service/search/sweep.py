@@ -185,14 +185,15 @@ class Sweep(Work[SweepReport]):
         return self._report(State.COMPLETE, "")
 
     def conclude(self, state: State, reason: str) -> None:
-        """The best trial's figures, and the state, in the sweep's own run."""
+        """The best trial's figures, the verdict, and the state, in the sweep's own run."""
         best, ledger = self.search.best(), self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
-        spent = self.engine.account.used_text()
-        self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=spent)
+        its = self._report(state, reason)
+        said = its.verdict.sentence if its.verdict else ""
+        self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def delivered(self) -> None:
         """Registers the best trial's model. A store that refuses it does not undo the sweep."""

@@ -71,7 +71,7 @@ class SweepReader:
         state, _ = self.ledger.group_states[candidate.key]
         run_id = self._run_id(candidate.key)
         return Confirmed(
-            candidate.key, candidate.label, state, candidate.settings, seeds, run_id, candidate.baseline
+            candidate.key, candidate.label, state, candidate.settings, seeds, run_id, candidate.role
         )
 
     def _trained(self, entry: Entry) -> Trained:

@@ -65,6 +65,7 @@ class SweepRun:
                 Tag.SWEEP_GENERATION: str(version),
                 Tag.SWEEP_BUDGET: "" if budget is None else budget.text,
                 Tag.SWEEP_GOALS: json.dumps([(name, goal.mode) for name, goal in goals]),
+                Tag.SWEEP_VERDICT: "",  # until this command has concluded
             }
         )
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
@@ -101,13 +102,14 @@ class SweepRun:
         *,
         run_id: str | None,
         spent: str,
+        verdict: str,
     ) -> None:
         """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
         trials = ledger.counted()
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
         self.log.tags({count_tag(state): str(counts[state]) for state in State})
-        self.log.tags({Tag.SWEEP_SPENT: spent})
+        self.log.tags({Tag.SWEEP_SPENT: spent, Tag.SWEEP_VERDICT: verdict})
         metrics: dict[str, float] = {}
         if best is not None:
             metrics |= {**best.metrics, SCORE: best.score or 0.0}

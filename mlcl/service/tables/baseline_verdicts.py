@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, compare_baselines
+from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 
 
@@ -19,16 +19,11 @@ def table_verdicts(report: TableReport) -> list[tuple[str, BaselineVerdict]]:
     found = []
     for cells in groups.values():
         shared, known = _shared(cells), [(cell, figure) for cell in cells for figure in cell.figures]
-        if not any(cell.baseline for cell in cells):
-            continue
         for name in dict.fromkeys(figure.name for _, figure in known):
             its = [(cell, figure) for cell, figure in known if figure.name == name]
-            models, baselines = (
-                [_contender(_label(cell, shared), figure) for cell, figure in its if cell.baseline is side]
-                for side in (False, True)
-            )
+            contenders = [_contender(cell, shared, figure) for cell, figure in its]
             mode, digits = ("max" if report.higher[name] else "min"), its[0][1].digits
-            verdict = compare_baselines(models, baselines, name, mode, digits)
+            verdict = compare_baselines(contenders, name, mode, digits)
             found += [] if verdict is None else [(shared, verdict)]
     return found
 
@@ -44,14 +39,10 @@ def _shared(cells: Sequence[CellReport]) -> str:
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
 
 
-def _label(cell: CellReport, shared: str) -> str:
-    names = [name for name in (cell.row, cell.column) if name != shared]
-    return ", ".join(names) or cell.row
-
-
-def _contender(label: str, figure: FigureReport) -> Contender:
+def _contender(cell: CellReport, shared: str, figure: FigureReport) -> Contender:
+    label = ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
     validation, test = (
         {seed: value for seed, value in enumerate(values) if value is not None}
         for values in (figure.validation, figure.values)
     )
-    return Contender(label, validation, test)
+    return Contender(label, Role.BASELINE if cell.baseline else Role.MODEL, validation, test)

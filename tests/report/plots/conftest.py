@@ -1,3 +1,6 @@
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,7 +8,7 @@ import pytest
 from mlcl.config import Goal, JobConfig, Space
 from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking.names import CLASSIFIER_WEIGHT
+from mlcl.tracking.names import CLASSIFIER_WEIGHT, SWEEP_MODE, SWEEP_SCORE, Tag
 
 HEADS = ("section", "chapter", "category")
 
@@ -61,21 +64,21 @@ def search_of():
             },
             "train": {"epochs": 1, "batch_size": 8},
         }
+        params = {SWEEP_SCORE: "val/accuracy", SWEEP_MODE: goals[0].mode}
+        tags = {Tag.SWEEP_GOALS: json.dumps([[goal.metric, goal.mode] for goal in goals])}
         prefixes = ("objective.heads.", "encoder.")
         given = {
             "job": JobConfig.model_validate(job),
             "space": _space(heads, goals),
             "space_text": "",
-            "score": "val/accuracy",
-            "mode": goals[0].mode,
-            "goals": goals,
             "search": frame,
             "confirmation": frame.iloc[:0],
             "varied": tuple(key for key in frame if key.startswith(prefixes)),
             "dropped": pd.DataFrame(),
+            "baselines": pd.DataFrame(),
             "confirmed": {},
             "groups": {},
-            "run": None,
+            "run": SimpleNamespace(data=SimpleNamespace(params=params, tags=tags)),
             "history": lambda run_id, metric: [],
         }
         return SweepData(**(given | fields))

@@ -5,6 +5,7 @@ from builders import tiny_job
 from sweeps import World
 
 from mlcl.config import dump_job, load_job, load_space
+from mlcl.evaluation.baseline_verdict import Role
 from mlcl.service.search.baseline_search import baseline_searches, scope_of, shared_space
 from mlcl.tracking import State
 
@@ -75,7 +76,7 @@ def test_both_are_searched_in_turn_and_their_best_are_confirmed(world, job, plai
     assert [bool(scope) for scope in opened] == [False, True] * 3
     best = max(report.baseline_trials, key=lambda trial: trial.score)
     first = report.confirmations[0]
-    assert (first.label, first.baseline) == (f"{best.label}, best found", True)
+    assert (first.label, first.role) == (f"{best.label}, best found", Role.BASELINE)
     assert first.settings == best.settings
     assert len(first.seeds) == 2
     assert report.verdict.baseline == first.label
@@ -106,3 +107,19 @@ def test_a_baseline_of_another_job_begins_its_search_anew(world, job, plain):
     report = world.run(plan(world, job, slower))
     assert len(report.baseline_trials) == 3
     assert len(world.ledger.searches) == 3
+
+
+def test_a_setting_that_both_searches_find_is_model_and_baseline(world, job):
+    world.formula.scale = lambda its: 0.9 if its.train.lr == 0.003 else 0.5
+    twin = load_job(dump_job(job), {"train.lr": 0.002})
+    space = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"
+    asked = world.plan(job, space, trials=2, seeds=2, baselines=[("twin", twin)])
+    report = world.run(asked)
+    both, written = report.confirmations
+    theirs = max(report.baseline_trials, key=lambda trial: trial.score)
+    assert both.label == f"{theirs.label}, best found = best found ({report.best.label})"
+    assert both.role == Role.MODEL | Role.BASELINE
+    assert (written.label, written.role) == ("as written", Role.MODEL)
+    assert (report.verdict.model, report.verdict.result) == (both.label, "same")
+    tags = world.everything()["logs"]["SWEEP"]["tags"]
+    assert tags["mlcl.sweep.verdict"] == report.verdict.sentence

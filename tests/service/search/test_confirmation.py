@@ -8,6 +8,7 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import Goal, dump_job, load_job, load_space
+from mlcl.evaluation.baseline_verdict import Role
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.confirmation import candidates, pareto, ranked
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -88,8 +89,9 @@ def test_fitted_baselines_come_last_and_have_no_neighbours(plan):
     fitted = [("tfidf_svm", baseline_job(tiny_job("d"), "tfidf_svm"))]
     plan = plan(baselines=[*fitted, ("plain", tiny_job("d", "objective.heads={}"))], text=knn)
     found = candidates(plan, [trained(plan, 0, 0.02, 0.4)])
-    assert [(each.label, each.baseline) for each in found] == [
-        ("plain", True), ("as written", False), ("best found (trial 0)", False), ("tfidf_svm", True),
+    assert [(each.label, each.role) for each in found] == [
+        ("plain", Role.BASELINE), ("as written", Role.MODEL), ("best found (trial 0)", Role.MODEL),
+        ("tfidf_svm", Role.BASELINE),
     ]  # fmt: skip
     assert found[-1].job.evaluation.knn is None
     assert found[-1].job.experiment == plan.job.experiment
@@ -101,6 +103,7 @@ def test_equal_jobs_are_one_under_all_their_names(plan):
     (found,) = candidates(plan, [trained(plan, 4, plan.job.train.lr, 0.5)])
     assert found.label == "twin = as written = best found (trial 4)"
     assert found.settings == {"train.lr": plan.job.train.lr}
+    assert found.role == Role.MODEL | Role.BASELINE
 
 
 def test_with_several_goals_the_best_of_the_front(plan):

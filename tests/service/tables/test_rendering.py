@@ -34,7 +34,7 @@ def report(*cells, **how):
         "folder": Path("outputs/tables/mlcl-1"),
         "cells": cells,
         "unit": "percent",
-        "higher": {"Acc": True},
+        "higher": {"Acc": True, "F1": True, "HL": False},
     }
     return TableReport(**{**fields, **how})
 
