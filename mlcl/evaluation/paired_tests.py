@@ -54,14 +54,15 @@ class Paired:
     wilcoxon: float | None
     smallest_p: float
 
-    def further_seeds(self, tests: int = 1) -> int | None:
+    def further_seeds(self, tests: int = 1, p: float | None = None) -> int | None:
         """The number of further seeds that would decide, if the true effect is the found one; 0 if decided.
 
-        The level is that of the strictest of `tests` tests under Holm's correction. None: more than a
-        thousand seeds, or there is no effect to compute with.
+        The level is that of the strictest of `tests` tests under Holm's correction; `p` is the p that
+        decides, by default the sign-flip test's. None: more than a thousand seeds, or there is no effect to
+        compute with.
         """
         risk = (1 - LEVEL) / tests
-        if self.p <= risk:
+        if (self.p if p is None else p) <= risk:
             return 0
         if not self.effect:
             return None
@@ -82,14 +83,9 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
     g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different
     lengths, empty ones, and values that are not finite.
     """
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if x.shape != y.shape or x.ndim != 1 or not x.size:
-        raise ValueError(f"needs pairs, got {x.shape} and {y.shape}")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("a figure is not finite")
+    x, y, steps = _pairs(a, b)
     d = y - x
     n, mean = d.size, float(d.mean())
-    steps = _steps(d, max(np.abs(x).max(), np.abs(y).max()))
     spread = float(d.std(ddof=1)) if np.ptp(np.round(steps)) else 0.0
     interval, method = _interval(d, spread, np.random.default_rng(seed))
     return Paired(
@@ -105,6 +101,11 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
         wilcoxon=_signed_ranks(np.round(steps), seed) if spread else None,
         smallest_p=smallest_p(n),
     )
+
+
+def paired_p(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> float:
+    """The sign-flip test's p alone, as `compare_paired` gives it. Raises ValueError as that does."""
+    return _sign_flip(_pairs(a, b)[2], seed)
 
 
 def smallest_p(n: int) -> float:
@@ -135,9 +136,19 @@ def _deviation(x: Array) -> float | None:
     return float(x.std(ddof=1)) if x.size > 1 else None
 
 
-def _steps(d: Array, largest: float) -> Array:
-    """The differences in units of `SAME`: tests count ties, which rounding would break."""
-    return d / (SAME * largest) if largest else d
+def in_steps(values: Array, largest: float) -> Array:
+    """The values in units of `SAME` of the largest: tests count ties, which rounding would break."""
+    return values / (SAME * largest) if largest else values
+
+
+def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]:
+    """Both as arrays, with their differences in steps. Raises ValueError for what are no pairs."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if x.shape != y.shape or x.ndim != 1 or not x.size:
+        raise ValueError(f"needs pairs, got {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("a figure is not finite")
+    return x, y, in_steps(y - x, max(np.abs(x).max(), np.abs(y).max()))
 
 
 def _interval(d: Array, spread: float, random: np.random.Generator) -> tuple[tuple[float, float] | None, str]:

@@ -60,12 +60,12 @@ class TableFigure:
 class TableData:
     """A table. `about` says what differs from the paper; `higher`: whether more is better, by figure.
 
-    `verdicts` say whether its best cells beat the best baselines.
+    `verdicts` say whether its best cells beat the best baselines, `ranks` has the tests of each figure over
+    data sets, as `table.json` has them.
     """
 
     name: str
     id: str
-    state: str
     title: str
     source: str
     about: str
@@ -75,6 +75,12 @@ class TableData:
     figures: tuple[TableFigure, ...]
     run: Run
     verdicts: tuple[str, ...] = ()
+    ranks: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def state(self) -> str:
+        """What has become of it."""
+        return str(self.run.data.tags.get(Tag.STATE, ""))
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +101,6 @@ def read_table(runs: Runs, table: Run) -> TableData:
     return TableData(
         name=tree["name"],
         id=tree["id"],
-        state=str(table.data.tags.get(Tag.STATE, "")),
         title=tree["title"],
         source=tree["source"],
         about=tree["about"],
@@ -105,6 +110,7 @@ def read_table(runs: Runs, table: Run) -> TableData:
         figures=tuple(figures),
         run=table,
         verdicts=tuple(_sentence(its) for its in tree.get("verdicts", ())),
+        ranks=tuple(tree.get("ranks", ())),
     )
 
 

@@ -20,6 +20,7 @@ from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
+from mlcl.report.table_ranks import rank_sections
 from mlcl.report.table_tests import paired_test_blocks
 
 
@@ -29,6 +30,7 @@ def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> D
     said = map(Text, (*data.verdicts, data.about or data.title))
     sections = [
         Section("Result", (*said, _results(data), *map(Picture, cell_plots(data)))),
+        *rank_sections(data.ranks),
         Section("Tests", paired_test_blocks(data)),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", plot_blocks(plots, missing)),

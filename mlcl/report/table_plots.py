@@ -18,6 +18,11 @@ MOST_GROUPS = 3
 """Most groups of cells that are drawn."""
 
 
+def plot_name(kind: str, figure: str) -> str:
+    """The name of a figure's plot."""
+    return f"{kind}-" + "".join(sign if sign.isalnum() else "-" for sign in figure.lower())
+
+
 def cell_plots(data: TableData) -> list[Plot]:
     """A plot for each figure, by cell, beside the printed values."""
     return [_cells_plot(data, name) for name in data.names]
@@ -61,8 +66,7 @@ def _cells_plot(data: TableData, name: str) -> Plot:
         series.append(Series("printed", "points", *map(list, zip(*printed, strict=True))))
         caption += " The others are the printed figures."
     chart = Chart(Axis("cell", names=labels), Axis(f"{name} ({data.unit})"), tuple(series))
-    slug = "".join(sign if sign.isalnum() else "-" for sign in name.lower())
-    return chart_plot(f"cells-{slug}", f"{name} by cell", caption, chart)
+    return chart_plot(plot_name("cells", name), f"{name} by cell", caption, chart)
 
 
 def _ours(figures: Sequence[TableFigure]) -> Series:

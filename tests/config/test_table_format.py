@@ -229,6 +229,7 @@ def line(**how):
 
 
 WRONG = {
+    "control": ({"ranks": {"control": "MLCL"}}, None, "ranks.control: no row MLCL"),
     "unknown key": ({"tittle": "x"}, "tittle", "did you mean title"),
     "row of the paper": ({"paper": {"CEE": {}}}, None, "paper: no row CEE"),
     "column of the paper": ({"paper": {"CE": {"Al": 1}}}, None, "paper.CE: no column Al"),

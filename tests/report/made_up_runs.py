@@ -89,10 +89,12 @@ class Store:
         name: str,
         cells: Mapping[tuple[str, str], Sequence[Mapping[str, object] | None]],
         printed: Mapping[tuple[str, str], float] | None = None,
+        **more: object,
     ) -> dict[tuple[str, str, int], str]:
         """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
 
-        `cells` gives for each seed what `add` takes, None where the seed is missing.
+        `cells` gives for each seed what `add` takes, None where the seed is missing; `more` are further
+        entries of `table.json`.
         """
         tags = {"mlcl.name": name, "mlcl.id": f"id-of-{name}", "mlcl.kind": "table"}
         table = self.add(name, name=name, tags=tags)
@@ -125,6 +127,7 @@ class Store:
             "unit": "percent",
             "higher": {"accuracy": True},
             "cells": trees,
+            **more,
         }
         self.client.log_text(table, json.dumps(tree), "table.json")
         return ids

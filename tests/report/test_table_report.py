@@ -5,6 +5,8 @@ import statistics
 import pytest
 
 from mlcl.errors import UserError
+from mlcl.evaluation.method_comparison import compare_methods
+from mlcl.evaluation.method_comparison_text import as_dict
 from mlcl.evaluation.paired_tests import compare_paired, holm
 from mlcl.report.report import make_report, server_of
 from mlcl.report.runs import Runs
@@ -66,6 +68,23 @@ def test_a_table_that_is_not_written_yet(store, tmp_path):
     with pytest.raises(UserError, match=r"key table\.json: the run has no such artifact"):
         make_report(Runs(store.tracker), "young", tmp_path)
     assert not (tmp_path / "reports").exists()
+
+
+def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tmp_path):
+    figures = {(m, f"set{j}"): {0: 50.0 + k + j} for k, m in enumerate("abc") for j in range(3)}
+    its = compare_methods("accuracy", figures, "abc", ["set0", "set1", "set2"], higher=True, control="a")
+    unranked = {"metric": "macro-F1", "sentences": ["macro-F1 is not ranked."]}
+    cells = {place: [{"metrics": {"test/accuracy": v[0] / 100}}] for place, v in figures.items()}
+    store.table("ranked", cells, ranks=[as_dict(its), unranked])
+    made = make_report(Runs(store.tracker), "ranked", tmp_path, folder=tmp_path / "it", log=False)
+    assert "ranks-accuracy" in made.plots
+    text = (tmp_path / "it" / "report.md").read_text()
+    assert "## accuracy over data sets\n\naccuracy of 3 methods over 3 data sets" in text
+    assert "| c | 1.00 | +2.00 |" in text
+    assert "| 1 c |  | 0/3/0 | 0/3/0 |" in text
+    assert "## macro-F1 over data sets\n\nmacro-F1 is not ranked." in text
+    table = (tmp_path / "it" / "plots" / "ranks-accuracy.csv").read_text()
+    assert table.splitlines() == ["method,average rank", "c,1.0", "b,2.0", "a,3.0"]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,18 @@ class Tune(Section):
     sampler: str | None = Field(None, description="default: the space's")
 
 
+class Ranks(Section):
+    """Tests over the columns, which are data sets; the rows are methods."""
+
+    control: str | None = Field(
+        None, description="row with which each other one is compared; default: the first"
+    )
+    rope: Positive | None = Field(
+        None,
+        description="difference, in the unit, that does not matter; adds the Bayesian signed-rank test",
+    )
+
+
 class Change(Section):
     """What a row, a column or a scale changes in the jobs of its cells."""
 
@@ -101,6 +113,9 @@ class Table(Section):
     tolerance: Tolerance = Field(
         description="how far a mean may be from the paper's figure, in the unit; for all figures, or by name"
     )
+    ranks: Ranks | None = Field(
+        None, description="rank the rows over the columns, and test; only where columns are data sets"
+    )
     places: tuple[str, ...] = Field(
         (),
         description="keys that say where something lies: a file or folder there keeps the paper's setting",
@@ -117,6 +132,8 @@ class Table(Section):
         for row, figures in self.paper.items():
             _in("paper", "row", [row], self.rows)
             _in(f"paper.{row}", "column", figures, self.columns)
+        if self.ranks is not None and self.ranks.control is not None:
+            _in("ranks.control", "row", [self.ranks.control], self.rows)
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)

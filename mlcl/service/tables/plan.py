@@ -160,7 +160,8 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
     limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
     lines = {"__all__": {"tune"}}
     table = plan.table.model_dump(
-        mode="json", exclude={"tune": True, "rows": lines, "columns": lines, "scales": lines}
+        mode="json",
+        exclude={"tune": True, "ranks": True, "rows": lines, "columns": lines, "scales": lines},
     )
     content = [table, plan.about, limits, cells, keys, *tuned]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

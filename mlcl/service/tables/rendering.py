@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -74,7 +75,20 @@ def markdown(report: TableReport) -> str:
         if any(figure.verdict == "missing" for figure in cell.figures):
             reasons = one_line("; ".join(cell.reasons)) or "not run"
             lines.append(f"Missing in {cell.id}: {_cut(reasons)}.")
+    for ranks in report.ranks:
+        lines += ["", *_ranks(ranks)]
     return "\n".join(lines) + "\n"
+
+
+def _ranks(ranks: Mapping[str, Any]) -> list[str]:
+    """The tests of a figure over data sets."""
+    lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
+    for sentence in ranks["sentences"]:
+        lines += ["", markup.markdown(sentence)]
+    for table in ranks.get("tables", ()):
+        heads, *rows = ([markup.markdown(text) for text in row] for row in (table["heads"], *table["rows"]))
+        lines += ["", markup.markdown_table(heads, rows)]
+    return lines
 
 
 def latex(report: TableReport) -> str:

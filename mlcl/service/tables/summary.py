@@ -84,7 +84,10 @@ class CellReport:
 
 @dataclass(frozen=True)
 class TableReport:
-    """A table as it stands when the command ends."""
+    """A table as it stands when the command ends.
+
+    `ranks` has the tests over data sets of each figure, where the table asks for them.
+    """
 
     id: str
     name: str
@@ -100,6 +103,7 @@ class TableReport:
     higher: dict[str, bool]
     undelivered: int = 0
     run_id: str | None = None
+    ranks: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def rows(self) -> list[str]:

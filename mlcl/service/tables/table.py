@@ -16,6 +16,7 @@ from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
+from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.summary import TableReport
 from mlcl.service.tables.table_log import TableLog
@@ -144,6 +145,8 @@ class PaperTable(Work[TableReport]):
             unit=table.unit,
             higher={name: table.is_better_higher(name) for name in names},
         )
+        if table.ranks is not None:
+            report = replace(report, ranks=ranked_figures(report, table.ranks))
         if state is State.COMPLETE and report.missing:
             reason = f"no number for {', '.join(report.missing)}"
             return replace(report, state=State.FAILED, reason=reason)

@@ -1,0 +1,67 @@
+"""How often the tests over data sets err where no method differs, and find a method that does.
+
+    python benchmarks/ranks.py [--tables 1000]
+
+Simulated tables of k methods on n data sets, whose scales differ. Level: all methods are equal. Power: one is
+better than the others by one standard deviation of the noise. `chi2` is Friedman's test, `F` Iman and
+Davenport's. The other columns count tables in which any pair (`Nemenyi`), or control and any method, differ;
+for the power it is the control and the better one alone. `Wilcoxon` is with Holm's correction; `Bayes`: a
+probability of 0.95 to be practically better or worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.evaluation.method_comparison import compare_methods
+from mlcl.evaluation.paired_tests import LEVEL
+
+ROPE = 0.1
+NAMES = ("chi2", "F", "Nemenyi", "Wilcoxon", "Bayes")
+
+
+def simulated(random: np.random.Generator, k: int, n: int, effect: float) -> NDArray[np.float64]:
+    """Figures of k methods on n data sets; the last method is better by `effect`."""
+    noise = random.standard_t(4, size=(k, n)) / np.sqrt(2)
+    noise[-1] += effect
+    return noise * random.uniform(0.5, 2, size=n) + random.normal(60, 10, size=n)
+
+
+def findings(figures: NDArray[np.float64], *, level: bool) -> list[bool]:
+    """What each of the tests says about a table, in the order of `NAMES`."""
+    k, n = figures.shape
+    methods, data_sets = [f"m{i}" for i in range(k)], [f"d{j}" for j in range(n)]
+    cells = {(methods[i], data_sets[j]): {0: float(figures[i, j])} for i in range(k) for j in range(n)}
+    its = compare_methods("x", cells, methods, data_sets, higher=True, control="m0", rope=ROPE)
+    assert its is not None
+    pairs = list(combinations(range(k), 2)) if level else [(0, k - 1)]
+    against = its.against if level else its.against[-1:]
+    return [
+        its.test.p <= 1 - LEVEL,
+        its.test.f_p <= 1 - LEVEL,
+        its.test.f_p <= 1 - LEVEL and any(its.test.differ(*pair) for pair in pairs),
+        any(each.decided for each in against),
+        any(max(each.bayes[0], each.bayes[2]) >= LEVEL for each in against if each.bayes),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=int, default=1000)
+    tables = parser.parse_args().tables
+    print(f"{'':6} {'methods':>7} {'sets':>4}" + "".join(f"{name:>9}" for name in NAMES))
+    for name, effect in (("level", 0.0), ("power", 1.0)):
+        for k in (4, 12):
+            for n in (3, 6, 10, 15):
+                random = np.random.default_rng(1000 * k + n)
+                drawn = (simulated(random, k, n, effect) for _ in range(tables))
+                shares = np.mean([findings(figures, level=not effect) for figures in drawn], axis=0)
+                print(f"{name:6} {k:7} {n:4}" + "".join(f"{share:9.3f}" for share in shares), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""A comparison of methods over data sets in words and tables, for pages and for Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from mlcl.evaluation.method_comparison import AgainstControl, MethodComparison
+from mlcl.evaluation.paired_tests import LEVEL, smallest_p
+
+RISK = 1 - LEVEL
+ABOUT_WINS = (
+    "A method wins on a data set where the paired sign-flip test over the seeds gives p <= 0.05 in its "
+    "favour, without correction, and loses where it is in the other's; the rest are ties."
+)
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Heads, and rows of plain text."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sentences(its: MethodComparison) -> list[str]:
+    """What the tests over data sets say, what would decide what they leave open, and what was left out."""
+    found = [_friedman(its), _nemenyi(its), _open(its)]
+    if its.left_out:
+        found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
+    return [sentence for sentence in (*found, ABOUT_WINS) if sentence]
+
+
+def tables(its: MethodComparison) -> list[TextTable]:
+    """The methods by rank, each against the control; and the wins, ties and losses of all pairs."""
+    return [_ranks(its), _wins(its)]
+
+
+def as_dict(its: MethodComparison) -> dict[str, Any]:
+    """For programs and pages: figures, words and tables."""
+    words = {"sentences": sentences(its), "tables": [asdict(table) for table in tables(its)]}
+    test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
+    tree = asdict(its) | {"test": test} | words
+    return {key: _finite(value) for key, value in tree.items()}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _by_rank(its: MethodComparison) -> list[int]:
+    return sorted(range(len(its.methods)), key=lambda place: its.test.ranks[place])
+
+
+def _friedman(its: MethodComparison) -> str:
+    test, k = its.test, len(its.methods)
+    best = its.methods[_by_rank(its)[0]]
+    return (
+        f"{its.metric} of {k} methods over {test.n} data sets ({', '.join(its.data_sets)}): the best average "
+        f"rank, {min(test.ranks):.2f}, has {best}. Friedman test: chi2({k - 1}) = {test.chi2:.2f}, "
+        f"p = {test.p:.3g}; Iman and Davenport: F({k - 1}, {(k - 1) * (test.n - 1)}) = {test.f:.2f}, "
+        f"p = {test.f_p:.3g}."
+    )
+
+
+def _nemenyi(its: MethodComparison) -> str:
+    test = its.test
+    if test.f_p > RISK:
+        return "So it is not decided whether the methods differ at all, and pairs are not compared by rank."
+    pairs = list(combinations(_by_rank(its), 2))
+    apart = [pair for pair in pairs if test.differ(*pair)]
+    return (
+        f"By Nemenyi's test methods differ (p < 0.05) where their average ranks are "
+        f"{test.critical_difference:.2f} apart: {len(apart)} of {len(pairs)} pairs."
+    )
+
+
+def _open(its: MethodComparison) -> str:
+    """How many more data sets would decide between the best method and the control, or the next best."""
+    test, order, m = its.test, _by_rank(its), len(its.against)
+    control = its.methods.index(its.control)
+    best, other = order[0], (order[1] if order[0] == control else control)
+    if test.f_p <= RISK and test.differ(best, other):
+        return ""
+    needed = test.data_sets_to_differ(best, other)
+    # Where the ranks are far enough apart, the Friedman test alone is open.
+    more = 0 if needed is None else max(1, needed - test.n)
+    if needed is None:
+        said = "no number of data sets like these, for their average ranks are equal"
+    else:
+        said = f"{more} more data set{'' if more == 1 else 's'} with the same average ranks"
+    least = next(n for n in range(1, 64) if smallest_p(n) <= RISK / m)
+    if least > test.n:
+        said += f"; Wilcoxon's test with Holm's correction over {m} methods needs at least {least} data sets"
+    return f"What would decide between {its.methods[best]} and {its.methods[other]}: {said}."
+
+
+def _ranks(its: MethodComparison) -> TextTable:
+    heads = ["method", "average rank", f"difference from {its.control}", f"{LEVEL:.0%} interval"]
+    heads += ["wins/ties/losses", "p (Wilcoxon)", "p (Holm)", "further data sets"]
+    heads += [] if its.rope is None else ["P(worse)", f"P(within {its.rope:g})", "P(better)"]
+    against = {each.method: each for each in its.against}
+    rows = [_rank_row(its, place, against.get(its.methods[place]), len(heads)) for place in _by_rank(its)]
+    return TextTable(tuple(heads), tuple(rows))
+
+
+def _rank_row(its: MethodComparison, place: int, each: AgainstControl | None, width: int) -> tuple[str, ...]:
+    first = (its.methods[place], f"{its.test.ranks[place]:.2f}")
+    if each is None:
+        return (*first, "control", *[""] * (width - 3))
+    form, interval = f"+.{its.digits}f", each.paired.interval
+    record = its.wins[place][its.methods.index(its.control)]
+    further = each.paired.further_seeds(len(its.against), each.p)
+    return (
+        *first,
+        f"{each.paired.difference:{form}}",
+        "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}",
+        "/".join(map(str, record)),
+        f"{each.p:.3g}",
+        f"{each.adjusted:.3g}",
+        "decided" if each.decided else "unknown" if further is None else str(further),
+        *(f"{share:.2f}" for share in each.bayes or ()),
+    )
+
+
+def _wins(its: MethodComparison) -> TextTable:
+    order = _by_rank(its)
+    heads = ("wins/ties/losses against", *(str(number) for number in range(1, len(order) + 1)))
+    rows = [
+        (f"{number} {its.methods[i]}", *_records(its, i, order)) for number, i in enumerate(order, start=1)
+    ]
+    return TextTable(heads, tuple(rows))
+
+
+def _records(its: MethodComparison, i: int, order: Sequence[int]) -> list[str]:
+    return ["" if i == j else "/".join(map(str, its.wins[i][j])) for j in order]

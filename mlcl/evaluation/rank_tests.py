@@ -1,0 +1,120 @@
+"""Tests of several methods over several data sets: average ranks, Friedman, Nemenyi, Bayesian signed ranks.
+
+J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from mlcl.evaluation.paired_tests import LEVEL, in_steps
+
+LEAST = 3
+"""The fewest methods, and the fewest data sets, for the Friedman test."""
+DRAWS = 50_000
+"""Draws from the posterior of the Bayesian signed-rank test."""
+PRIOR = 0.5
+"""The weight of that test's prior: one data set without a difference counts as half a data set."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RankTest:
+    """The ranks of k methods over n data sets; the best has rank 1, equal ones share the mean of theirs.
+
+    `chi2` and `p` are the Friedman test's, `f` and `f_p` those of Iman and Davenport's F, which is less
+    conservative: F = (n - 1) chi2 / (n (k - 1) - chi2), with k - 1 and (k - 1)(n - 1) degrees of freedom;
+    infinite where all data sets agree. `critical_difference` is Nemenyi's at 0.05.
+    """
+
+    n: int
+    ranks: tuple[float, ...]
+    chi2: float
+    p: float
+    f: float
+    f_p: float
+    critical_difference: float
+
+    def differ(self, a: int, b: int) -> bool:
+        """Whether the average ranks of two methods are at least the critical difference apart."""
+        return abs(self.ranks[a] - self.ranks[b]) >= self.critical_difference
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The largest sets of methods of which no two differ, by rank; without sets of one method."""
+        order = sorted(range(len(self.ranks)), key=lambda method: self.ranks[method])
+        found: list[tuple[int, ...]] = []
+        for start, first in enumerate(order):
+            group = tuple(method for method in order[start:] if not self.differ(first, method))
+            if len(group) > 1 and not (found and set(group) <= set(found[-1])):
+                found.append(group)
+        return found
+
+    def data_sets_to_differ(self, a: int, b: int) -> int | None:
+        """The number of data sets over which these average ranks would differ; None for equal ranks.
+
+        From CD = q sqrt(k (k + 1) / (6 n)): n = q^2 k (k + 1) / (6 (R_a - R_b)^2), rounded up.
+        """
+        apart = abs(self.ranks[a] - self.ranks[b])
+        return math.ceil(self.n * (self.critical_difference / apart) ** 2 - 1e-9) if apart else None
+
+
+def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
+    """Ranks methods over data sets.
+
+    `figures` has a row for each of k methods and a column for each of n data sets, float64; `higher`: the
+    larger figure is the better one. Raises ValueError for fewer than three methods or data sets, and for
+    figures that are not finite.
+    """
+    values = np.asarray(figures, np.float64)
+    if values.ndim != 2 or min(values.shape) < LEAST:
+        raise ValueError(f"needs {LEAST} methods and {LEAST} data sets, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("a figure is not finite")
+    k, n = values.shape
+    steps = np.round(in_steps(values, float(np.abs(values).max())))
+    ranks = stats.rankdata(-steps if higher else steps, axis=0)
+    if not np.ptp(ranks):
+        chi2, p = 0.0, 1.0  # all are equal everywhere: scipy divides by zero
+    else:
+        chi2, p = map(float, stats.friedmanchisquare(*ranks))
+    left = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / left if left > 1e-9 * n * k else math.inf
+    f_p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    means = tuple(map(float, ranks.mean(axis=1)))
+    return RankTest(n, means, chi2, p, f, f_p, critical_difference(k, n))
+
+
+def critical_difference(k: int, n: int, level: float = 1 - LEVEL) -> float:
+    """Nemenyi's: q sqrt(k (k + 1) / (6 n)), where q is the studentized range's quantile over sqrt(2)."""
+    q = float(stats.studentized_range.ppf(1 - level, k, np.inf)) / math.sqrt(2)
+    return q * math.sqrt(k * (k + 1) / (6 * n))
+
+
+def bayesian_signed_rank(d: ArrayLike, rope: float, *, seed: int = 0) -> tuple[float, float, float]:
+    """The probabilities that differences are practically below 0, within +-`rope` of it, and above.
+
+    With z_0 = 0 of weight 1/2 beside the differences z_1 ... z_n and w ~ Dirichlet(1/2, 1, ..., 1):
+    theta = sum_ij w_i w_j [z_i + z_j < -2 rope], [|z_i + z_j| <= 2 rope], [z_i + z_j > 2 rope]; a probability
+    is the share of 50,000 draws in which its theta is the largest, equals sharing (Benavoli, Corani, Demsar,
+    Zaffalon, Time for a change, JMLR 18, 2017, section 4.2). `d`: float64, shape (n,). Raises ValueError
+    for no differences, ones that are not finite, and a negative `rope`.
+    """
+    values = np.asarray(d, np.float64)
+    if values.ndim != 1 or not values.size or not np.isfinite(values).all() or rope < 0:
+        raise ValueError(f"needs finite differences and a rope of at least 0, got {d!r} and {rope}")
+    z = np.concatenate([[0.0], values])
+    sums = np.add.outer(z, z)
+    weights = np.random.default_rng(seed).dirichlet([PRIOR, *np.ones(values.size)], DRAWS)
+    above, below = (np.einsum("si,ij,sj->s", weights, region, weights, optimize=True)
+                    for region in (sums > 2 * rope, sums < -2 * rope))  # fmt: skip
+    theta = np.stack([below, 1 - below - above, above])
+    largest = np.isclose(theta, theta.max(axis=0), rtol=0, atol=1e-12)
+    below_p, within_p, above_p = map(float, (largest / largest.sum(axis=0)).mean(axis=1))
+    return below_p, within_p, above_p

@@ -1,0 +1,134 @@
+"""Methods over data sets: which cells count, who wins where, what is said."""
+
+import itertools
+import json
+from statistics import fmean
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mlcl.evaluation.method_comparison import compare_methods, complete_part
+from mlcl.evaluation.method_comparison_text import as_dict, sentences, tables
+from mlcl.evaluation.paired_tests import compare_paired, holm, paired_p
+from mlcl.evaluation.rank_tests import bayesian_signed_rank
+
+METHODS, SEEDS = ("bce", "asl", "simdis", "any"), range(6)
+
+
+def made_up(effects, n, *, seed=0, noise=0.3):
+    """Figures by (method, data set) and seed: an effect of the method, a level of the data set, noise."""
+    random = np.random.default_rng(seed)
+    levels = random.normal(60, 10, size=n)
+    return {
+        (method, f"set{j}"): dict(enumerate((levels[j] + effect + noise * random.normal(size=6)).tolist()))
+        for method, effect in zip(METHODS, effects, strict=True)
+        for j in range(n)
+    }
+
+
+def compared(cells, n, **how):
+    names = [f"set{j}" for j in range(n)]
+    return compare_methods("F1", cells, METHODS, names, **{"higher": True, "control": "bce", **how})
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_each_part_is_that_of_the_tests_it_is_made_of(higher):
+    cells = made_up([0, 0.4, 0.8, 0.8], 7)
+    its = compared(cells, 7, higher=higher, rope=0.2)
+    means = {m: [fmean(cells[m, f"set{j}"].values()) for j in range(7)] for m in METHODS}
+    sign = 1 if higher else -1
+    ranks = [sum(sign * (means[o][j] - means[m][j]) > 0 for o in METHODS for j in range(7)) / 7 + 1
+             for m in METHODS]  # fmt: skip
+    assert its.test.ranks == pytest.approx(ranks)
+    others = METHODS[1:]
+    assert [each.method for each in its.against] == list(others)
+    # scipy's exact signed-rank test, for no two differences are equal.
+    p = [stats.wilcoxon(means[m], means["bce"], mode="exact").pvalue for m in others]
+    assert [each.p for each in its.against] == pytest.approx(p)
+    assert [each.adjusted for each in its.against] == pytest.approx(holm(p))
+    assert its.against[0].paired == compare_paired(means["bce"], means["asl"])
+    gains = [sign * (a - b) for a, b in zip(means["asl"], means["bce"], strict=True)]
+    assert its.against[0].bayes == bayesian_signed_rank(gains, 0.2)
+    for (i, a), (j, b) in itertools.product(enumerate(METHODS), repeat=2):
+        record = [0, 0, 0]
+        for name in its.data_sets:
+            paired = compare_paired(list(cells[b, name].values()), list(cells[a, name].values()))
+            decided = i != j and paired.p <= 0.05
+            record[(0 if (paired.difference > 0) == higher else 2) if decided else 1] += 1
+        assert its.wins[i][j] == tuple(record)
+
+
+def test_the_sign_flip_test_alone_is_that_of_the_comparison():
+    a, b = [0.1, 0.2, 0.4, 0.3], [0.2, 0.4, 0.35, 0.5]
+    assert paired_p(a, b) == compare_paired(a, b).p
+
+
+def test_methods_that_are_equal_everywhere_tie():
+    cells = {place: dict.fromkeys(SEEDS, 50.0) for place in made_up([0] * 4, 3)}
+    its = compared(cells, 3)
+    assert [each.p for each in its.against] == [1.0] * 3
+    assert {record for row in its.wins for record in row} == {(0, 3, 0)}
+    assert sentences(its)[1].startswith("So it is not decided whether the methods differ at all")
+    assert "no number of data sets like these" in sentences(its)[2]
+
+
+def test_the_same_lead_on_all_data_sets_counts_as_the_rank_test_counts_it():
+    cells = made_up([0, 0, 0, 0], 5, noise=0)
+    lead = {(m, name): {s: v + METHODS.index(m) for s, v in its.items()} for (m, name), its in cells.items()}
+    assert [each.p for each in compared(lead, 5).against] == [2 / 2**5] * 3
+
+
+def test_what_lacks_most_is_left_out_first_and_named():
+    cells = made_up([0, 0, 0, 0], 5)
+    del cells["asl", "set1"], cells["asl", "set2"], cells["any", "set4"]
+    assert complete_part(cells, METHODS, [f"set{j}" for j in range(5)]) == (
+        ("bce", "simdis", "any"), ("set0", "set1", "set2", "set3")
+    )  # fmt: skip
+    its = compared(cells, 5)
+    assert its.left_out == ("asl", "set4")
+    assert "Left out, for they lack cells: asl, set4." in sentences(its)
+
+
+def test_too_little_is_not_compared():
+    cells = made_up([0] * 4, 3)
+    assert compared(cells, 2) is None
+    assert compared(cells, 3, control="absent") is None
+    assert compared({place: its for place, its in cells.items() if place[0] in METHODS[:2]}, 3) is None
+    assert complete_part({}, ["a"], ["b"]) == (("a",), ())
+
+
+def test_words_and_tables_of_a_clear_case():
+    its = compared(made_up([0, 1, 2, 3], 8), 8, rope=0.1)
+    friedman, nemenyi, wins = sentences(its)
+    assert friedman.startswith("F1 of 4 methods over 8 data sets (set0, set1, ")
+    assert "the best average rank, 1.00, has any" in friedman
+    assert "apart: 3 of 6 pairs" in nemenyi
+    assert wins.startswith("A method wins on a data set where")
+    ranked, matrix = tables(its)
+    assert [row[0] for row in ranked.rows] == ["any", "simdis", "asl", "bce"]
+    assert ranked.rows[-1] == ("bce", "4.00", "control", *[""] * 8)
+    assert ranked.rows[0][4:8] == ("8/0/0", "0.00781", "0.0234", "decided")
+    assert ranked.heads[-3:] == ("P(worse)", "P(within 0.1)", "P(better)")
+    assert ranked.rows[0][-1] == "1.00"
+    assert matrix.rows[0] == ("1 any", "", "8/0/0", "8/0/0", "8/0/0")
+    assert matrix.rows[3][1] == "0/0/8"
+
+
+def test_what_would_decide_is_said_where_it_is_open():
+    its = compared(made_up([0, 0.1, 0, 0.1], 3), 3)
+    (said,) = [text for text in sentences(its) if text.startswith("What would decide")]
+    best = min(range(4), key=lambda place: its.test.ranks[place])
+    assert said.startswith(f"What would decide between {METHODS[best]} and ")
+    assert "needs at least 7 data sets" in said  # 2 / 2^7 is the first below .05 / 3
+    heads, rows = tables(its)[0].heads, tables(its)[0].rows
+    column = heads.index("further data sets")
+    assert all(row[column] == "unknown" or int(row[column]) >= 4 for row in rows if row[2] != "control")
+
+
+def test_json_has_no_infinity():
+    cells = made_up([0, 50, 100, 150], 3, noise=0)
+    tree = json.loads(json.dumps(as_dict(compared(cells, 3)), allow_nan=False))
+    assert (tree["test"]["f"], tree["test"]["f_p"], tree["control"]) == (None, 0.0, "bce")
+    assert tree["sentences"]
+    assert tree["tables"][0]["heads"][0] == "method"

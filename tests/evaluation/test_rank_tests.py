@@ -1,0 +1,178 @@
+"""Tests over data sets: against Demsar's own numbers, slow loops, and tables of known effect."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mlcl.evaluation.rank_tests import RankTest, bayesian_signed_rank, critical_difference, rank_test
+
+AUC = np.array(
+    [
+        [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
+        [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
+        [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
+        [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
+        [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
+    ]
+).T  # fmt: skip
+"""Demsar 2006, table 6: C4.5, with m, with cf, with both, on 14 data sets. On voting, cf and both are printed
+alike and ranked 2 and 3."""
+
+
+def loop_ranks(column, *, higher):
+    """Rank 1 is the best; equals share the mean of the ranks that they take up."""
+    found = []
+    for own in column:
+        better = sum((other > own) == higher and other != own for other in column)
+        equal = sum(other == own for other in column)
+        found.append(better + (1 + equal) / 2)
+    return found
+
+
+def loop_friedman(figures, *, higher):
+    """chi2 with the correction for ties, by the equations (Demsar 2006, 3.2.1; Conover 1999, 5.8)."""
+    k, n = figures.shape
+    ranks = np.array([loop_ranks(column, higher=higher) for column in figures.T]).T
+    means = [sum(row) / n for row in ranks]
+    chi2 = 12 * n / (k * (k + 1)) * (sum(mean**2 for mean in means) - k * (k + 1) ** 2 / 4)
+    ties = sum(count**3 - count for column in ranks.T for count in np.unique(column, return_counts=True)[1])
+    return means, chi2, chi2 / (1 - ties / (n * k * (k**2 - 1)))
+
+
+def test_the_worked_example_of_demsar():
+    found = rank_test(AUC, higher=True)
+    assert found.ranks == pytest.approx((3.143, 2.000, 2.893, 1.964), abs=5e-4)
+    _, plain, corrected = loop_friedman(AUC, higher=True)
+    assert plain == pytest.approx(9.28, abs=5e-3)  # as printed: without the correction for ties
+    assert 13 * plain / (14 * 3 - plain) == pytest.approx(3.69, abs=5e-3)
+    assert found.chi2 == pytest.approx(corrected, rel=1e-12)
+    assert found.p == pytest.approx(stats.chi2.sf(corrected, 3))
+    assert found.f == pytest.approx(13 * corrected / (14 * 3 - corrected))
+    assert found.f_p == pytest.approx(stats.f.sf(found.f, 3, 39))
+    assert found.critical_difference == pytest.approx(1.25, abs=5e-3)
+    # "not powerful enough": at 0.10, CD = 1.12, C4.5 differs from both others; at 0.05 no two do.
+    assert critical_difference(4, 14, 0.10) == pytest.approx(1.12, abs=5e-3)
+    assert found.groups == [(3, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("level", "printed"),
+    [
+        (0.05, [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]),
+        (0.10, [1.645, 2.052, 2.291, 2.459, 2.589, 2.693, 2.780, 2.855, 2.920]),
+    ],
+)
+def test_critical_values_are_those_of_demsars_table_5(level, printed):
+    found = [critical_difference(k, 1, level) / math.sqrt(k * (k + 1) / 6) for k in range(2, 11)]
+    assert found == pytest.approx(printed, abs=1.1e-3)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_and_chi2_are_those_of_a_slow_loop(seed, higher):
+    random = np.random.default_rng(seed)
+    figures = random.integers(0, 4, size=(3 + seed, 6)) / 4  # many ties
+    means, _, chi2 = loop_friedman(figures, higher=higher)
+    found = rank_test(figures, higher=higher)
+    assert found.ranks == pytest.approx(means, rel=1e-12)
+    assert found.chi2 == pytest.approx(chi2, rel=1e-10)
+
+
+def test_figures_that_differ_by_rounding_are_equal():
+    found = rank_test([[0.1 + 0.2] * 3, [0.3] * 3, [0.1] * 3], higher=True)
+    assert found.ranks == (1.5, 1.5, 3.0)
+
+
+def test_where_all_agree_f_is_infinite_and_where_none_differs_nothing_is_found():
+    sure = rank_test(np.arange(3)[:, None] * np.ones(5), higher=True)
+    assert (sure.f, sure.f_p, sure.ranks) == (math.inf, 0.0, (3.0, 2.0, 1.0))
+    none = rank_test(np.ones((3, 5)), higher=True)
+    assert (none.chi2, none.p, none.f, none.f_p) == (0.0, 1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_are_the_largest_sets_without_a_difference(seed):
+    random = np.random.default_rng(seed)
+    test = RankTest(9, tuple(random.permutation(random.uniform(1, 7, size=7))), 0, 1, 0, 1, 1.5)
+    every = [
+        set(sets)
+        for size in range(2, 8)
+        for sets in itertools.combinations(range(7), size)
+        if not any(test.differ(a, b) for a, b in itertools.combinations(sets, 2))
+    ]
+    largest = [sets for sets in every if not any(sets < other for other in every)]
+    assert sorted(map(sorted, test.groups)) == sorted(map(sorted, largest))
+
+
+def test_the_number_of_data_sets_is_the_first_that_decides():
+    found = rank_test(AUC, higher=True)
+    needed = found.data_sets_to_differ(3, 0)
+    apart = found.ranks[0] - found.ranks[3]
+    assert critical_difference(4, needed) <= apart < critical_difference(4, needed - 1)
+    assert found.data_sets_to_differ(1, 1) is None
+
+
+@pytest.mark.parametrize("figures", [[[1, 2, 3]] * 2, [[1, 2]] * 3, [1, 2, 3], [[1, 2, math.nan]] * 3])
+def test_what_cannot_be_ranked(figures):
+    with pytest.raises(ValueError, match=r"needs 3 methods|not finite"):
+        rank_test(figures, higher=True)
+
+
+def test_the_bayesian_test_is_the_loop_over_pairs():
+    d, rope, draws = [0.02, -0.01, 0.03, 0.005, 0.0], 0.004, 4000
+    z, random, wins = [0.0, *d], np.random.default_rng(1), np.zeros(3)
+    for _ in range(draws):
+        w = random.dirichlet([0.5, 1, 1, 1, 1, 1])
+        theta = np.zeros(3)
+        for i, j in itertools.product(range(6), repeat=2):
+            total = z[i] + z[j]
+            theta[0 if total < -2 * rope else 2 if total > 2 * rope else 1] += w[i] * w[j]
+        wins[theta.argmax()] += 1
+    found = bayesian_signed_rank(d, rope)
+    assert sum(found) == pytest.approx(1)
+    # Four standard errors of the loop's share.
+    assert found == pytest.approx(tuple(wins / draws), abs=4 * 0.5 / math.sqrt(draws))
+
+
+def test_the_bayesian_test_gives_what_baycomp_1_0_3_does():
+    """Its two_on_multiple(a, b, rope=0.01) on C4.5 and C4.5 with m: (0, 0.329, 0.671), by 50,000 draws."""
+    assert bayesian_signed_rank(AUC[1] - AUC[0], 0.01) == pytest.approx((0, 0.329, 0.671), abs=0.012)
+
+
+def test_the_bayesian_test_is_symmetric_and_sure_where_it_can_be():
+    assert bayesian_signed_rank([1.0] * 12, 0.1)[2] > 0.999
+    assert bayesian_signed_rank([0.0] * 12, 0.1) == (0.0, 1.0, 0.0)
+    below, within, above = bayesian_signed_rank(AUC[0] - AUC[3], 0.01)
+    assert (above, within, below) == pytest.approx(bayesian_signed_rank(AUC[3] - AUC[0], 0.01), abs=0.012)
+
+
+@pytest.mark.parametrize(("d", "rope"), [([], 0.1), ([math.nan], 0.1), ([0.1], -1)])
+def test_what_the_bayesian_test_refuses(d, rope):
+    with pytest.raises(ValueError, match="finite differences"):
+        bayesian_signed_rank(d, rope)
+
+
+def rejections(effect, n, tables=400, k=5):
+    """How often F finds something at 0.05, and how often the best and the worst are told apart."""
+    random = np.random.default_rng(n)
+    means = np.linspace(0, effect, k)[:, None]
+    found = [rank_test(means + random.normal(size=(k, n)), higher=True) for _ in range(tables)]
+    apart = [test.f_p <= 0.05 and test.differ(0, k - 1) for test in found]
+    return np.mean([test.f_p <= 0.05 for test in found]), np.mean(apart)
+
+
+def test_without_an_effect_the_tests_err_at_their_level():
+    # Three standard errors of 400 tables above 0.05.
+    level, apart = rejections(0.0, n=10)
+    assert 0.02 < level < 0.083
+    assert apart <= 0.03
+
+
+def test_an_effect_is_found_the_more_often_the_more_data_sets_there_are():
+    few, many = rejections(2.0, n=4), rejections(2.0, n=12)
+    assert few[0] < many[0]
+    assert many[0] > 0.9
+    assert many[1] > 0.8

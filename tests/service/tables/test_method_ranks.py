@@ -1,0 +1,90 @@
+"""The rows of a table ranked over its columns: in its report, its Markdown and its JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from reproduced import Tables
+
+from mlcl.config.table import Ranks
+from mlcl.evaluation.rank_tests import rank_test
+from mlcl.service.tables import CellReport, FigureReport, TableReport
+from mlcl.service.tables.method_ranks import ranked_figures
+from mlcl.service.tables.rendering import as_dict, markdown
+from mlcl.tracking import State
+
+ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")
+BETTER = {"BCE": 50.0, "ASL": 51.0, "simdis": 52.0}
+
+
+def report(values, **how):
+    """A table of one figure; `values(row, column)` by seed."""
+    cells = tuple(
+        CellReport(row, column, f"{row}/{column}".lower(),
+                   (FigureReport("F1", "test/micro_f1", None, values(row, column), None, 1),), ("a", "b"))
+        for row in ROWS for column in COLUMNS
+    )  # fmt: skip
+    fields = {
+        "id": "mlcl-1", "name": "t", "command": "mlcl reproduce t", "title": "T", "source": "S", "about": "",
+        "state": State.COMPLETE, "reason": "", "folder": Path("t"), "cells": cells, "unit": "percent",
+        "higher": {"F1": True},
+    }  # fmt: skip
+    return TableReport(**{**fields, **how})
+
+
+def steady(row, column):
+    return (BETTER[row] + COLUMNS.index(column), BETTER[row] + COLUMNS.index(column) + 0.1)
+
+
+def test_rows_are_methods_and_columns_data_sets():
+    (tree,) = ranked_figures(report(steady), Ranks(control="ASL", rope=0.5))
+    assert (tree["metric"], tree["control"], tree["rope"], tree["digits"]) == ("F1", "ASL", 0.5, 1)
+    assert (tuple(tree["methods"]), tuple(tree["data_sets"])) == (ROWS, COLUMNS)
+    means = [[sum(steady(row, column)) / 2 for column in COLUMNS] for row in ROWS]
+    assert tree["test"]["ranks"] == rank_test(means, higher=True).ranks == (3.0, 2.0, 1.0)
+    assert ranked_figures(report(steady), Ranks())[0]["control"] == "BCE"
+    lower = ranked_figures(report(steady, higher={"F1": False}), Ranks())[0]
+    assert lower["test"]["ranks"] == (1.0, 2.0, 3.0)
+
+
+def test_a_cell_that_lacks_a_seed_does_not_count():
+    def values(row, column):
+        return (None, 51.0) if (row, column) == ("ASL", "AAPD") else steady(row, column)
+
+    (tree,) = ranked_figures(report(values), Ranks())
+    need = "this needs 3 methods, BCE among them, and 3 data sets with all cells between them."
+    assert tree == {"metric": "F1", "sentences": [f"F1 is not ranked over data sets: {need}"]}
+
+
+def test_the_tests_stand_below_the_table_and_in_the_json():
+    ranked = report(steady)
+    ranked = report(steady, ranks=ranked_figures(ranked, Ranks(rope=0.5)))
+    text = markdown(ranked)
+    assert text.startswith(markdown(report(steady)))
+    assert "### F1 over data sets\n\nF1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in text
+    assert "\n| simdis | 1.00 | +2.0 | " in text
+    assert "\n| 1 simdis |  | 0/3/0 | 0/3/0 |" in text  # two seeds decide nothing
+    tree = json.loads(json.dumps(as_dict(ranked), allow_nan=False, default=str))
+    assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
+
+
+@pytest.fixture
+def tables(tiny, tmp_path, monkeypatch):
+    return Tables(tmp_path / "home", monkeypatch, tiny)
+
+
+LARGE = {
+    "rows": {name: {"set": {"objective.heads.detail.temperature": t}}
+             for name, t in (("Cold", 0.05), ("Cool", 0.2), ("Warm", 0.5))},
+    "columns": {f"{lr}": {"set": {"train.lr": lr}} for lr in (0.01, 0.02, 0.03)},
+    "seeds": 1,
+}  # fmt: skip
+
+
+def test_a_table_that_asks_for_ranks_has_them_and_is_the_same_table(tables):
+    plain = tables.run(tables.plan(LARGE))
+    assert (plain.ranks, "over data sets" in (plain.folder / "table.md").read_text()) == ((), False)
+    ranked = tables.run(tables.plan({**LARGE, "ranks": {"control": "Warm"}}))
+    assert ranked.id == plain.id
+    assert ranked.ranks == ranked_figures(plain, Ranks(control="Warm"))
+    assert "### Acc over data sets" in (plain.folder / "table.md").read_text()
