@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
@@ -15,6 +15,8 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Prefixes that are tried, in this order, for a metric without one."""
+NEIGHBOURS = ("knn/", "knn_best/")
+"""Prefixes of the figures with neighbours."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     if len(settings) < 2:
         found = settings[0].label if settings else "none"
         raise UserError("needs two settings or more", key="WHAT", found=found)
+    settings = [_with_neighbours(setting) for setting in settings]
     name = _metric(settings, metric)
     mode = _mode(name, settings)
     reference, *others = settings
@@ -85,6 +88,25 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
         for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
     )
     return Comparison(name, mode, reference, rows)
+
+
+def is_fitted(setting: ComparedSetting) -> bool:
+    """Whether a setting is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
+    return "baseline" in setting.job
+
+
+def _with_neighbours(setting: ComparedSetting) -> ComparedSetting:
+    """A fitted baseline with its figures also under the names with neighbours; others as they are."""
+    if not is_fitted(setting):
+        return setting
+    runs = {
+        seed: replace(
+            run,
+            metrics={way + name: value for name, value in run.metrics.items() for way in ("", *NEIGHBOURS)},
+        )
+        for seed, run in setting.runs.items()
+    }
+    return replace(setting, runs=runs)
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:

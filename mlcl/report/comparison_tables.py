@@ -14,7 +14,7 @@ from rich.text import Text
 from mlcl import markup
 from mlcl.evaluation.paired_tests import LEVEL, holm, smallest_p
 from mlcl.report.compared_settings import ComparedSetting
-from mlcl.report.comparison import Comparison, Row
+from mlcl.report.comparison import NEIGHBOURS, Comparison, Row, is_fitted
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",
@@ -73,7 +73,11 @@ def notes(found: Comparison) -> list[str]:
     methods = {row.paired.method for row in found.rows}
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
-    several = (each.names for each in (found.reference, *(row.setting for row in found.rows)))
+    compared = (found.reference, *(row.setting for row in found.rows))
+    fitted = tuple(each.label for each in compared if is_fitted(each))
+    if fitted and found.metric.startswith(NEIGHBOURS):
+        lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
+    several = (each.names for each in compared)
     lines += [f"{names}: one setting, with no difference to test." for names in several if " = " in names]
     for row in found.rows:
         if row.differs:

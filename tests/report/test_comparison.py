@@ -342,6 +342,24 @@ def test_a_metric_that_is_not_there(store, found):
         compare_settings([found.reference, *find_settings(Runs(store.tracker), [nan])], "accuracy")
 
 
+def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_figure_without(store):
+    trained = [
+        store.add("blend", seed=seed, params={"k": 3}, metrics={"knn_best/test/accuracy": 0.6 + seed / 100})
+        for seed in range(3)
+    ]
+    fitted = [
+        store.add("blend", seed=seed, params={"baseline": "tfidf_svm"}, metrics={"test/accuracy": 0.5})
+        for seed in range(3)
+    ]
+    settings = find_settings(Runs(store.tracker), [",".join(each) for each in (fitted, trained)])
+    compared = compare_settings(settings, "knn_best/test/accuracy")
+    assert compared.rows[0].paired.difference == pytest.approx(0.11)
+    said = f"{settings[0].label}: without neighbours, which a fitted baseline does not have."
+    assert said in notes(compared)
+    with pytest.raises(UserError, match="no such metric"):
+        compare_settings(settings, "test/accuracy")
+
+
 def test_on_paper(found):
     text, tex = as_markdown(found), as_latex(found)
     mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
