@@ -14,6 +14,8 @@ from mlcl.errors import UserError
 SHIPPED = [
     "features",
     "features_heads",
+    "features_labels",
+    "features_labels_heads",
     "gamma",
     "head_weights",
     "levels",
