@@ -96,6 +96,7 @@ def _loss(spec: Any) -> dict[str, Any]:
 def _metric(metric: Any) -> dict[str, Any]:
     return {
         "what": metric.summary,
+        "group": metric.group,
         "tasks": list(metric.tasks),
         "better": "lower" if metric.mode == "min" else "higher",
         "source": metric.source,

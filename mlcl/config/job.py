@@ -188,6 +188,26 @@ class EvaluationConfig(Section):
         description="from which probability several labels are predicted; a word: validation chooses",
     )
     at_least_one: bool = Field(False, description="of several labels, always predict the most probable one")
+    metrics: tuple[str, ...] = Field(
+        (), description="groups of metrics to measure besides, see `mlcl metrics`"
+    )
+    bands: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+        (20, 100),
+        description="of the group bands: a label with fewer training rows than the first number is in the "
+        "tail, one with more than the second in the head",
+    )
+
+    @field_validator("metrics")
+    @classmethod
+    def _groups_sorted(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(set(groups)))
+
+    @field_validator("bands")
+    @classmethod
+    def _bands_ascend(cls, bands: tuple[int, int]) -> tuple[int, int]:
+        if bands[0] > bands[1] + 1:
+            raise ValueError("a label would be in the tail and in the head: the first number is too large")
+        return bands
 
 
 class JobConfig(Section):

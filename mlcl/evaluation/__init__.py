@@ -1,8 +1,11 @@
 """What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
 
 from mlcl.evaluation.decision import Decision, Mode
+from mlcl.evaluation.embedded_rows import EmbeddedRows
+from mlcl.evaluation.embedding_scores import embedding_metrics, evaluate_embeddings
 from mlcl.evaluation.knn import blend, knn_probabilities
-from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts, frequency_bands
+from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import PosthocResult, search
@@ -18,9 +21,13 @@ from mlcl.evaluation.thresholds import choose
 __all__ = [
     "AT_HALF",
     "METRICS",
+    "NO_FACTS",
     "ClassPrediction",
     "Counts",
     "Decision",
+    "EmbeddedRows",
+    "EmbeddingMetric",
+    "LabelFacts",
     "LabelPrediction",
     "Metric",
     "Mode",
@@ -36,7 +43,10 @@ __all__ = [
     "Task",
     "blend",
     "choose",
+    "embedding_metrics",
     "evaluate",
+    "evaluate_embeddings",
+    "frequency_bands",
     "knn_probabilities",
     "linear_probe",
     "metric_names",

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.tasks import Array, Task
 from mlcl.plugins import Registry
@@ -21,7 +22,8 @@ class Metric:
     """A metric: a value of a module of `mlcl.evaluation.metrics`, or of one from outside.
 
     `name` is what jobs and logs call it, `summary` one line on what it is, `source` where it is defined;
-    `mode` says whether more or less is better. How it is computed decides for which tasks it is there.
+    `mode` says whether more or less is better. A metric with a `group` is measured where a job asks for the
+    group in `evaluation.metrics`, one without always. How it is computed decides for which tasks it is there.
 
     For multi-label predictions one of
     - `counts`, which takes the `Counts` (..., L) of thresholded labels and gives (...): the search after
@@ -31,10 +33,11 @@ class Metric:
       predicted from them.
 
     For classes, where the value of several aspects is the mean over them, one of
-    - `hits`, which takes the numbers of right and of all known rows (...): counted as above;
+    - `hits`, which takes the numbers of right and of all known rows (...): counted as above. Each aspect's
+      own value is given besides, as `<name>_<aspect>`;
     - `classes`, which takes a `ClassPrediction`.
 
-    With `per_aspect` each aspect's own value is given besides, as `<name>_<aspect>`.
+    A metric of embeddings instead of predictions is an `EmbeddingMetric`.
 
     Raises ValueError for a declaration with none of them, or two for one kind of task.
     """
@@ -43,6 +46,7 @@ class Metric:
     summary: str
     source: str
     mode: Literal["max", "min"] = "max"
+    group: str = ""
     counts: Callable[[Counts], Array] | None = field(default=None, repr=False)
     pooled: bool = False
     labels: Callable[[LabelPrediction], float] | None = field(default=None, repr=False)
@@ -50,7 +54,6 @@ class Metric:
     ranks: bool = False
     hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
-    per_aspect: bool = False
 
     def __post_init__(self) -> None:
         if (self.counts and self.labels) or (self.hits and self.classes):
@@ -63,6 +66,11 @@ class Metric:
         """The tasks that have it."""
         classes: tuple[Task, ...] = ("single", "aspects") if self.hits or self.classes else ()
         return (*classes, "multi_label") if self.counts or self.labels else classes
+
+    @property
+    def per_aspect(self) -> bool:
+        """Whether each aspect's own value is given beside the mean over the aspects."""
+        return self.hits is not None
 
     @property
     def thresholded(self) -> bool:
@@ -82,6 +90,25 @@ class Metric:
             return float(self.hits(prediction.right.sum(), np.asarray(len(prediction.targets))))
         assert self.classes is not None
         return float(self.classes(prediction))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingMetric(Metric):
+    """A metric of a split's embeddings and label sets, for all tasks: `of_rows` takes `EmbeddedRows`.
+
+    It is measured once, after training. Raises ValueError for one without a group.
+    """
+
+    of_rows: Callable[[EmbeddedRows], float] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.group:
+            raise ValueError(f"metric {self.name} of embeddings needs a group")
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that have it."""
+        return ("single", "aspects", "multi_label")
 
 
 METRICS = Registry("metric", "mlcl.metrics", "mlcl.evaluation.metrics", Metric)

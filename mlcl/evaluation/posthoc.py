@@ -84,7 +84,7 @@ def search(
         settings = [_setting(grid, int(signed_KGT.argmax()))]
     best = max((_decided(question, scoring, setting) for setting in settings), key=lambda each: each.value)
     targets = question.splits[0].targets
-    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects)
+    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=scoring.facts)
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
     return PosthocResult(
         best.setting, best.decision, metrics, _table(grid, scoring.metric, value_SKGT[0]), tested
@@ -121,7 +121,9 @@ def _decided(question: Question, scoring: Scoring, setting: Setting) -> _Decided
     rows, name = question.splits[0], scoring.metric
     mixed = question.blended(rows, setting)
     decision = scoring.decide(question.task, mixed, rows.targets)
-    value = evaluate(question.task, mixed, rows.targets, decision, scoring.aspects, [name])[name]
+    value = evaluate(question.task, mixed, rows.targets, decision, scoring.aspects, [name], scoring.facts)[
+        name
+    ]
     return _Decided(setting, mixed, decision, value if scoring.mode == "max" else -value)
 
 

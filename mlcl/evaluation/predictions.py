@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
 from mlcl.evaluation.ranking import LabelRanking, position, rank_labels
 from mlcl.evaluation.tasks import Array
 
@@ -30,10 +31,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing."""
+    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing; `facts` of the classes."""
 
     probabilities: Array
     targets: Array
+    facts: LabelFacts = NO_FACTS
 
     @cached_property
     def predicted(self) -> Array:
@@ -50,7 +52,8 @@ class ClassPrediction:
 class LabelPrediction:
     """`probabilities` (N, L) float, the labels that are `predicted` (N, L) bool, and the true entries.
 
-    These are given by `row` and `label` (P,) int64; `depth` labels of a row are put in order.
+    These are given by `row` and `label` (P,) int64; `depth` labels of a row are put in order. `facts` are
+    those of the labels.
     """
 
     probabilities: Array
@@ -58,6 +61,7 @@ class LabelPrediction:
     row: Array
     label: Array
     depth: int
+    facts: LabelFacts = NO_FACTS
 
     @cached_property
     def right(self) -> Array:

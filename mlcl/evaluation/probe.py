@@ -81,7 +81,7 @@ def linear_probe(
     layer = best[1]
     predicted = predict(layer, val_features)
     decision = scoring.decide(task, predicted, val_targets)
-    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects)
+    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=scoring.facts)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
     rows = [(*pair, score) for pair, score in zip(grid.pairs(), scores, strict=True)]
     return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mlcl.errors import UserError
 from mlcl.evaluation.decision import Decision, Mode
-from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
+from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
 from mlcl.evaluation.thresholds import choose
@@ -28,7 +29,8 @@ AT_HALF = Decision.fixed(0.5)
 class Scoring:
     """The metric that chooses on validation, and what it needs to be computed.
 
-    `threshold` and `at_least_one` say how several labels are predicted, see `choose`.
+    `threshold` and `at_least_one` say how several labels are predicted, see `choose`; `facts` are those of
+    the labels.
     """
 
     metric: str
@@ -36,6 +38,7 @@ class Scoring:
     threshold: Mode = 0.5
     aspects: Sequence[str] | None = None
     at_least_one: bool = False
+    facts: LabelFacts = NO_FACTS
 
     def better(self, value: float, than: float) -> bool:
         """Whether one value of the metric beats another."""
@@ -58,22 +61,33 @@ class Scoring:
     ) -> dict[str, float]:
         """`evaluate` for these aspects, with the decision that the same rows choose."""
         decision = self.decide(task, probabilities, targets, only)
-        return evaluate(task, probabilities, targets, decision, self.aspects, only)
+        return evaluate(task, probabilities, targets, decision, self.aspects, only, self.facts)
 
 
-def metrics_of(task: Task, n_labels: int | None = None) -> list[Metric]:
-    """The metrics of a task, those that look deeper than there are labels left out."""
-    found = [metric for metric in METRICS.values() if task in metric.tasks]
+def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] | None = ()) -> list[Metric]:
+    """The metrics of a task's predictions: those without a group, and those of `groups`, None for all.
+
+    Those that look deeper than there are labels are left out.
+    """
+    found = [
+        metric
+        for metric in METRICS.values()
+        if task in metric.tasks and not isinstance(metric, EmbeddingMetric)
+        if groups is None or not metric.group or metric.group in groups
+    ]
     if task == "multi_label" and n_labels is not None:
         found = [metric for metric in found if metric.depth <= n_labels]
     return sorted(found, key=lambda metric: (metric.depth, metric.name))
 
 
 def metric_names(
-    task: Task, aspects: Sequence[str] | None = None, n_labels: int | None = None
+    task: Task,
+    aspects: Sequence[str] | None = None,
+    n_labels: int | None = None,
+    groups: Collection[str] | None = (),
 ) -> tuple[str, ...]:
-    """Names of a task's metrics, an aspect's own included: a job's choice is checked before the start."""
-    found = metrics_of(task, n_labels)
+    """Names of `metrics_of`, an aspect's own included: a job's choice is checked before the start."""
+    found = metrics_of(task, n_labels, groups)
     names = [metric.name for metric in found]
     if task == "aspects":
         names += [
@@ -110,16 +124,18 @@ def evaluate(
     decision: Decision = AT_HALF,
     aspects: Sequence[str] | None = None,
     only: Collection[str] | None = None,
+    facts: LabelFacts = NO_FACTS,
 ) -> dict[str, float]:
-    """All metrics of a task, or those named in `only`, in the order of `metric_names`.
+    """The metrics of a task without a group, or those named in `only`, in the order of `metric_names`.
 
     `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
     where -1 is left out. `decision` says which labels are predicted; of equal classes the lower one is.
-    `aspects` names the A aspects, by default their numbers. What each metric is stands in its
-    declaration, see `mlcl metrics`; `map`, `macro_auc` and `micro_auc` are NaN where nothing can be scored.
+    `aspects` names the A aspects, by default their numbers; `facts` are those of the labels, which some
+    metrics read. What each metric is stands in its declaration, see `mlcl metrics`; metrics such as `map`
+    are NaN where nothing can be scored.
 
-    Raises ValueError for probabilities that are not finite, shapes that disagree and targets that are all
-    missing, and UserError for an unknown name in `only`.
+    Raises ValueError for probabilities that are not finite, shapes that disagree, targets that are all
+    missing and facts that are, and UserError for an unknown name in `only`.
     """
     p = array(probabilities)
     if len(p) != len(targets) or not len(p):
@@ -128,44 +144,46 @@ def evaluate(
         raise ValueError("probabilities are not finite")
     if task == "aspects":
         aspects = _aspects(aspects, p.shape[1])
-    names = metric_names(task, aspects, p.shape[1])
+    names = metric_names(task, aspects, p.shape[1], groups=() if only is None else None)
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise UserError("no such metric for this task", found=unknown, allowed=names)
     names = tuple(name for name in names if only is None or name in only)
     if task == "multi_label":
-        return _of_labels(p, as_rows(targets), decision, names)
+        return _of_labels(p, as_rows(targets), decision, names, facts)
     if task == "single":
-        return _of_classes(p, as_classes(targets), names)
-    return _of_aspects(p, as_classes(targets), aspects or (), names)
+        return _of_classes(p, as_classes(targets), names, facts)
+    return _of_aspects(p, as_classes(targets), aspects or (), names, facts)
 
 
-def _of_labels(p_NL: Array, targets: LabelRows, decision: Decision, names: Sequence[str]) -> dict[str, float]:
+def _of_labels(
+    p_NL: Array, targets: LabelRows, decision: Decision, names: Sequence[str], facts: LabelFacts
+) -> dict[str, float]:
     if p_NL.shape[1] != targets.width:
         raise ValueError(f"{p_NL.shape[1]} columns of probabilities for {targets.width} labels")
     wanted = [METRICS[name] for name in names]
     depth = max((metric.depth for metric in wanted), default=1)
     row_P, label_P = array(targets.row_index()), array(targets.columns)
-    prediction = LabelPrediction(p_NL, decision.predict(p_NL), row_P, label_P, depth)
+    prediction = LabelPrediction(p_NL, decision.predict(p_NL), row_P, label_P, depth, facts)
     return {metric.name: metric.of_labels(prediction) for metric in wanted}
 
 
-def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str]) -> dict[str, float]:
+def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: LabelFacts) -> dict[str, float]:
     known_N = target_N >= 0
     if not known_N.any():
         raise ValueError("no row has a target")
-    prediction = ClassPrediction(p_NC[known_N], target_N[known_N])
+    prediction = ClassPrediction(p_NC[known_N], target_N[known_N], facts)
     return {name: METRICS[name].of_classes(prediction) for name in names}
 
 
 def _of_aspects(
-    p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str]
+    p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
     """The mean over the aspects that have a target, and the aspects' own values."""
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {
-        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(needed))
+        a: _of_classes(p_NAC[:, a], target_NA[:, a], list(needed), facts.of_aspect(a))
         for a in range(len(aspects))
         if (target_NA[:, a] >= 0).any()
     }

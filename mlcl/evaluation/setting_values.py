@@ -68,7 +68,7 @@ class Question:
         # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
         for rows in question.splits:
             metric, aspects = self.scoring.metric, self.scoring.aspects
-            evaluate(self.task, rows.model, rows.targets, AT_HALF, aspects, [metric])
+            evaluate(self.task, rows.model, rows.targets, AT_HALF, aspects, [metric], self.scoring.facts)
         return question
 
     @property
@@ -137,10 +137,10 @@ class Question:
             yield np.array(values).T
 
     def _of_votes(self, votes: Sequence[Tensor], lambda_: float) -> list[float]:
-        name, aspects = self.scoring.metric, self.scoring.aspects
+        name, aspects, facts = self.scoring.metric, self.scoring.aspects, self.scoring.facts
         mixed = [blend(vote, rows.model, lambda_) for vote, rows in zip(votes, self.splits, strict=True)]
         decision = self.scoring.decide(self.task, mixed[0], self.splits[0].targets, [name])
         return [
-            evaluate(self.task, each, rows.targets, decision, aspects, [name])[name]
+            evaluate(self.task, each, rows.targets, decision, aspects, [name], facts)[name]
             for each, rows in zip(mixed, self.splits, strict=True)
         ]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from mlcl.labels import LabelRows
 
@@ -40,6 +41,16 @@ def as_rows(targets: Targets) -> LabelRows:
     if not isinstance(targets, LabelRows):
         raise TypeError("multi_label takes label rows, not a tensor")
     return targets.to("cpu")
+
+
+def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
+    """Targets as label sets: each of the classes, or each of the classes of each aspect, is one label."""
+    if isinstance(targets, LabelRows):
+        return targets.to("cpu")
+    if targets.ndim == 1:
+        return LabelRows.from_classes(targets.cpu(), n_classes)
+    one_hot_NAC = functional.one_hot(targets.cpu() + 1, n_classes + 1)[..., 1:]
+    return LabelRows.from_dense(one_hot_NAC.flatten(1))
 
 
 def known_rows(task: Task, targets: Targets) -> Array:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from torch import Tensor
 from mlcl.evaluation import (
     METRICS,
     Decision,
+    EmbeddingMetric,
+    LabelFacts,
     Neighbours,
     QueryRows,
     Scoring,
@@ -43,10 +46,14 @@ from mlcl.testing.registration import PluginTestCase, registered
 
 ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
+NUMBERS = np.arange(LABELS)
+FACTS = LabelFacts(band=NUMBERS % 3, path=np.stack([NUMBERS // 4, NUMBERS // 2, NUMBERS], axis=1))
+"""Of the labels: two in turn are in different bands, and have one parent or not. Those of classes are the
+first ones."""
 
 
 class MetricTestCase(PluginTestCase):
-    """The tests; a subclass gives `names` and `loop`."""
+    """The tests of a metric of predictions; a subclass gives `names` and `loop`."""
 
     registry = METRICS
     names: ClassVar[Sequence[str]] = ()
@@ -54,13 +61,17 @@ class MetricTestCase(PluginTestCase):
     def loop(
         self, name: str, probabilities: list[list[float]], targets: list[Any], threshold: float
     ) -> float:
-        """The metric's value, slowly. A target is a class, or the set of a row's labels; none is missing."""
+        """The metric's value, slowly. A target is a class, or the set of a row's labels; none is missing.
+
+        What the metric reads of the labels besides is in `FACTS`.
+        """
         raise NotImplementedError("a subclass says what the metric is")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test a metric and task."""
         with registered(METRICS, self.modules):
-            both = [(name, task) for name in self.names for task in METRICS[name].tasks]
+            names = [name for name in self.names if not isinstance(METRICS[name], EmbeddingMetric)]
+            both = [(name, task) for name in names for task in METRICS[name].tasks]
         if "task" in metafunc.fixturenames:
             metafunc.parametrize(("name", "task"), both, ids=[f"{name}-{task}" for name, task in both])
 
@@ -70,32 +81,36 @@ class MetricTestCase(PluginTestCase):
         """Rows and aspects without a target left out; labels that never or always occur, rows without any."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
-            found = evaluate(task, p, targets, Decision.fixed(threshold), aspects=_aspects(task), only=[name])
-            assert found[name] == pytest.approx(self._looped(name, task, p, targets, threshold), nan_ok=True)
+            found = _values(name, task, p, targets, threshold)
+            assert found[name] == pytest.approx(
+                self._looped(name, task, p, targets, threshold), rel=1e-12, nan_ok=True
+            )
 
     def test_a_metric_that_ranks_reads_no_threshold(self, name: str, task: Task) -> None:
         """Its value is the same whatever is predicted."""
         if task == "multi_label" and METRICS[name].ranks:
             p, targets = scene(task, 0, tied=False)
-            values = [evaluate(task, p, targets, Decision.fixed(t), only=[name])[name] for t in (0.1, 0.9)]
+            values = [_values(name, task, p, targets, t)[name] for t in (0.1, 0.9)]
             assert values[0] == pytest.approx(values[1], nan_ok=True)
 
     def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:
         """Rows are a set."""
         p, targets = scene(task, 0, tied=False)
         order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
-        again = evaluate(task, p[order], _take(targets, order), aspects=_aspects(task), only=[name])
-        found = evaluate(task, p, targets, aspects=_aspects(task), only=[name])
-        assert again[name] == pytest.approx(found[name], rel=1e-12)
+        again = _values(name, task, p[order], _take(targets, order))
+        found = _values(name, task, p, targets)
+        assert again[name] == pytest.approx(found[name], rel=1e-12, nan_ok=True)
 
-    def test_it_is_among_all_metrics_with_the_same_value(self, name: str, task: Task) -> None:
+    def test_it_is_among_the_metrics_of_its_group_with_the_same_value(self, name: str, task: Task) -> None:
         """And each aspect has its own where the metric says so."""
         p, targets = scene(task, 0, tied=False)
-        found = evaluate(task, p, targets, aspects=_aspects(task))
+        group = METRICS[name].group
+        names = metric_names(task, _aspects(task), p.shape[1], [group])
+        assert (name in metric_names(task, _aspects(task), p.shape[1])) == (not group)
+        found = evaluate(task, p, targets, aspects=_aspects(task), only=names, facts=_facts(task))
         without_target = f"_{ASPECTS[-1]}"
-        names = metric_names(task, _aspects(task), p.shape[1])
         assert tuple(found) == tuple(each for each in names if not each.endswith(without_target))
-        assert evaluate(task, p, targets, aspects=_aspects(task), only=[name]) == {name: found[name]}
+        assert _values(name, task, p, targets)[name] == pytest.approx(found[name], abs=0, nan_ok=True)
         if task == "aspects":
             assert (f"{name}_{ASPECTS[0]}" in found) == METRICS[name].per_aspect
 
@@ -103,8 +118,8 @@ class MetricTestCase(PluginTestCase):
         """On the side that the metric declares to be better."""
         p, targets = scene(task, 0, tied=False)
         perfect = _perfect(p, targets)
-        best = evaluate(task, perfect, targets, aspects=_aspects(task), only=[name])[name]
-        random = evaluate(task, p, targets, aspects=_aspects(task), only=[name])[name]
+        best = _values(name, task, perfect, targets)[name]
+        random = _values(name, task, p, targets)[name]
         assert best >= random if METRICS[name].mode == "max" else best <= random
 
     @pytest.mark.parametrize("tied", [False, True])
@@ -121,14 +136,14 @@ class MetricTestCase(PluginTestCase):
             ks=KS,
             lambdas=LAMBDAS,
             temperatures=TEMPERATURES,
-            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task)),
+            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task), facts=_facts(task)),
         )
         expected = []
         for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
             votes = knn_probabilities(neighbours, train, task, k, temperature, p.shape[-1])
             mixed = blend(votes, p, lambda_)
-            values = evaluate(task, mixed, targets, aspects=_aspects(task), only=[name])
-            expected.append((k, lambda_, temperature, values[name]))
+            value = _values(name, task, mixed, targets)[name]
+            expected.append((k, lambda_, temperature, value))
         assert found.table.tolist() == expected
 
     def _looped(self, name: str, task: Task, p: Tensor, targets: Targets, threshold: float) -> float:
@@ -142,6 +157,11 @@ class MetricTestCase(PluginTestCase):
             self._looped(name, "single", p[:, column], targets[:, column], threshold) for column in columns
         ]
         return math.fsum(values) / len(values)
+
+
+def _values(name: str, task: Task, p: Tensor, targets: Targets, threshold: float = 0.5) -> dict[str, float]:
+    decision = Decision.fixed(threshold)
+    return evaluate(task, p, targets, decision, _aspects(task), [name], _facts(task))
 
 
 def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
@@ -178,6 +198,14 @@ def _neighbours(tied: bool) -> Neighbours:
 
 def _aspects(task: Task) -> Sequence[str] | None:
     return ASPECTS if task == "aspects" else None
+
+
+def _facts(task: Task) -> LabelFacts:
+    if task == "multi_label":
+        return FACTS
+    assert FACTS.band is not None
+    assert FACTS.path is not None
+    return LabelFacts(FACTS.band[:CLASSES], FACTS.path[:CLASSES])
 
 
 def _take(targets: Targets, rows: Tensor) -> Targets:

@@ -10,10 +10,11 @@ from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.data.format import plural
 from mlcl.errors import UserError, did_you_mean
-from mlcl.evaluation import Task, metric_names
+from mlcl.evaluation import METRICS, Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
 from mlcl.training.baseline_features import unfit
+from mlcl.training.hierarchy import hierarchy_of
 from mlcl.training.sampler import group_sizes, sampler_labels
 
 FITS = {
@@ -40,6 +41,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     for name, head in job.objective.heads.items():
         _check_head(f"objective.heads.{name}", head, info)
     task = _check_classifier(job, info)
+    _check_groups(job, info, task)
     _check_metric(job, info, task)
     if job.data.subset is not None and job.data.subset.labels is not None:
         _space(info, job.data.subset.labels, "data.subset.labels")
@@ -198,9 +200,27 @@ def _check_guided(objective: ObjectiveConfig, info: DatasetInfo) -> None:
         raise UserError("guided is trained with the encoder", key="objective.classifier.weight", found=0)
 
 
+def _check_groups(job: JobConfig, info: DatasetInfo, task: Task) -> None:
+    tasks = {each.group: set[Task]() for each in METRICS.values() if each.group}
+    for each in METRICS.values():
+        if each.group:
+            tasks[each.group].update(each.tasks)
+    labels = job.objective.classifier.labels
+    if hierarchy_of(info, labels) is None:
+        tasks.pop("hierarchy")
+    for group in job.evaluation.metrics:
+        if task not in tasks.get(group, ()):
+            raise UserError(
+                f"no such group of metrics for the labels {labels} ({task}){did_you_mean(group, tasks)}",
+                key="evaluation.metrics",
+                found=group,
+                allowed=sorted(each for each, its in tasks.items() if task in its),
+            )
+
+
 def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     space = info.space(job.objective.classifier.labels)
-    names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
+    names = metric_names(task, space.aspects, space.n_classes, job.evaluation.metrics)
     family, _, name = job.evaluation.metric.rpartition("/")
     if name not in names:
         raise UserError(

@@ -136,7 +136,8 @@ class Evaluator:
             result.metrics |= self._metrics(f"{prefix}{name}", probabilities, split, result.decisions[prefix])
             if not prefix:
                 result.probabilities[split.name] = probabilities
-        result.embeddings[split.name] = self._embedding(queries.output_MO)
+        embeddings = result.embeddings[split.name] = self._embedding(queries.output_MO)
+        result.metrics |= self._metrics.of_embeddings(name, embeddings, split)
         store, neighbours = selection.store, queries.neighbours
         if store is None or neighbours is None:
             return

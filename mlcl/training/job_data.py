@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from mlcl.data import (
 )
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import Scoring, Task
+from mlcl.evaluation import METRICS, LabelFacts, Scoring, Task, frequency_bands
+from mlcl.evaluation.tasks import as_label_sets
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
 from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
@@ -38,7 +40,7 @@ from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels, target_weight
 from mlcl.training.feature_rows import FeatureRows
 from mlcl.training.features import Features
-from mlcl.training.hierarchy import parents
+from mlcl.training.hierarchy import parents, paths
 from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore
 from mlcl.training.objective import CLASSIFIER
@@ -96,7 +98,9 @@ class JobData:
         transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
         cache = home / "cache"
         features = Features.of(job, train, cache) if job.baseline is None else None
-        return cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
+        job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
+        _check_band(job_data)
+        return job_data
 
     @property
     def fingerprint(self) -> str:
@@ -140,15 +144,27 @@ class JobData:
 
     def metrics(self) -> SplitMetrics:
         """The metrics of the classifier's label space."""
-        labels = self.job.objective.classifier.labels
-        return SplitMetrics(self.task, labels, self.space.aspects, parents(self.dataset, labels))
+        labels, groups = self.job.objective.classifier.labels, self.job.evaluation.metrics
+        levels = parents(self.dataset, labels)
+        return SplitMetrics(self.task, labels, self.space.aspects, levels, groups, self.facts)
+
+    @cached_property
+    def facts(self) -> LabelFacts:
+        """How frequent the classifier's labels are in the training rows, and their hierarchy."""
+        path_LH = paths(self.dataset, self.job.objective.classifier.labels)
+        sets = as_label_sets(self.targets(self.train), self.space.n_classes)
+        shape = (len(self.space.aspects), -1) if self.task == "aspects" else -1
+        counts = torch.bincount(sets.columns, minlength=sets.width).reshape(shape)
+        band = frequency_bands(counts.numpy(), self.job.evaluation.bands)
+        return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
     @property
     def scoring(self) -> Scoring:
         """The job's metric of the classifier's label space."""
         given = self.job.evaluation
         metric = given.metric.rpartition("/")[2]
-        return Scoring(metric, default_mode(metric), given.threshold, self.space.aspects, given.at_least_one)
+        mode, aspects = default_mode(metric), self.space.aspects
+        return Scoring(metric, mode, given.threshold, aspects, given.at_least_one, self.facts)
 
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""
@@ -205,6 +221,20 @@ def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
             key="encoder.max_length",
             found=max_length,
             allowed=f"{least} or more",
+        )
+
+
+def _check_band(job_data: JobData) -> None:
+    """A metric of a frequency band without labels has no value to choose by."""
+    given = job_data.job.evaluation
+    metric = given.metric.rpartition("/")[2]
+    if metric not in METRICS or METRICS[metric].group != "bands":
+        return
+    if not job_data.facts.in_band(metric.partition("_")[0]).any():
+        raise UserError(
+            f"no label is in this band: evaluation.bands is {list(given.bands)} training rows",
+            key="evaluation.metric",
+            found=given.metric,
         )
 
 

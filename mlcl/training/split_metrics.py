@@ -13,18 +13,34 @@ from torch import Tensor
 
 from mlcl.config.space import HALF_SUFFIX
 from mlcl.data import Split, rating_classes
-from mlcl.evaluation import AT_HALF, METRICS, Decision, Task, evaluate
+from mlcl.evaluation import (
+    AT_HALF,
+    METRICS,
+    NO_FACTS,
+    Decision,
+    LabelFacts,
+    Task,
+    evaluate,
+    evaluate_embeddings,
+    metric_names,
+)
+from mlcl.evaluation.tasks import as_label_sets
 from mlcl.training.classifier import Labels
 
 
 @dataclass(frozen=True)
 class SplitMetrics:
-    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level."""
+    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level.
+
+    Beside those without a group, the metrics of `groups`, some of which read the `facts` of the labels.
+    """
 
     task: Task
     labels: str
     aspects: Sequence[str]
     parents: Mapping[str, Tensor]
+    groups: Sequence[str] = ()
+    facts: LabelFacts = NO_FACTS
 
     def __call__(
         self,
@@ -39,14 +55,25 @@ class SplitMetrics:
         Beside what depends on a decision that was chosen stands `<prefix>/<metric>_at_half`.
         """
         targets = targets_of(split, self.labels, self.task)
-        values = evaluate(self.task, probabilities, targets, decision, self.aspects)
+        names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)
+        values = evaluate(self.task, probabilities, targets, decision, self.aspects, names, self.facts)
         if decision.mode != "fixed":
             read = [name for name in values if METRICS[name].thresholded]
-            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read)
+            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read, facts=self.facts)
             values |= {f"{name}{HALF_SUFFIX}": value for name, value in half.items()}
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
             values["neighbour_overlap"] = overlap
+        return {f"{prefix}/{name}": value for name, value in values.items()}
+
+    def of_embeddings(self, prefix: str, embeddings: Tensor, split: Split) -> dict[str, float]:
+        """`<prefix>/<metric>` of the metrics of `groups` that read the embeddings (N, D) of all rows."""
+        if not self.groups or not embeddings.shape[1]:
+            return {}
+        sets = as_label_sets(
+            targets_of(split, self.labels, self.task), split.info.space(self.labels).n_classes
+        )
+        values = evaluate_embeddings(embeddings, sets, self.groups)
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
 

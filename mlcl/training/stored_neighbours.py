@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from mlcl.evaluation import QueryRows, Setting, neighbour_overlap, search
-from mlcl.evaluation.tasks import Array, known_rows
+from mlcl.evaluation.tasks import Array, as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
 from mlcl.training.split_metrics import decision_figures
@@ -101,9 +100,4 @@ def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> li
 
 def label_rows(run: StoredRun, split: str) -> LabelRows:
     """The targets of a split's rows as labels: each class, or each rating of each aspect, is one label."""
-    targets, size = run.job_data.targets(run.split(split)), run.job_data.space.n_classes
-    if isinstance(targets, LabelRows):
-        return targets
-    if targets.ndim == 1:
-        return LabelRows.from_classes(targets, size)
-    return LabelRows.from_dense(functional.one_hot(targets + 1, size + 1)[..., 1:].flatten(1))
+    return as_label_sets(run.job_data.targets(run.split(split)), run.job_data.space.n_classes)

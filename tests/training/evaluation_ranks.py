@@ -26,11 +26,12 @@ KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5,
 BATCHES = "evaluation.batch_size=4"
 """Shares of 48 and 24 rows end with a batch of this size, so that the ranks encode the same batches."""
 TASKS = {
-    "single": (),
+    "single": ("evaluation.metrics=[bands, clustering, hierarchy, retrieval]",),
     "multi_label": (
         "objective.classifier={loss: bce, labels: tags}",
         "objective.heads.detail={loss: simdis, labels: tags, weight: 0.3}",
         "evaluation.metric=val/micro_f1",
+        "evaluation.metrics=[bands, ranking, retrieval]",
     ),
     "two_phases": (
         "objective.heads.detail.weight=1",

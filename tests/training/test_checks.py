@@ -61,6 +61,11 @@ from mlcl.training.sampler import build_sampler, sampler_labels
             "train.sampler.labels",
             "stays clean",
         ),
+        (["evaluation.metrics=[band]"], "evaluation.metrics", "did you mean bands"),
+        (["evaluation.metrics=[ranking]"], "evaluation.metrics", "labels detail (single)"),
+        (["evaluation.metrics=[hierarchy]", "objective.classifier.labels=topic"], "evaluation.metrics",
+         "allowed: bands, clustering, retrieval"),
+        (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "no such metric"),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
     ],
 )  # fmt: skip

@@ -16,5 +16,4 @@ ACCURACY = Metric(
     summary="share of rows whose class is the most probable one; of aspects the mean",
     source="MLCL section 4",
     hits=share_of_hits,
-    per_aspect=True,
 )

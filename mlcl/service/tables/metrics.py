@@ -8,7 +8,7 @@ from mlcl.config.space import HALF_SUFFIX
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError, did_you_mean
-from mlcl.evaluation import METRICS, metric_names
+from mlcl.evaluation import METRICS, embedding_metrics, metric_names
 from mlcl.training.job_data import JobData
 
 SPLITS = ("val", "test")
@@ -41,7 +41,8 @@ def run_metrics(job_data: JobData) -> list[str]:
     if job.baseline is not None:
         return [f"{split}/{name}" for split in SPLITS for name in names]
     near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
-    families = {"": names}
+    of_embeddings = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
+    families = {"": [*names, *of_embeddings]}
     if job.evaluation.knn is not None:
         families["knn/"] = near
         if job.evaluation.knn.grid is not None:
@@ -59,7 +60,8 @@ def run_metrics(job_data: JobData) -> list[str]:
 
 def _names(job_data: JobData) -> tuple[str, ...]:
     space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
-    names = metric_names(job_data.task, space.aspects, space.n_classes)
+    groups = job_data.job.evaluation.metrics
+    names = metric_names(job_data.task, space.aspects, space.n_classes, groups)
     if job_data.task != "multi_label" or isinstance(job_data.job.evaluation.threshold, float):
         return names
     return (*names, *(f"{name}{HALF_SUFFIX}" for name in names if METRICS[name].thresholded))

@@ -20,7 +20,7 @@ def of_rows(prediction):
     return 0.5
 
 MISSES = Metric(name="misses", summary="s", source="s", mode="min", classes=of_rows)
-HOPS = Metric(name="hops", summary="s", source="s", mode="min", classes=of_rows, per_aspect=True)
+HOPS = Metric(name="hops", summary="s", source="s", mode="min", hits=lambda right, known: known - right)
 GAIN = Metric(name="gain", summary="s", source="s", classes=of_rows)
 """
 

@@ -1,0 +1,108 @@
+"""Embeddings of a split beside the label sets of its rows, with what several metrics need computed once.
+
+Shapes: M rows with a label, D embedding, L labels, Q queries, B of a chunk of them, K places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from mlcl.evaluation.retrieval import retrieve
+from mlcl.evaluation.tasks import Array, array
+from mlcl.labels import LabelRows
+
+PLACES = 10
+"""Items that retrieval looks at."""
+CHUNK = 256
+"""Queries that are compared with all items at once."""
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The relevance (Q, K) float64 of the items that each query found, nearest first, and the best possible.
+
+    `ideal` holds the K most relevant items, the most relevant first. Its first column is positive.
+    """
+
+    found: Array
+    ideal: Array
+
+
+@dataclass(frozen=True)
+class EmbeddedRows:
+    """`embeddings` (M, D) float32 and `labels`, sets of at least one label, of M rows."""
+
+    embeddings: Tensor
+    labels: LabelRows
+
+    @classmethod
+    def of(cls, embeddings: Tensor, labels: LabelRows) -> EmbeddedRows:
+        """Those of the rows that have a label."""
+        rows = torch.nonzero(labels.counts() > 0).flatten()
+        return cls(embeddings[rows], labels.take(rows))
+
+    @cached_property
+    def gains(self) -> Gains:
+        """Every row is a query, the other M - 1 rows are the items; K is 10, or M - 1 if that is less.
+
+        The relevance of item j to query q is the Jaccard coefficient of their label sets,
+        J_qj = |S_q & S_j| / |S_q | S_j|. Items are ordered by Euclidean distance, of equal ones the lower row
+        first. Queries whose K best items have no label of theirs, so that none has, are left out.
+        """
+        rows = len(self.labels)
+        places = min(PLACES, rows - 1)
+        if places < 1:
+            return Gains(np.empty((0, 1)), np.empty((0, 1)))
+        near_MK = self._nearest_others(places)
+        has = scipy.sparse.csr_array(
+            (np.ones(len(self.labels.columns)), array(self.labels.columns), array(self.labels.offsets)),
+            shape=(rows, self.labels.width),
+        )
+        found, ideal = np.empty((rows, places)), np.empty((rows, places))
+        for first in range(0, rows, CHUNK):
+            query_B = np.arange(first, min(first + CHUNK, rows))
+            jaccard_BM = _jaccard(has, query_B)
+            found[query_B] = np.take_along_axis(jaccard_BM, near_MK[query_B], axis=1)
+            jaccard_BM[np.arange(len(query_B)), query_B] = -1
+            ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :places]
+        answered = ideal[:, 0] > 0
+        return Gains(found[answered], ideal[answered])
+
+    @cached_property
+    def classes(self) -> Array:
+        """A number (M,) for each row's label set: equal sets, equal numbers."""
+        sets = [tuple(labels) for labels in self.labels.lists()]
+        number = {labels: place for place, labels in enumerate(dict.fromkeys(sets))}
+        return np.array([number[labels] for labels in sets], dtype=np.int64)
+
+    @cached_property
+    def clusters(self) -> Array:
+        """The cluster (M,) of each row: k-means with as many clusters as there are `classes`, seed 0."""
+        from sklearn.cluster import KMeans  # slow to import, and seldom asked for
+
+        # Sums over several threads differ from run to run in their last bits.
+        with threadpool_limits(1):
+            model = KMeans(n_clusters=int(self.classes.max(initial=0)) + 1, random_state=0)
+            return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))
+
+    def _nearest_others(self, places: int) -> Array:
+        """The `places` nearest other rows (M, K) of each row."""
+        index_MK = array(retrieve(self.embeddings, self.embeddings, places + 1).index)
+        own_MK = index_MK == np.arange(len(index_MK))[:, None]
+        # Among many equal rows the row itself may not be found: then the last one found is too many.
+        own_MK[~own_MK.any(axis=1), -1] = True
+        return np.asarray(index_MK[~own_MK].reshape(-1, places))
+
+
+def _jaccard(has: scipy.sparse.csr_array, query_B: Array) -> Array:
+    """The Jaccard coefficients (B, M) of some rows' label sets with all."""
+    size_M = np.diff(has.indptr)
+    shared_BM = (has[query_B] @ has.T).toarray()
+    return np.asarray(shared_BM / (size_M[query_B, None] + size_M - shared_BM))

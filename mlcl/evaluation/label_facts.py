@@ -1,0 +1,55 @@
+"""What some metrics read of the labels beside a prediction: how frequent they are, and where in a hierarchy.
+
+Shapes: L labels or classes, A aspects, H levels of a hierarchy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mlcl.evaluation.tasks import Array
+
+BANDS = ("head", "medium", "tail")
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """`band` (L,) int64, of aspects (A, L): the frequency band of each label, by its place in `BANDS`.
+
+    `path` (L, H) int64: the class of each label at every level of a hierarchy, the coarsest first and the
+    label itself last. None where it is not known.
+    """
+
+    band: Array | None = None
+    path: Array | None = None
+
+    def of_aspect(self, aspect: int) -> LabelFacts:
+        """Those of the classes of one aspect."""
+        return self if self.band is None or self.band.ndim == 1 else replace(self, band=self.band[aspect])
+
+    def in_band(self, name: str) -> Array:
+        """Which labels are in a band (L,) bool. Raises ValueError where the bands are not known."""
+        if self.band is None:
+            raise ValueError("frequency bands need the labels' training counts")
+        return np.asarray(self.band == BANDS.index(name))
+
+    def paths(self) -> Array:
+        """`path`. Raises ValueError where there is none."""
+        if self.path is None:
+            raise ValueError("this metric needs the hierarchy above the labels")
+        return self.path
+
+
+NO_FACTS = LabelFacts()
+
+
+def frequency_bands(counts: Array, bounds: tuple[int, int]) -> Array:
+    """The bands (...) of labels from their numbers of training rows (...).
+
+    Of `bounds` (a, b), a label with fewer than a rows is in the tail, one with more than b in the head.
+    Source: Liu et al. 2019, Large-scale long-tailed recognition (few-shot below 20, many-shot above 100).
+    """
+    few, many = bounds
+    return np.where(counts > many, 0, np.where(counts < few, 2, 1))

@@ -1,0 +1,145 @@
+"""Predictions in a hierarchy of classes: how far off, whether the levels agree, and the best whole path.
+
+The probability of a coarser class is the sum of those of the classes below it. A class whose parent is not
+known has one of its own. Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes.
+"""
+
+import numpy as np
+import scipy.sparse
+
+from mlcl.evaluation.metric import Metric
+from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
+from mlcl.evaluation.tasks import Array
+
+KIRITCHENKO = "Kiritchenko et al. 2006, Learning and evaluation in the presence of class hierarchies"
+
+
+def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, float, float]:
+    """sum_i |T_i & P_i|, sum_i |P_i| and sum_i |T_i|.
+
+    T_i are the true labels of row i with all classes above them, P_i the predicted ones with all above.
+    """
+    path = prediction.facts.paths()
+    if isinstance(prediction, ClassPrediction):
+        right = (path[prediction.predicted] == path[prediction.targets]).sum()
+        nodes = path.shape[1] * len(prediction.targets)
+        return float(right), float(nodes), float(nodes)
+    above_LV = _nodes_above(path)
+    true = np.zeros(prediction.predicted.shape, dtype=bool)
+    true[prediction.row, prediction.label] = True
+    predicted_NV, true_NV = (
+        (scipy.sparse.csr_array(each.astype(np.int64)) @ above_LV).astype(bool)
+        for each in (prediction.predicted, true)
+    )
+    return float(predicted_NV.multiply(true_NV).sum()), float(predicted_NV.sum()), float(true_NV.sum())
+
+
+def hierarchical_precision(prediction: LabelPrediction | ClassPrediction) -> float:
+    """sum_i |T_i & P_i| / sum_i |P_i|, 0 where nothing is predicted."""
+    right, predicted, _ = shared_nodes(prediction)
+    return right / predicted if predicted else 0.0
+
+
+def hierarchical_recall(prediction: LabelPrediction | ClassPrediction) -> float:
+    """sum_i |T_i & P_i| / sum_i |T_i|, 0 where there is no label."""
+    right, _, true = shared_nodes(prediction)
+    return right / true if true else 0.0
+
+
+def hierarchical_f1(prediction: LabelPrediction | ClassPrediction) -> float:
+    """Harmonic mean of the two: 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|)."""
+    right, predicted, true = shared_nodes(prediction)
+    return 2 * right / (predicted + true) if predicted + true else 0.0
+
+
+def lca_distance(prediction: ClassPrediction) -> float:
+    """Levels from the predicted class up to the lowest one above both it and the true class, mean over rows.
+
+    0 where it is right, 1 for the same parent, H where even the coarsest classes differ.
+    """
+    path = prediction.facts.paths()
+    return float((path[prediction.predicted] != path[prediction.targets]).sum(axis=1).mean())
+
+
+def level_consistency(prediction: ClassPrediction) -> float:
+    """Share of rows whose most probable classes of all levels are one path; of equal ones the lowest is."""
+    path = prediction.facts.paths()
+    best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
+    return float((path[prediction.predicted] == best_NH).all(axis=1).mean())
+
+
+def path_accuracy(prediction: ClassPrediction) -> float:
+    """Accuracy of the class c = argmax_c sum_l log p_l(class of c at level l); of equal ones the lower."""
+    path = prediction.facts.paths()
+    with np.errstate(divide="ignore"):
+        levels = [np.log(level) for level in _level_probabilities(prediction)]
+    score_NC = sum(level[:, path[:, place]] for place, level in enumerate(levels))
+    return float((np.asarray(score_NC).argmax(axis=1) == prediction.targets).mean())
+
+
+def _level_probabilities(prediction: ClassPrediction) -> list[Array]:
+    """The probabilities (N, V) float64 of the classes of each level, the coarsest first."""
+    path = prediction.facts.paths()
+    sum_NV = (_nodes_above(path).T @ prediction.probabilities.astype(np.float64).T).T
+    return np.split(sum_NV, _first_nodes(path)[1:], axis=1)
+
+
+def _nodes_above(path: Array) -> scipy.sparse.csr_array:
+    """Which nodes of all levels are a label or above it (L, V) int64."""
+    node_LH = path + _first_nodes(path)
+    label_LH = np.repeat(np.arange(len(path)), path.shape[1])
+    entries = np.ones(path.size, dtype=np.int64), (label_LH, node_LH.ravel())
+    return scipy.sparse.csr_array(entries, shape=(len(path), int(node_LH.max()) + 1))
+
+
+def _first_nodes(path: Array) -> Array:
+    """The number of each level's first node (H,), where the nodes of all levels are numbered in turn."""
+    return np.concatenate([[0], np.cumsum(path.max(axis=0) + 1)[:-1]])
+
+
+HIERARCHICAL_PRECISION = Metric(
+    name="hierarchical_precision",
+    summary="share of the predicted classes, with all above them, that is right",
+    source=KIRITCHENKO,
+    group="hierarchy",
+    labels=hierarchical_precision,
+    classes=hierarchical_precision,
+)
+HIERARCHICAL_RECALL = Metric(
+    name="hierarchical_recall",
+    summary="share of the true classes, with all above them, that is predicted",
+    source=KIRITCHENKO,
+    group="hierarchy",
+    labels=hierarchical_recall,
+    classes=hierarchical_recall,
+)
+HIERARCHICAL_F1 = Metric(
+    name="hierarchical_f1",
+    summary="F1 of these two",
+    source=KIRITCHENKO,
+    group="hierarchy",
+    labels=hierarchical_f1,
+    classes=hierarchical_f1,
+)
+LCA_DISTANCE = Metric(
+    name="lca_distance",
+    summary="levels up to the lowest class above both the predicted and the true one, mean over rows",
+    source="Bertinetto et al. 2020, Making better mistakes",
+    mode="min",
+    group="hierarchy",
+    classes=lca_distance,
+)
+LEVEL_CONSISTENCY = Metric(
+    name="level_consistency",
+    summary="share of rows whose most probable classes of all levels are one path",
+    source="levels by summed probabilities",
+    group="hierarchy",
+    classes=level_consistency,
+)
+PATH_ACCURACY = Metric(
+    name="path_accuracy",
+    summary="accuracy of the class whose path has the highest summed log-probabilities of all levels",
+    source="levels by summed probabilities",
+    group="hierarchy",
+    classes=path_accuracy,
+)

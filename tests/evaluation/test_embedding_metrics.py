@@ -1,0 +1,124 @@
+"""Retrieval against a loop over queries, clusters against scikit-learn."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+from sklearn.cluster import KMeans
+
+from mlcl.evaluation import EmbeddingMetric, evaluate_embeddings
+from mlcl.evaluation.embedded_rows import EmbeddedRows
+from mlcl.labels import LabelRows
+
+GROUPS = ("clustering", "retrieval")
+
+
+def scene(seed, rows=50, *, ties=False):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 4)).astype(np.float32)
+    x = x.round() if ties else x
+    y = rng.random((rows, 7)) < 0.25
+    y[:5] = False
+    y[5:, 6] = False
+    y[5] = np.arange(7) == 6  # of a label that no other row has
+    return torch.from_numpy(x), LabelRows.from_dense(torch.from_numpy(y))
+
+
+def retrieval_loop(x, sets, k):
+    """The mean of graded average precision and of recall at k over the queries."""
+    rows = [row for row, labels in enumerate(sets) if labels]
+    maps, recalls, x = [], [], x.double()
+    for q in rows:
+        others = [j for j in rows if j != q]
+        grade = {j: len(sets[q] & sets[j]) / len(sets[q] | sets[j]) for j in others}
+        if not any(grade.values()):
+            continue
+        distance = ((x - x[q]) ** 2).sum(1).tolist()
+        near = sorted(others, key=lambda j: (distance[j], j))
+        found = [grade[j] for j in near[:k]]
+        best = sorted(grade.values(), reverse=True)[:k]
+        maps.append(graded_sum(found) / graded_sum(best))
+        recalls.append(sum(found) / sum(best))
+    return math.fsum(maps) / len(maps), math.fsum(recalls) / len(recalls)
+
+
+def graded_sum(gains):
+    return sum(gain * sum(gains[: place + 1]) / (place + 1) for place, gain in enumerate(gains))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("seed", "rows"), [(0, 50), (1, 50), (2, 13), (3, 270)])
+def test_retrieval_equals_a_loop(seed, rows, ties):
+    x, labels = scene(seed, rows, ties=ties)
+    sets = [set(each) for each in labels.lists()]
+    found = evaluate_embeddings(x, labels, ["retrieval"])
+    map_, recall = retrieval_loop(x, sets, 10)
+    expected = {"retrieval_map_at_10": map_, "retrieval_recall_at_10": recall}
+    expected["retrieval_recall_at_1"] = retrieval_loop(x, sets, 1)[1]
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_rows_that_are_all_equal_are_items_in_their_order():
+    x, labels = torch.ones(40, 3), LabelRows.from_lists([[row % 2] for row in range(40)], 2)
+    sets = [set(each) for each in labels.lists()]
+    found = evaluate_embeddings(x, labels, ["retrieval"])
+    assert found["retrieval_map_at_10"] == pytest.approx(retrieval_loop(x, sets, 10)[0], abs=1e-12)
+
+
+def test_with_one_label_a_row_it_is_average_precision():
+    generator = torch.Generator().manual_seed(0)
+    x, class_N = torch.randn(30, 3, generator=generator), torch.arange(30) % 4
+    found = evaluate_embeddings(x, LabelRows.from_classes(class_N, 4), ["retrieval"])
+    values = []
+    for q in range(30):
+        near = (x - x[q]).norm(dim=1).argsort(stable=True)
+        hits = (class_N[near[near != q][:10]] == class_N[q]).double()
+        relevant = min(10, int((class_N == class_N[q]).sum()) - 1)
+        values.append(float((hits * hits.cumsum(0) / torch.arange(1, 11)).sum()) / relevant)
+    assert found["retrieval_map_at_10"] == pytest.approx(np.mean(values), abs=1e-12)
+
+
+def test_like_rows_together_are_found_and_clustered_wholly():
+    x = torch.tensor([[0.0, 0], [0, 0.1], [9, 9], [9, 9.1]])
+    found = evaluate_embeddings(x, LabelRows.from_lists([[0, 1], [0, 1], [1], [1]], 2), GROUPS)
+    assert found == dict.fromkeys(found, 1.0)
+    assert len(found) == 5
+
+
+def test_clusters_are_those_of_scikit_learn():
+    x, labels = scene(0)
+    found = evaluate_embeddings(x, labels, ["clustering"])
+    known = [tuple(each) for each in labels.lists() if each]
+    classes = [sorted(set(known)).index(each) for each in known]
+    kept = [row for row, each in enumerate(labels.lists()) if each]
+    clusters = KMeans(len(set(known)), random_state=0).fit_predict(x[kept].double().numpy())
+    assert found == pytest.approx(
+        {
+            "ari": sk.adjusted_rand_score(classes, clusters),
+            "nmi": sk.normalized_mutual_info_score(classes, clusters),
+        },
+        abs=1e-12,
+    )
+
+
+@pytest.mark.parametrize("lists", [[[], []], [[0], []]])
+def test_too_few_rows_have_no_retrieval(lists):
+    found = evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists(lists, 2), ["retrieval"])
+    assert all(math.isnan(value) for value in found.values())
+
+
+def test_a_group_that_is_not_asked_for_costs_nothing():
+    assert evaluate_embeddings(torch.rand(2, 3), LabelRows.from_lists([[0], [1]], 2), ["bands"]) == {}
+
+
+def test_a_metric_of_embeddings_needs_a_group():
+    with pytest.raises(ValueError, match="needs a group"):
+        EmbeddingMetric(name="n", summary="s", source="s", of_rows=lambda rows: 0.0)
+
+
+def test_rows_without_a_label_are_left_out():
+    rows = EmbeddedRows.of(*scene(0))
+    assert len(rows.labels) == len(rows.embeddings) == len(rows.classes)
+    assert int(rows.labels.counts().min()) == 1

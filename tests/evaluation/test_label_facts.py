@@ -1,0 +1,64 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+
+from mlcl.evaluation import NO_FACTS, LabelFacts, evaluate, frequency_bands
+from mlcl.labels import LabelRows
+
+BAND_NAMES = [f"{band}_{f1}" for band in ("head", "medium", "tail") for f1 in ("micro_f1", "macro_f1")]
+
+
+def test_the_bounds_belong_to_the_middle():
+    bands = frequency_bands(np.array([0, 19, 20, 100, 101]), (20, 100))
+    assert bands.tolist() == [2, 2, 1, 1, 0]
+
+
+@pytest.mark.parametrize("task", ["single", "multi_label"])
+def test_bands_equal_scikit_learn_with_the_labels_of_a_band(task):
+    rng = np.random.default_rng(0)
+    p, facts = rng.random((200, 9)).astype(np.float32), LabelFacts(band=np.arange(9) % 3)
+    if task == "single":
+        true, predicted = rng.integers(0, 9, 200), p.argmax(1)
+        targets = torch.from_numpy(true)
+    else:
+        true, predicted = rng.random((200, 9)) < 0.3, p >= 0.5
+        targets = LabelRows.from_dense(torch.from_numpy(true))
+    found = evaluate(task, torch.from_numpy(p), targets, only=BAND_NAMES, facts=facts)
+    for number, band in enumerate(("head", "medium", "tail")):
+        for average in ("micro", "macro"):
+            labels = np.arange(number, 9, 3)
+            whole = sk.f1_score(true, predicted, labels=labels, average=average)
+            assert found[f"{band}_{average}_f1"] == pytest.approx(whole, abs=1e-12)
+
+
+def test_a_band_without_labels_or_rows_has_no_value():
+    p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
+    facts = LabelFacts(band=np.array([0, 1]))
+    names = [*BAND_NAMES, "head_accuracy", "medium_accuracy", "tail_accuracy"]
+    found = evaluate("single", p, torch.tensor([0, 0]), only=names, facts=facts)
+    assert {name for name, value in found.items() if math.isnan(value)} == {
+        "medium_accuracy", "medium_micro_f1", "medium_macro_f1",
+        "tail_accuracy", "tail_micro_f1", "tail_macro_f1",
+    }  # fmt: skip
+    of_labels = evaluate("multi_label", p, LabelRows.from_lists([[0], [0]], 2), only=BAND_NAMES, facts=facts)
+    assert math.isnan(of_labels["tail_micro_f1"])
+    assert of_labels["medium_micro_f1"] == 0
+
+
+def test_each_aspect_has_bands_of_its_own():
+    p = torch.tensor([[[0.9, 0.1], [0.9, 0.1]], [[0.9, 0.1], [0.1, 0.9]]])
+    facts = LabelFacts(band=np.array([[0, 2], [2, 0]]))
+    found = evaluate("aspects", p, torch.tensor([[0, 0], [1, 1]]), only=["head_accuracy"], facts=facts)
+    assert found == {"head_accuracy": 1.0}
+    assert LabelFacts(facts.band, np.zeros((2, 1))).of_aspect(1).in_band("head").tolist() == [False, True]
+
+
+def test_metrics_say_what_they_lack():
+    p, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
+    with pytest.raises(ValueError, match="training counts"):
+        evaluate("single", p, y, only=["head_accuracy"], facts=NO_FACTS)
+    with pytest.raises(ValueError, match="hierarchy"):
+        evaluate("single", p, y, only=["lca_distance"])

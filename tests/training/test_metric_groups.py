@@ -1,0 +1,163 @@
+"""Groups of metrics that a job asks for: in its figures, with no others changed, and equal to evaluate."""
+
+import pytest
+import torch
+from builders import tiny_job, tree_dataset
+
+from mlcl.data import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.evaluation import METRICS, evaluate, evaluate_embeddings
+from mlcl.labels import LabelRows
+from mlcl.service.tables.metrics import run_metrics
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.hierarchy import paths
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import stored_grid
+from mlcl.training.stored_run import StoredRun
+
+JOBS = {
+    "single": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
+    "multi_label": (
+        "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
+        "evaluation.bands=[8, 7]",
+        "evaluation.metric=val/tail_micro_f1",
+        "evaluation.threshold=0.5",
+        "objective.heads={}",
+        "objective.classifier={loss: bce, labels: tags}",
+    ),
+    "aspects": (
+        "evaluation.metrics=[bands, retrieval]",
+        "objective.heads={}",
+        "objective.classifier.labels=ratings",
+    ),
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return tree_dataset(tmp_path / "tree")
+
+
+def run(job, home, name="run"):
+    job_data = JobData.of(job, home)
+    cpu = Context(torch.device("cpu"))
+    outcome = run_experiment(job_data, folder=home / name, context=cpu, listener=lambda _: None)
+    return job_data, {key: value for key, value in outcome.metrics.items() if not key.startswith("time/")}
+
+
+def job_of(task, tiny, tree, *more):
+    return tiny_job(tree if task == "multi_label" else tiny, *JOBS[task], *more)
+
+
+@pytest.mark.parametrize("task", JOBS)
+def test_the_figures_are_those_of_evaluate(tiny, tree, tmp_path, task):
+    job_data, metrics = run(job_of(task, tiny, tree), tmp_path)
+    assert job_data.task == task
+    run_ = StoredRun.read(tmp_path / "run", job_data)
+    split, groups = run_.split("test"), job_data.job.evaluation.metrics
+    names = [name for name in METRICS if METRICS[name].group in groups and f"test/{name}" in metrics]
+    assert {METRICS[name].group for name in names} == {*groups}
+    of_rows = evaluate_embeddings(run_.embeddings["test"], sets(job_data, split), groups)
+    of_labels = evaluate(
+        task,
+        run_.probabilities["test"],
+        job_data.targets(split),
+        aspects=job_data.space.aspects or None,
+        only=[name for name in names if name not in of_rows],
+        facts=job_data.facts,
+    )
+    found = {name: metrics[f"test/{name}"] for name in names}
+    assert found == pytest.approx(of_rows | of_labels, nan_ok=True)
+
+
+def sets(job_data, split):
+    targets = job_data.targets(split)
+    if isinstance(targets, LabelRows):
+        return targets
+    rows = targets.reshape(len(targets), -1).tolist()
+    return LabelRows.from_lists([[a * 4 + c for a, c in enumerate(row) if c >= 0] for row in rows], 8)
+
+
+@pytest.mark.parametrize("task", JOBS)
+def test_a_table_knows_the_figures_of_a_run(tiny, tree, tmp_path, task):
+    job_data, metrics = run(job_of(task, tiny, tree), tmp_path)
+    found = {name for name in metrics if "/val/" in f"/{name}" or "/test/" in f"/{name}"}
+    assert found == set(run_metrics(job_data))
+
+
+@pytest.mark.parametrize("task", ["single", "aspects"])
+def test_a_group_changes_no_other_figure(tiny, tree, tmp_path, task):
+    _, metrics = run(job_of(task, tiny, tree), tmp_path, "with")
+    _, plain = run(job_of(task, tiny, tree, "evaluation.metrics=[]"), tmp_path, "without")
+    assert plain == {name: metrics[name] for name in plain}
+    more = {name.rpartition("/")[2] for name in metrics.keys() - plain.keys()}
+    assert {METRICS[name].group for name in more} == {*job_of(task, tiny, tree).evaluation.metrics}
+
+
+def test_facts_are_of_the_training_rows(tiny, tree, tmp_path):
+    facts = JobData.of(tiny_job(tiny, "data.subset={n: 20}", "evaluation.bands=[5, 5]"), tmp_path).facts
+    assert facts.band.tolist() == [1, 1, 1, 1]
+    assert facts.path.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+    of_tree = JobData.of(job_of("multi_label", tiny, tree), tmp_path).facts
+    assert of_tree.path.tolist() == [[word // 2, word] for word in range(6)]
+    aspects = JobData.of(tiny_job(tiny, *JOBS["aspects"]), tmp_path).facts
+    assert aspects.band.shape == (2, 4)
+    assert aspects.path is None
+
+
+def test_a_class_whose_parent_no_row_tells_has_its_own(tmp_path):
+    fine = [0, 1, 2, 2]
+    write_dataset(
+        tmp_path / "data",
+        name="odd",
+        modality="text",
+        label_spaces={
+            "coarse": LabelSpace(kind="single", classes=("x", "y")),
+            "fine": LabelSpace(kind="single", classes=("a", "b", "c", "d")),
+            "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
+        },
+        batches=[
+            {
+                "id": ["1", "2", "3", "4"],
+                "text": ["a"] * 4,
+                "split": ["train", "train", "train", "test"],
+                "coarse": [0, 1, -1, 1],
+                "fine": fine,
+            }
+        ],
+        source="made for tests",
+        licence="none",
+    )
+    data = Dataset.open(tmp_path / "data")
+    assert paths(data, "fine").tolist() == [[0, 0], [1, 1], [4, 2], [5, 3]]
+    assert paths(data, "coarse") is None
+
+
+def test_a_group_may_choose(tiny, tree, tmp_path):
+    job = job_of("multi_label", tiny, tree, "evaluation.metric=knn/val/hierarchical_f1", "train.patience=1")
+    job_data, metrics = run(job, tmp_path)
+    assert job_data.scoring.metric == "hierarchical_f1"
+    found = stored_grid(StoredRun.read(tmp_path / "run", job_data), (1, 3), (0, 0.5, 1), (1.0,))
+    assert metrics["knn_best/val/hierarchical_f1"] == max(found["val"])
+
+
+def test_a_band_without_labels_chooses_nothing(tree, tiny, tmp_path):
+    with pytest.raises(UserError, match="no label is in this band") as caught:
+        JobData.of(job_of("multi_label", tiny, tree, "evaluation.bands=[1, 9]"), tmp_path)
+    assert caught.value.key == "evaluation.metric"
+
+
+def test_a_label_in_two_bands_is_refused(tiny):
+    with pytest.raises(UserError, match="first number is too large"):
+        tiny_job(tiny, "evaluation.bands=[12, 10]")
+
+
+def test_a_baseline_has_the_groups_of_predictions(tiny, tmp_path):
+    job = tiny_job(tiny, *JOBS["single"], "baseline=majority")
+    job_data, metrics = run(job, tmp_path)
+    assert "test/lca_distance" in metrics
+    assert not [name for name in metrics if name.endswith(("nmi", "ari")) or "retrieval" in name]
+    assert set(run_metrics(job_data)) == {name for name in metrics if name.startswith(("val/", "test/"))}
