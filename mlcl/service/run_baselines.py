@@ -10,6 +10,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import UserError
 from mlcl.service.run_job import RunReport, run_job
+from mlcl.service.runs.signals import stop_on_signal
 from mlcl.tracking import State, shown, tracking_uri
 from mlcl.training.baseline_features import fitting_baselines
 from mlcl.training.baseline_job import baseline_job
@@ -48,18 +49,19 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines in turn; the reports by name. A stop ends it."""
+    """Runs the baselines in turn; the reports by name. A stop ends it, also one that comes between two."""
     reports: dict[str, RunReport] = {}
-    for name, job in plan.jobs.items():
-        announce(f"baseline {name}")
-        try:
-            reports[name] = run_job(job, home=home, listener=listener, announce=announce)
-        except (ArithmeticError, RuntimeError, ValueError) as error:
-            # Its run says FAILED with the reason: the others are no worse for it.
-            announce(f"{name} FAILED: {type(error).__name__}: {error}")
-            continue
-        if reports[name].state is State.STOPPED:
-            break
+    with stop_on_signal(announce) as stop:
+        for name, job in plan.jobs.items():
+            announce(f"baseline {name}")
+            try:
+                reports[name] = run_job(job, home=home, listener=listener, announce=announce, stop=stop)
+            except (ArithmeticError, RuntimeError, ValueError) as error:
+                # Its run says FAILED with the reason: the others are no worse for it.
+                announce(f"{name} FAILED: {type(error).__name__}: {error}")
+                continue
+            if reports[name].state is State.STOPPED:
+                break
     if not reports:
         raise UserError("no baseline could be fitted", found=", ".join(plan.jobs))
     return reports

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,9 +49,11 @@ def run_job(
     listener: Listener,
     fresh: bool = False,
     announce: Callable[[str], None] = lambda _: None,
+    stop: StopRequest | None = None,
 ) -> RunReport:
     """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
 
+    `stop` is that of a caller which runs several jobs; without it, signals are listened to here.
     Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
     MLflow must answer at the beginning; from then on nothing waits for it but the very end, for a moment.
     """
@@ -60,15 +63,16 @@ def run_job(
     tracker = Tracker(home)
     tracker.experiment(job.experiment)
     recover(home)
-    with stop_on_signal(announce) as stop, Delivery(tracker, announce) as delivery:
+    signals = stop_on_signal(announce) if stop is None else nullcontext(stop)
+    with signals as wish, Delivery(tracker, announce) as delivery:
         delivery.add_undelivered()
         logs = JobLogs(home, tracker.uri, provenance(), delivery.add)
-        run = _Run(job_data, home, logs, listener, stop, announce)
+        run = _Run(job_data, home, logs, listener, wish, announce)
         try:
             report = run.in_folder(fresh)
         finally:
-            with stop.shielded():
-                left = delivery.drain(stop=stop)
+            with wish.shielded():
+                left = delivery.drain(stop=wish)
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
 
 

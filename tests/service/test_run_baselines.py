@@ -1,6 +1,7 @@
 """Baselines of a job as runs of their own."""
 
 import json
+import signal
 
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +56,24 @@ def test_one_that_fails_does_not_keep_the_others(job, tmp_path, monkeypatch):
     assert "tfidf_knn FAILED: RuntimeError: no kernel" in said
     found = Tracker(tmp_path).client.search_runs(["1"], "tags.`mlcl.state` = 'FAILED'")
     assert [run.info.run_name for run in found] == ["tfidf_knn"]
+
+
+def test_a_stop_that_comes_too_late_for_one_ends_the_command(job, tmp_path):
+    plan = BaselinePlan.of(job, ["majority", "tfidf_svm", "tfidf_knn"], tmp_path)
+
+    def stop_at_the_end(event):
+        if event.kind == "end":
+            signal.raise_signal(signal.SIGINT)
+
+    def states(listener):
+        reports = run_baselines(plan, home=tmp_path, listener=listener, announce=lambda _: None)
+        return {name: report.state for name, report in reports.items()}, reports["tfidf_svm"].id
+
+    stopped, id = states(stop_at_the_end)
+    assert stopped == {"majority": State.COMPLETE, "tfidf_svm": State.STOPPED}
+    assert not list((tmp_path / "cache" / "baselines").glob("*partial*"))
+    again, same = states(lambda _: None)
+    assert (set(again.values()), len(again), same) == ({State.COMPLETE}, 3, id)
 
 
 def test_a_name_that_does_not_fit_is_refused(job, tmp_path):
