@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.evaluation.paired_tests import LEVEL, RESAMPLES, compare_paired
+from mlcl.significance.paired_tests import LEVEL, RESAMPLES, compare_paired
 
 EFFECT = 0.3
 Noise = Callable[[np.random.Generator, int], NDArray[np.float64]]

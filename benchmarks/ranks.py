@@ -17,8 +17,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.evaluation.method_comparison import compare_methods
-from mlcl.evaluation.paired_tests import LEVEL
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.paired_tests import LEVEL
 
 ROPE = 0.1
 NAMES = ("chi2", "F", "Nemenyi", "Wilcoxon", "Bayes")

@@ -14,8 +14,8 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     """The trainings of a sweep or table as a tidy pandas frame, with a row for each trial and seed.
 
     `name` is a sweep's or table's name or id, or its run id in MLflow. Rows have the `kind` `search`,
-    `confirmation` or `cell`. Search trials share one seed and were selected by their score: compare settings
-    by the other rows. Then come `setting`, `number` (of the trial), `seed`, `state`,
+    `baseline search`, `confirmation` or `cell`. Search trials share one seed and were selected by their
+    score: compare settings by the other rows. Then come `setting`, `number` (of the trial), `seed`, `state`,
     `reason`, `score`, `run_id`, `started` (UTC), `seconds`, `cpu_seconds`, `gpu_seconds`, the job's dotted
     keys, and the metrics. Search trials that do not fit the sweep's latest space are left out. A table has a
     row for each cell and seed, also for runs that another command trained.

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
 from mlcl.errors import UserError, did_you_mean
-from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")

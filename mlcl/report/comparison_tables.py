@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl import markup
-from mlcl.evaluation.paired_tests import LEVEL, holm, smallest_p
 from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.comparison import NEIGHBOURS, Comparison, Row, is_fitted
+from mlcl.significance.paired_tests import LEVEL, holm, smallest_p
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.report.comparison_tables import smallest_p_note
 from mlcl.report.document import Block, Cell, Table, Text, text_row
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_groups import CellGroup, comparable_cells
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 
 
 def paired_test_blocks(data: TableData) -> tuple[Block, ...]:

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.evaluation.paired_tests import compare_paired, holm
 from mlcl.report.comparison import compare_settings
 from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
+from mlcl.significance.paired_tests import compare_paired, holm
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}

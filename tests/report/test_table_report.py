@@ -5,11 +5,11 @@ import statistics
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.evaluation.method_comparison import compare_methods
-from mlcl.evaluation.method_comparison_text import as_dict
-from mlcl.evaluation.paired_tests import compare_paired, holm
 from mlcl.report.report import make_report, server_of
 from mlcl.report.runs import Runs
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.method_comparison_text import as_dict
+from mlcl.significance.paired_tests import compare_paired, holm
 
 CELLS = {
     ("Hotel", "CE"): [0.71, 0.72, 0.70, 0.73, 0.71, 0.72],

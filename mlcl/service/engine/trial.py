@@ -16,10 +16,10 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
-from mlcl.evaluation.baseline_verdict import figure_name
 from mlcl.service.engine.trial_scores import Scores
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
+from mlcl.significance.baseline_verdict import figure_name
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all

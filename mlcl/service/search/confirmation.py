@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from mlcl.config import Goal, JobConfig, job_hash, load_job
-from mlcl.evaluation.baseline_verdict import Role
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
 
 

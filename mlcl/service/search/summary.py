@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import Goal
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.tracking import State
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcl.evaluation.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
+from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 
 
 def table_verdicts(report: TableReport) -> list[tuple[str, BaselineVerdict]]:

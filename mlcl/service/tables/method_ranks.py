@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlcl.config.table import Ranks
-from mlcl.evaluation.method_comparison import compare_methods
-from mlcl.evaluation.method_comparison_text import as_dict
-from mlcl.evaluation.rank_tests import LEAST
 from mlcl.service.tables.summary import TableReport
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.method_comparison_text import as_dict
+from mlcl.significance.rank_tests import LEAST
 
 
 def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], ...]:

@@ -5,8 +5,8 @@ from builders import tiny_job
 from sweeps import World
 
 from mlcl.config import dump_job, load_job, load_space
-from mlcl.evaluation.baseline_verdict import Role
 from mlcl.service.search.baseline_search import baseline_searches, scope_of, shared_space
+from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
 
 SPACE = """

@@ -7,10 +7,10 @@ import pytest
 from reproduced import Tables
 
 from mlcl.config.table import Ranks
-from mlcl.evaluation.rank_tests import rank_test
 from mlcl.service.tables import CellReport, FigureReport, TableReport
 from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.rendering import as_dict, markdown
+from mlcl.significance.rank_tests import rank_test
 from mlcl.tracking import State
 
 ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")

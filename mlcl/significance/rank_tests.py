@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from mlcl.evaluation.paired_tests import LEVEL, in_steps
+from mlcl.significance.paired_tests import LEVEL, in_steps
 
 LEAST = 3
 """The fewest methods, and the fewest data sets, for the Friedman test."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mlcl.evaluation.paired_tests import Paired, compare_paired, holm, smallest_p
+from mlcl.significance.paired_tests import Paired, compare_paired, holm, smallest_p
 
 A = [0.50, 0.52, 0.49, 0.51, 0.53, 0.50]
 B = [0.53, 0.54, 0.53, 0.50, 0.56, 0.55]

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from mlcl.evaluation.baseline_verdict import Contender, Role, compare_baselines, figure_name
-from mlcl.evaluation.paired_tests import compare_paired
+from mlcl.significance.baseline_verdict import Contender, Role, compare_baselines, figure_name
+from mlcl.significance.paired_tests import compare_paired
 
 SEEDS = range(6)
 

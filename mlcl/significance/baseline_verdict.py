@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import Flag, auto
 from typing import Any, Literal, Self
 
-from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, smallest_p
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, smallest_p
 
 Result = Literal["beats", "loses to", "undecided", "same"]
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mlcl.evaluation.paired_tests import LEVEL, Paired, compare_paired, holm, paired_p
-from mlcl.evaluation.rank_tests import LEAST, RankTest, bayesian_signed_rank, rank_test
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm, paired_p
+from mlcl.significance.rank_tests import LEAST, RankTest, bayesian_signed_rank, rank_test
 
 Seeds = Mapping[int, float]
 """The figures of a cell by seed."""

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mlcl.evaluation.method_comparison import compare_methods, complete_part
-from mlcl.evaluation.method_comparison_text import as_dict, sentences, tables
-from mlcl.evaluation.paired_tests import compare_paired, holm, paired_p
-from mlcl.evaluation.rank_tests import bayesian_signed_rank
+from mlcl.significance.method_comparison import compare_methods, complete_part
+from mlcl.significance.method_comparison_text import as_dict, sentences, tables
+from mlcl.significance.paired_tests import compare_paired, holm, paired_p
+from mlcl.significance.rank_tests import bayesian_signed_rank
 
 METHODS, SEEDS = ("bce", "asl", "simdis", "any"), range(6)
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from mlcl.evaluation.method_comparison import AgainstControl, MethodComparison
-from mlcl.evaluation.paired_tests import LEVEL, smallest_p
+from mlcl.significance.method_comparison import AgainstControl, MethodComparison
+from mlcl.significance.paired_tests import LEVEL, smallest_p
 
 RISK = 1 - LEVEL
 ABOUT_WINS = (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mlcl.evaluation.rank_tests import RankTest, bayesian_signed_rank, critical_difference, rank_test
+from mlcl.significance.rank_tests import RankTest, bayesian_signed_rank, critical_difference, rank_test
 
 AUC = np.array(
     [
