@@ -102,6 +102,12 @@ class LabelRows:
         start = torch.repeat_interleave(self.offsets[:-1][rows], counts)
         return replace(self, offsets=offsets, columns=self.columns[start + within])
 
+    def only(self, columns: Tensor) -> LabelRows:
+        """The rows with these labels alone (int64, ascending), which are numbered anew in their order."""
+        kept_N = torch.isin(self.columns, columns)
+        counts = torch.bincount(self.row_index()[kept_N], minlength=len(self))
+        return LabelRows(_offsets(counts), torch.searchsorted(columns, self.columns[kept_N]), len(columns))
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> LabelRows:
         """The same rows on another device."""
         return replace(

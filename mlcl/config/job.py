@@ -42,6 +42,16 @@ class LabelNoiseConfig(Section):
     seed: int = Field(0, ge=0, description="which labels change")
 
 
+class HoldOutConfig(Section):
+    """Classes that leave training and validation; their rows of the test split are evaluated as unseen."""
+
+    labels: str = Field(description="label space; of a hierarchy classes of the finest level leave")
+    share: float = Field(
+        0.2, gt=0, lt=1, description="of the classes with 5 training rows; of a hierarchy, of each parent's"
+    )
+    seed: int = Field(0, ge=0, description="which classes leave")
+
+
 class AugmentConfig(Section):
     """How the views of an image differ. Ignored for text, whose views are dropout passes."""
 
@@ -71,12 +81,15 @@ class DataConfig(_DataPlace):
     )
     subset: SubsetConfig | None = Field(None, description="train on a part")
     label_noise: LabelNoiseConfig | None = Field(None, description="train on labels some of which are wrong")
+    hold_out: HoldOutConfig | None = Field(None, description="train without some classes")
     augment: AugmentConfig = AugmentConfig()
 
     @model_validator(mode="after")
-    def _no_options(self) -> Self:
+    def _fits(self) -> Self:
         if self.path is not None and self.options:
             raise ValueError("options go with source: a prepared data set has none")
+        if self.hold_out is not None and self.label_noise is not None:
+            raise ValueError("hold_out excludes label_noise, which draws from all classes")
         return self
 
 

@@ -4,6 +4,7 @@ from mlcl.data.class_tree import class_tree
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.hold_out import hold_out
 from mlcl.data.images import ImageRows, decode_all
 from mlcl.data.noise import add_label_noise, reached_by
 from mlcl.data.orders import Balanced, Grouped
@@ -35,6 +36,7 @@ __all__ = [
     "class_tree",
     "decode_all",
     "encode",
+    "hold_out",
     "hugging_face_tokenizer",
     "load_tokenizer",
     "normalise",

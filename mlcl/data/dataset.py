@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mlcl.config.loader import validate
 from mlcl.data.files import locate
-from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, Shard
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
 from mlcl.data.shard_reader import ShardReader
 from mlcl.data.split import Part, Split, SplitRows
 from mlcl.errors import UserError
@@ -26,7 +26,7 @@ class Dataset:
         self.reader = reader
         self.place = reader.place
         self.info = reader.info
-        self._splits: dict[str, SplitRows] = {}
+        self._splits: dict[tuple[str, bool], SplitRows | None] = {}
 
     @classmethod
     def open(cls, place: str | Path, verify: bool = False) -> Dataset:
@@ -48,16 +48,35 @@ class Dataset:
     def split(self, name: str) -> Split:
         """The rows of `train`, `validation` or `test`. Raises UserError where there are none.
 
-        This is the only way to the test split, and nothing but evaluation takes it.
+        Rows of classes that are held out are not among them. This, with `unseen`, is the only way to the
+        test split, and nothing but evaluation takes it.
         """
+        rows = self._rows(name, unseen=False)
+        if rows is None:
+            raise UserError(
+                "every row has a held-out class", file=self.place, key="data.hold_out", found=name
+            )
+        return Split(rows)
+
+    def unseen(self, name: str) -> Split | None:
+        """The rows of a split with classes that are held out, None where there are none."""
+        rows = self._rows(name, unseen=True) if self.info.held_out is not None else None
+        return None if rows is None else Split(rows)
+
+    def without(self, classes: HeldOut) -> Dataset:
+        """The same data set, from whose splits the rows of these classes are left out."""
+        return Dataset(self.reader.with_info(self.info.without(classes)))
+
+    def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:
         if name not in SPLITS or not self.info.rows.get(name):  # type: ignore[call-overload]
             have = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
-        if name not in self._splits:
+        if (name, unseen) not in self._splits:
             parts = self._parts(name)
             self._check_rows(name, sum(len(part.here) for part in parts))
-            self._splits[name] = SplitRows(self.reader, name, parts)
-        return Split(self._splits[name])
+            rows, held_out = SplitRows(self.reader, name, parts), self.info.held_out
+            self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
+        return self._splits[name, unseen]
 
     def _parts(self, split: str) -> list[Part]:
         parts, first = [], 0

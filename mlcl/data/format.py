@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from mlcl.config.section import Section
 from mlcl.errors import UserError, did_you_mean
@@ -74,8 +75,16 @@ class Shard(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Classes of a label space that a job takes out of training and validation."""
+
+    labels: str
+    classes: tuple[int, ...]
+
+
 class DatasetInfo(Section):
-    """All of `dataset.json`."""
+    """All of `dataset.json`; of a data set without the rows of some classes also which (`held_out`)."""
 
     version: Literal[1] = 1
     name: str = Field(min_length=1)
@@ -87,6 +96,18 @@ class DatasetInfo(Section):
     licence: str
     allow_untrained: bool = False
     shards: tuple[Shard, ...] = Field(min_length=1)
+    _held_out: HeldOut | None = PrivateAttr(None)
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """The classes whose rows are left out of the splits; None in a file."""
+        return self._held_out
+
+    def without(self, classes: HeldOut) -> Self:
+        """The same without the rows of some classes."""
+        info = self.model_copy()
+        info._held_out = classes
+        return info
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -102,12 +123,17 @@ class DatasetInfo(Section):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits over the shard hashes and the label spaces: equal data, equal fingerprint."""
+        """Sixteen hex digits over the shard hashes, the label spaces and the classes that are held out.
+
+        Equal data, equal fingerprint.
+        """
         spaces = {
             name: space.model_dump(mode="json", exclude=None if space.parents else {"parents"})
             for name, space in self.label_spaces.items()
         }
-        content = json.dumps([[shard.sha256 for shard in self.shards], spaces], sort_keys=True)
+        parts = [[shard.sha256 for shard in self.shards], spaces]
+        parts += [] if self.held_out is None else [asdict(self.held_out)]
+        content = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def space(self, name: str) -> LabelSpace:

@@ -26,6 +26,10 @@ class ShardReader:
         self._folder = folder
         self._files: dict[int, Any] = {}
 
+    def with_info(self, info: DatasetInfo) -> ShardReader:
+        """The same files, described anew."""
+        return ShardReader(self.place, self._filesystem, self._folder, info)
+
     def shard_file(self, number: int) -> str:
         """Where a shard lies, as the user gave the place."""
         return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
-from mlcl.data.format import DatasetInfo, LabelSpace, plural
+from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, plural
 from mlcl.data.image_column import ImageColumn
 from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
@@ -35,12 +35,16 @@ class Part:
 
 
 class SplitRows:
-    """All rows of one split: where they lie, and their label columns once read."""
+    """All rows of one split: where they lie, and their label columns once read.
 
-    def __init__(self, reader: ShardReader, name: str, parts: list[Part]) -> None:
+    Of a data set that holds classes out these are the rows without them, or with `unseen` those with them.
+    """
+
+    def __init__(self, reader: ShardReader, name: str, parts: list[Part], *, unseen: bool = False) -> None:
         self.reader = reader
         self.name = name
         self.parts = parts
+        self.unseen = unseen
         self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
         self._kept: dict[str, Tensor | LabelRows] = {}
 
@@ -48,6 +52,16 @@ class SplitRows:
         """A column's rows of this split, part by part."""
         read = self.reader.column
         return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
+
+    def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
+        """The rows that have one of the held-out classes, or those that have none; None for no such rows."""
+        kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
+        if not kept_N.any():
+            return None
+        cuts = np.cumsum([len(part.here) for part in self.parts])[:-1]
+        here = [part.here[kept] for part, kept in zip(self.parts, np.split(kept_N, cuts), strict=True)]
+        parts = [replace(part, here=its) for part, its in zip(self.parts, here, strict=True) if len(its)]
+        return SplitRows(self.reader, self.name, parts, unseen=unseen)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -96,6 +110,15 @@ class SplitRows:
         return torch.cat([columns.single_classes(chunk) for _, chunk in chunks])
 
 
+def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which rows have any of the classes (N,)."""
+    wanted = torch.tensor(classes)
+    if isinstance(labels, Tensor):
+        return torch.isin(labels, wanted).numpy()
+    row_E = labels.row_index()[torch.isin(labels.columns, wanted)]
+    return torch.bincount(row_E, minlength=len(labels)).numpy() > 0
+
+
 def label_error(
     name: str, space: LabelSpace, found: object, file: str, row: int, row_id: str | None = None
 ) -> UserError:
@@ -136,7 +159,8 @@ class Split:
     def fingerprint(self) -> str:
         """Names these rows of this data set, for caches."""
         rows = "" if self.index is None else hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16]
-        return f"{self.info.fingerprint}-{self.name}-{rows or 'all'}"
+        whole = "unseen" if self.whole.unseen else "all"
+        return f"{self.info.fingerprint}-{self.name}-{rows or whole}"
 
     @property
     def rows(self) -> Tensor:

@@ -38,6 +38,7 @@ from mlcl.training.neighbours import Datastore, setting_of
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.split_metrics import decision_figures
 from mlcl.training.transfer import Transfer, probe_grid
+from mlcl.training.unseen import unseen_metrics
 
 
 class Evaluator:
@@ -87,6 +88,9 @@ class Evaluator:
             if self._job_data.transfer is not None:
                 tell("transfer")
                 result.metrics |= self._transfer(self._job_data.transfer)
+            if self._job_data.dataset.info.held_out is not None:
+                tell("unseen classes")
+                result.metrics |= unseen_metrics(self._job_data, self._encode)
         return result
 
     def _queries(self, split: Split, output_MO: Tensor, store: Datastore | None) -> Queries:
@@ -178,11 +182,15 @@ class Evaluator:
     def _transfer(self, transfer: Transfer) -> dict[str, float]:
         return transfer.measure(
             lambda split: self._encoder.embeddings(self._job_data.unlabelled(split)),
-            lambda split: self._embedding(self._encoder.outputs(self._job_data.unlabelled(split))),
+            self._encode,
             probe_grid(self._config.probe or ProbeConfig(), self._job_data.job.train.seed),
             self._config.threshold,
             self._config.at_least_one,
         )
+
+    def _encode(self, split: Split) -> Tensor:
+        """The embeddings (M, D) of any rows."""
+        return self._embedding(self._encoder.outputs(self._job_data.unlabelled(split)))
 
     def _decide(self, probabilities: Tensor) -> Decision:
         """What validation chooses for its probabilities."""

@@ -21,6 +21,7 @@ from mlcl.data import (
     Tokenizer,
     TokenRows,
     add_label_noise,
+    hold_out,
     hugging_face_tokenizer,
     load_tokenizer,
     prepare,
@@ -51,12 +52,16 @@ from mlcl.training.transfer import Transfer
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """The job's data set, prepared first where the job names a source. Raises UserError."""
-    data = job.data
-    if data.path is not None:
-        return Dataset.open(data.path, verify=verify)
-    assert data.source is not None
-    return Dataset.open(prepare(data.source, home / "data", data.options, data.split_seed), verify=verify)
+    """The job's data set, prepared first where the job names a source, without the classes that it holds out.
+
+    Raises UserError.
+    """
+    data, place = job.data, job.data.path
+    if place is None:
+        assert data.source is not None
+        place = str(prepare(data.source, home / "data", data.options, data.split_seed))
+    dataset, wanted = Dataset.open(place, verify=verify), data.hold_out
+    return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
 
 
 @dataclass(frozen=True)

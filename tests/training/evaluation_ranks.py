@@ -33,6 +33,7 @@ TASKS = {
         "evaluation.metric=val/micro_f1",
         "evaluation.metrics=[bands, ranking, retrieval]",
     ),
+    "unseen": ("data.hold_out={labels: path, share: 0.5}", "evaluation.batch_size=1"),
     "two_phases": (
         "objective.heads.detail.weight=1",
         "objective.heads.topic.weight=0",

@@ -31,14 +31,15 @@ def tune_of(table: Table, *changes: Change) -> Tune | None:
 
 def read_tuning(tune: Tune, table: Table, file: Path, job: JobConfig) -> Tuning:
     """The checked search of a cell with this job. Raises UserError."""
-    if "data.split_seed" in table.seed_keys:
-        raise UserError(
-            "the search of a cell and its confirmation share one split",
-            file=file,
-            key="seed_keys",
-            found="data.split_seed",
-            allowed="other keys, or no tune",
-        )
+    for key in ("data.split_seed", "data.hold_out.seed"):
+        if key in table.seed_keys:
+            raise UserError(
+                "the search of a cell and its confirmation share one split",
+                file=file,
+                key="seed_keys",
+                found=key,
+                allowed="other keys, or no tune",
+            )
     inline = not isinstance(tune.space, str)
     place = file if inline else file.parent / str(tune.space)
     tree = tune.space if isinstance(tune.space, dict) else read_yaml(place)

@@ -189,7 +189,8 @@ def _text(value: Any) -> str:
 def _place(job: JobConfig) -> str:
     """Names a job's data set, before it is opened."""
     data = dump_job(job)["data"]
-    return json.dumps([data[key] for key in ("source", "path", "options", "split_seed")], sort_keys=True)
+    keys = ("source", "path", "options", "split_seed", "hold_out")
+    return json.dumps([data[key] for key in keys], sort_keys=True)
 
 
 def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:

@@ -1,0 +1,156 @@
+"""Held-out classes: their rows, and no others, leave the splits; which classes, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from builders import text_dataset, tree_dataset
+
+from mlcl.data import Dataset, LabelSpace, hold_out
+from mlcl.data.format import HeldOut
+from mlcl.data.hold_out import SHOTS
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Fine classes 0 to 19 in coarse ones of five each; class 19 has 4 training rows."""
+    rng = np.random.default_rng(0)
+    fine = rng.integers(0, 19, ROWS)
+    fine[:4] = 19
+    split = np.where(np.arange(ROWS) < 400, "train", np.where(np.arange(ROWS) < 500, "validation", "test"))
+    folder = tmp_path_factory.mktemp("held") / "data"
+    write_dataset(
+        folder,
+        name="held",
+        modality="text",
+        label_spaces={
+            "coarse": LabelSpace(kind="single", classes=tuple("wxyz")),
+            "fine": LabelSpace(kind="single", classes=tuple(map(str, range(20)))),
+            "tags": LabelSpace(kind="multi_label", classes=tuple(map(str, range(20)))),
+            "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
+        },
+        batches=[
+            {
+                "id": [str(i) for i in range(ROWS)],
+                "text": [f"text {i}" for i in range(ROWS)],
+                "split": split.tolist(),
+                "coarse": (fine // 5).tolist(),
+                "fine": fine.tolist(),
+                "tags": [sorted({int(c), int(rng.integers(0, 20))}) for c in fine],
+            }
+        ],
+        source="made for tests",
+        licence="none",
+        shard_rows=70,
+    )
+    return Dataset.open(folder)
+
+
+def has(split, held_out):
+    labels = split.labels(held_out.labels)
+    lists = labels.lists() if isinstance(labels, LabelRows) else [[c] for c in labels.tolist()]
+    return [bool({*each} & {*held_out.classes}) for each in lists]
+
+
+@pytest.mark.parametrize("labels", ["fine", "tags", "path", "path.fine"])
+def test_rows_with_a_held_out_class_leave_every_split_and_no_others(data, labels):
+    part = hold_out(data, labels, 0.2, seed=0)
+    held_out = part.info.held_out
+    assert held_out.labels == ("fine" if labels == "path" else labels)
+    for name in ("train", "validation", "test"):
+        whole, seen, unseen = data.split(name), part.split(name), part.unseen(name)
+        assert sorted([*seen.ids, *unseen.ids]) == sorted(whole.ids)
+        assert has(whole, held_out).count(True) == len(unseen)
+        assert not any(has(seen, held_out))
+        assert all(has(unseen, held_out))
+        assert seen.texts() == [f"text {id}" for id in seen.ids]
+        assert seen.rows.tolist() == sorted(seen.rows.tolist())
+        assert torch.equal(whole.rows, torch.cat([seen.rows, unseen.rows]).sort().values)
+
+
+def test_the_share_is_of_the_classes_with_enough_training_rows(data):
+    for share, count in ((0.2, 4), (0.5, 10), (0.1, 2)):
+        held_out = hold_out(data, "fine", share, seed=0).info.held_out
+        assert len(held_out.classes) == count
+        assert list(held_out.classes) == sorted({*held_out.classes})
+    for seed in range(20):
+        assert 19 not in hold_out(data, "fine", 0.5, seed).info.held_out.classes
+    assert int((data.split("train").labels("fine") == 19).sum()) < SHOTS
+
+
+@pytest.mark.parametrize(("share", "each"), [(0.2, [1, 1, 1, 1]), (0.9, [4, 4, 4, 3])])
+def test_every_parent_in_a_hierarchy_keeps_a_class(data, share, each):
+    for seed in range(5):
+        classes = np.array(hold_out(data, "path", share, seed).info.held_out.classes)
+        assert np.bincount(classes // 5).tolist() == each
+
+
+def test_a_multi_label_hierarchy_keeps_its_parents_too(tmp_path):
+    held_out = hold_out(Dataset.open(tree_dataset(tmp_path / "tree")), "path", 0.5, seed=0).info.held_out
+    assert held_out.labels == "tags"
+    assert [tag // 2 for tag in held_out.classes] == [0, 1, 2]
+
+
+def test_the_seed_decides_and_the_fingerprint_tells(data):
+    one, again, other = (hold_out(data, "fine", 0.2, seed) for seed in (0, 0, 1))
+    assert one.info.held_out == again.info.held_out != other.info.held_out
+    assert one.info.fingerprint == again.info.fingerprint
+    assert len({each.info.fingerprint for each in (data, one, other)}) == 3
+    splits = [each.split("train") for each in (data, one, other)]
+    assert len({each.fingerprint for each in [*splits, one.unseen("train"), other.unseen("train")]}) == 5
+    assert data.info.held_out is None
+
+
+def test_the_whole_data_set_has_no_unseen_rows(data):
+    assert data.unseen("train") is None
+    whole = data.without(HeldOut("fine", (19,)))
+    assert whole.unseen("validation") is None
+    assert len(whole.split("validation")) == 100
+
+
+@pytest.mark.parametrize(
+    ("labels", "share", "key", "text"),
+    [
+        ("fin", 0.2, "labels", "did you mean fine"),
+        ("fine", 0.02, "share", "0 classes of fine would be held out"),
+        ("coarse", 0.25, "share", "1 classes of coarse would be held out and 3 stay"),
+        ("coarse", 0.8, "share", "3 classes of coarse would be held out and 1 stay"),
+        ("path", 0.05, "share", "0 classes of path would be held out"),
+    ],
+)
+def test_what_cannot_be_held_out(data, labels, share, key, text):
+    with pytest.raises(UserError, match=text) as caught:
+        hold_out(data, labels, share, 0)
+    assert caught.value.key == f"data.hold_out.{key}"
+
+
+def test_aspects_have_no_classes(tmp_path):
+    with pytest.raises(UserError, match="aspects have no classes"):
+        hold_out(Dataset.open(text_dataset(tmp_path / "tiny")), "ratings", 0.2, 0)
+
+
+def test_a_split_needs_a_row_that_stays(tmp_path):
+    data = Dataset.open(text_dataset(tmp_path / "tiny")).without(HeldOut("detail", (0, 1, 2, 3)))
+    with pytest.raises(UserError, match="every row has a held-out class"):
+        data.split("validation")
+
+
+def test_a_file_holds_nothing_out(tmp_path):
+    folder = text_dataset(tmp_path / "tiny")
+    tree = json.loads((folder / "dataset.json").read_text())
+    tree["_held_out"] = {"labels": "detail", "classes": [0]}
+    (folder / "dataset.json").write_text(json.dumps(tree))
+    with pytest.raises(UserError, match="unknown key"):
+        Dataset.open(folder)
+
+
+def test_labels_alone_are_numbered_anew():
+    rows = LabelRows.from_lists([[0, 3, 5], [], [5], [1, 2]], 6).only(torch.tensor([1, 3, 5]))
+    assert rows.lists() == [[1, 2], [], [2], [0]]
+    assert rows.width == 3

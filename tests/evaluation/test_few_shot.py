@@ -1,0 +1,84 @@
+"""The nearest neighbour and the probe from few rows, against loops over scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, f1_score
+
+from mlcl.evaluation.few_shot import FewShot
+from mlcl.labels import LabelRows
+
+
+@pytest.fixture
+def scene():
+    """60 rows to learn from and 20 queries of 3 classes, two of which overlap."""
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 3
+    x = np.array([[4, 0], [0, 4], [0, 5]])[y] + rng.normal(size=(80, 2))
+    return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+
+
+def unit(x):
+    return x.double().numpy() / np.linalg.norm(x.double().numpy(), axis=1, keepdims=True)
+
+
+def test_the_nearest_row_gives_its_class(scene):
+    x, y = scene
+    found = FewShot(x[:60], y[:60], "single", 3).nearest(x[60:], y[60:])
+    predicted = [int(y[:60][((x[:60] - q) ** 2).sum(1).argmin()]) for q in x[60:]]
+    assert found["accuracy"] == pytest.approx(accuracy_score(y[60:], predicted), abs=1e-12)
+    assert found["macro_f1"] == pytest.approx(f1_score(y[60:], predicted, average="macro"), abs=1e-12)
+    assert 0.5 < found["accuracy"] < 1
+
+
+def test_the_probe_is_the_mean_over_draws_of_a_regression(scene):
+    x, y = scene
+    rows = FewShot(x[:60], y[:60], "single", 3)
+    found = rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
+    values = []
+    for draw in range(4):
+        rng = np.random.default_rng([7, draw])
+        chosen = sorted(row for c in range(3) for row in rng.permutation(np.flatnonzero(y[:60] == c))[:5])
+        assert np.bincount(y[chosen]).tolist() == [5, 5, 5]
+        model = LogisticRegression(max_iter=1000).fit(unit(x[chosen]), y[chosen])
+        values.append(accuracy_score(y[60:], model.predict(unit(x[60:]))))
+    assert found["accuracy"] == pytest.approx(np.mean(values), abs=1e-12)
+    assert found == rows.probe(x[60:], y[60:], shots=5, draws=4, seed=7)
+    assert found != rows.probe(x[60:], y[60:], shots=2, draws=4, seed=7)
+
+
+def test_several_labels_have_a_regression_each(scene):
+    x, y = scene
+    sets = LabelRows.from_lists([[int(c)] if row % 4 else sorted({int(c), 0}) for row, c in enumerate(y)], 3)
+    index = torch.arange(80)
+    rows = FewShot(x[:60], sets.take(index[:60]), "multi_label", 3)
+    found = rows.probe(x[60:], sets.take(index[60:]), shots=3, draws=2, seed=1)
+    true, values = sets.dense().numpy().astype(int), []
+    for draw in range(2):
+        rng = np.random.default_rng([1, draw])
+        chosen = sorted({r for c in range(3) for r in rng.permutation(np.flatnonzero(true[:60, c]))[:3]})
+        p = np.stack(
+            [
+                LogisticRegression(max_iter=1000, class_weight="balanced")
+                .fit(unit(x[chosen]), true[chosen, c])
+                .predict_proba(unit(x[60:]))[:, 1]
+                for c in range(3)
+            ],
+            axis=1,
+        )
+        predicted = (p >= 0.5) | (p == p.max(1, keepdims=True))
+        values.append(f1_score(true[60:], predicted, average="micro"))
+    assert found["micro_f1"] == pytest.approx(np.mean(values), abs=1e-12)
+    nearest = rows.nearest(x[60:], sets.take(index[60:]))
+    of_rows = [true[:60][((x[:60] - q) ** 2).sum(1).argmin()] for q in x[60:]]
+    assert nearest["macro_f1"] == pytest.approx(f1_score(true[60:], of_rows, average="macro"), abs=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_label_that_all_drawn_rows_have_is_always_predicted(scene):
+    x, y = scene
+    sets = LabelRows.from_lists([sorted({int(c), 0}) for c in y], 3)
+    rows = FewShot(x, sets, "multi_label", 3)
+    found = rows.probe(x, sets, shots=2, draws=2, seed=0)
+    assert 0 < found["micro_f1"] <= 1

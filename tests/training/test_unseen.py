@@ -1,0 +1,155 @@
+"""Held-out classes in a run: what it trains on and measures, stopped and resumed, stored and exported."""
+
+import json
+import math
+
+import pytest
+import torch
+from builders import tiny_job
+from reproduced import Tables
+
+from mlcl.data import Dataset
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.evaluation.few_shot import FewShot
+from mlcl.labels import LabelRows
+from mlcl.service.tables.metrics import run_metrics
+from mlcl.service.tables.plan import check_table
+from mlcl.training.context import Context
+from mlcl.training.events import Stopped
+from mlcl.training.experiment import run_experiment
+from mlcl.training.export import load_model, write_export
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_neighbours import stored_metrics
+from mlcl.training.stored_run import StoredRun
+
+HELD = "data.hold_out={labels: path, share: 0.5, seed: 1}"
+TAGS = (
+    "data.hold_out={labels: tags, share: 0.4}",
+    "objective.heads={}",
+    "objective.classifier={loss: bce, labels: tags}",
+    "evaluation.metric=val/micro_f1",
+)
+
+
+def run(job, folder, **how):
+    job_data = JobData.of(job, folder.parent)
+    context = Context(torch.device("cpu"))
+    outcome = run_experiment(job_data, folder=folder, context=context, listener=lambda _: None, **how)
+    return job_data, {key: value for key, value in outcome.metrics.items() if not key.startswith("time/")}
+
+
+def test_a_run_trains_without_the_classes_and_counts_them(tiny, tmp_path):
+    job_data, metrics = run(tiny_job(tiny, HELD, epochs=12), tmp_path / "run")
+    assert job_data.dataset.info.held_out.classes == (0, 2)
+    for name, rows in (("train", 24), ("validation", 12), ("test", 12)):
+        split = job_data.train if name == "train" else job_data.dataset.split(name)
+        assert sorted(set(split.labels("detail").tolist())) == [1, 3]
+        assert len(split) == rows
+    assert metrics["test/accuracy"] > 0.9
+    assert (metrics["unseen/classes"], metrics["unseen/rows"]) == (2, 12)
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == metrics
+
+
+@pytest.mark.parametrize("settings", [(HELD,), TAGS])
+def test_a_table_knows_the_figures(tiny, tmp_path, settings):
+    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path / "run")
+    assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
+    figures = {name for name in metrics if name.startswith("unseen/1nn/test/")}
+    wanted = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
+    assert figures == {f"unseen/1nn/test/{name}" for name in wanted}
+    assert not [name for name in run_metrics(JobData.of(tiny_job(tiny), tmp_path)) if "unseen" in name]
+
+
+def test_a_stopped_and_resumed_run_ends_with_the_same_figures(tiny, tmp_path):
+    job = tiny_job(tiny, HELD)
+    _, whole = run(job, tmp_path / "whole")
+    asked = []
+    with pytest.raises(Stopped):
+        run(job, tmp_path / "parts", should_stop=lambda: asked.append(1) or len(asked) == 3)
+    assert run(job, tmp_path / "parts")[1] == whole
+
+
+def test_other_classes_are_other_data(tiny, tmp_path):
+    job = tiny_job(tiny, HELD)
+    with pytest.raises(Stopped):
+        run(job, tmp_path / "run", should_stop=lambda: True)
+    identity = JobData.of(job, tmp_path).fingerprint
+    plain = JobData.of(tiny_job(tiny), tmp_path).fingerprint
+    assert plain == Dataset.open(tiny).info.fingerprint != identity
+    with pytest.raises(UserError):
+        run(tiny_job(tiny), tmp_path / "run")
+
+
+def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
+    read = []
+    unseen, split = Dataset.unseen, Dataset.split
+    monkeypatch.setattr(Dataset, "unseen", lambda self, name: read.append(name) or unseen(self, name))
+    monkeypatch.setattr(Dataset, "split", lambda self, name: read.append(name) or split(self, name))
+    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path / "run", test=False)
+    assert "test" not in read
+    assert not [name for name in metrics if "unseen" in name]
+
+
+def test_what_a_run_left_is_read_and_exported(tiny, tmp_path):
+    job_data, metrics = run(tiny_job(tiny, HELD), tmp_path / "run")
+    found = stored_metrics(tmp_path / "run", job_data, Setting(3, 0.5, 1.0))
+    assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
+    index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    assert index.metrics == metrics
+    assert index.provenance["data_fingerprint"] == job_data.fingerprint
+    model, split = load_model(tmp_path / "model"), job_data.dataset.split("test")
+    output = model.outputs(split.texts(), split.ids)
+    kept = StoredRun.read(tmp_path / "run", job_data).probabilities["test"]
+    torch.testing.assert_close(model.probabilities(output, "classifier"), kept)
+
+
+@pytest.mark.parametrize("settings", [(HELD,), TAGS])
+def test_the_figures_are_those_of_the_rows_that_left(tiny, tmp_path, settings):
+    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path / "run")
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    model, classes = load_model(tmp_path / "model"), job_data.dataset.info.held_out.classes
+    whole = [(Dataset.open(tiny).split(name), []) for name in ("train", "test")]
+    for split, kept in whole:
+        labels = split.labels(job_data.dataset.info.held_out.labels)
+        lists = labels.lists() if job_data.task == "multi_label" else [[c] for c in labels.tolist()]
+        for row, its in enumerate(lists):
+            mine = [classes.index(c) for c in its if c in classes]
+            if mine:
+                kept.append((model.outputs([split.texts()[row]], ["row"])[0], mine))
+    (x, train), (q, test) = ([torch.stack(x), y] for _, kept in whole for x, y in [zip(*kept, strict=True)])
+    if job_data.task == "multi_label":
+        train, test = (LabelRows.from_lists(each, 2) for each in (train, test))
+    else:
+        train, test = (torch.tensor(each).flatten() for each in (train, test))
+    rows = FewShot(x, train, job_data.task, 2)
+    seed = job_data.job.data.hold_out.seed
+    probe = rows.probe(q, test, shots=5, draws=10, seed=seed)
+    expected = {f"unseen/1nn/test/{name}": value for name, value in rows.nearest(q, test).items()}
+    expected |= {f"unseen/5shot/test/{name}": value for name, value in probe.items()}
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert metrics["unseen/rows"] == len(test)
+
+
+def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkeypatch):
+    unseen = Dataset.unseen
+    monkeypatch.setattr(Dataset, "unseen", lambda self, name: None if name == "test" else unseen(self, name))
+    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path / "run")
+    assert metrics["unseen/rows"] == 0
+    assert math.isnan(metrics["unseen/5shot/test/accuracy"])
+
+
+def test_noise_would_draw_the_classes_again(tiny):
+    with pytest.raises(UserError, match="hold_out excludes label_noise"):
+        tiny_job(tiny, HELD, "data.label_noise={rate: 0.1}")
+
+
+def test_a_table_with_held_out_classes_finds_its_runs_again(tiny, tmp_path, monkeypatch):
+    held = {"data.hold_out": {"labels": "path", "share": 0.5}}
+    tables = Tables(tmp_path / "home", monkeypatch, tiny)
+    plan = tables.plan({"set": held, "seed_keys": ["train.seed", "data.hold_out.seed"]})
+    runs = check_table(plan, tables.home)
+    assert len(runs) == 4
+    for each in runs:
+        assert each.key[1] == JobData.of(each.job, tables.home).fingerprint
+    assert len({each.key[1] for each in runs}) == 2
