@@ -28,7 +28,7 @@ from mlcl.config.table import Table, cells_of, find_table, load_table, table_fil
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.tables import TableReport
+    from mlcl.service.tables import TablePlan, TableReport
 
 
 def reproduce(
@@ -46,6 +46,13 @@ def reproduce(
         list[str] | None,
         typer.Option(help="SOURCE=PLACE: where a source's files are, or a prepared folder."),
     ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(help="HOME, or a folder of --figures: its cells of the table are merged, none trained."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Write the figures of each complete cell to FOLDER/ROW/COLUMN.json.")
+    ] = None,
     cpus: Annotated[float, typer.Option(min=0.01, help="CPUs of a training's process.")] = 1,
     gpus: Annotated[
         float | None,
@@ -62,10 +69,9 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
-    from mlcl.cli.sweep_live import progress_view
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.resources import Resources
-    from mlcl.service.tables import TablePlan, plan_table, run_table
+    from mlcl.service.tables import TablePlan, plan_merge, plan_table
 
     plan = TablePlan(
         load_table(file),
@@ -78,13 +84,30 @@ def reproduce(
         resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
     )
     if dry_run:
-        print_tree(plan_table(plan, home), as_json=json)
+        print_tree(plan_merge(plan, merge) if merge else plan_table(plan, home), as_json=json)
         return
-    with progress_view(as_json=json) as watch:
-        report = run_table(plan, home=home, watch=watch)
+    report = _run(plan, merge or (), figures, home, as_json=json)
     _tell(report, home, as_json=json)
     failed = report.state == "COMPLETE" and report.outside
     raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
+
+
+def _run(
+    plan: TablePlan, merge: Sequence[Path], figures: Path | None, home: Path, *, as_json: bool
+) -> TableReport:
+    """Trains what is missing, or merges what others trained, and writes the figures of cells where asked."""
+    from mlcl.cli.sweep_live import progress_view
+    from mlcl.service.tables import run_merge, run_table, write_cells
+
+    with progress_view(as_json=as_json) as watch:
+        if merge:
+            report = run_merge(plan, merge, home=home, watch=watch)
+        else:
+            report = run_table(plan, home=home, watch=watch)
+    if figures is not None:
+        written = write_cells(report, figures)
+        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
+    return report
 
 
 def _places(texts: Sequence[str]) -> dict[str, str]:

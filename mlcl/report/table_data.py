@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlflow.entities import Metric, Param, Run, RunData, RunTag
@@ -22,7 +22,8 @@ NEIGHBOURS = "knn/"
 class TableFigure:
     """A figure of a cell in the table's unit: our `values` by seed, and the `printed` one.
 
-    `runs` has the MLflow run of each seed. Missing values and runs are None.
+    `runs` has the MLflow run of each seed. Missing values and runs are None. `data` is equal for cells that
+    saw the same rows and labels.
     """
 
     row: str
@@ -34,6 +35,7 @@ class TableFigure:
     digits: int
     values: tuple[float | None, ...]
     runs: tuple[Run | None, ...]
+    data: str = ""
 
     @property
     def by_seed(self) -> dict[int, float]:
@@ -60,12 +62,11 @@ class TableFigure:
 class TableData:
     """A table. `about` says what differs from the paper; `higher`: whether more is better, by figure.
 
-    `verdicts` say whether its best cells beat the best baselines, `ranks` has the tests of each figure over
-    data sets, as `table.json` has them.
+    `verdicts` say whether its best cells beat the best baselines. As `table.json` has them: `ranks`, the
+    tests of each figure over data sets, and `searches`, the tuned cells by row and column.
     """
 
     name: str
-    id: str
     title: str
     source: str
     about: str
@@ -76,6 +77,12 @@ class TableData:
     run: Run
     verdicts: tuple[str, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
+    searches: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Its own id."""
+        return str(self.run.data.tags[Tag.ID])
 
     @property
     def state(self) -> str:
@@ -100,7 +107,6 @@ def read_table(runs: Runs, table: Run) -> TableData:
     figures = _figures(runs, tree["cells"])
     return TableData(
         name=tree["name"],
-        id=tree["id"],
         title=tree["title"],
         source=tree["source"],
         about=tree["about"],
@@ -111,6 +117,7 @@ def read_table(runs: Runs, table: Run) -> TableData:
         run=table,
         verdicts=tuple(_sentence(its) for its in tree.get("verdicts", ())),
         ranks=tuple(tree.get("ranks", ())),
+        searches={(cell["row"], cell["column"]): cell for cell in tree["cells"] if "search" in cell},
     )
 
 
@@ -166,8 +173,14 @@ def _replace_metrics(run: Run, measured: Mapping[str, float]) -> Run:
 
 def _figures(runs: Runs, cells: Sequence[Mapping[str, Any]]) -> list[TableFigure]:
     names = {name for cell in cells for name in cell["runs"] if name is not None}
-    by_name = {name: next(iter(runs.tagged(Tag.ID, name)), None) for name in sorted(names)}
+    by_name = {name: _run(runs, name) for name in sorted(names)}
     return [_figure(cell, figure, by_name) for cell in cells for figure in cell["figures"]]
+
+
+def _run(runs: Runs, name: str) -> Run | None:
+    """The run of this name; that of a tuned cell is named by its log."""
+    known = (run for tag in (Tag.ID, Tag.LOG) for run in runs.tagged(tag, name))
+    return next(known, None)
 
 
 def _figure(
@@ -183,4 +196,5 @@ def _figure(
         digits=figure["digits"],
         values=tuple(figure["values"]),
         runs=tuple(None if name is None else runs[name] for name in cell["runs"]),
+        data=cell.get("data", f"{cell['row']}, {cell['column']}"),  # of release 0.1: nothing to compare
     )

@@ -21,6 +21,7 @@ from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
 from mlcl.report.table_ranks import rank_sections
+from mlcl.report.table_searches import search_sections
 from mlcl.report.table_tests import paired_test_blocks
 
 
@@ -32,6 +33,7 @@ def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> D
         Section("Result", (*said, _results(data), *map(Picture, cell_plots(data)))),
         *rank_sections(data.ranks),
         Section("Tests", paired_test_blocks(data)),
+        *search_sections(data),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", plot_blocks(plots, missing)),
         Section("Where it comes from", _source(runs, data)),

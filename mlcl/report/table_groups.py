@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mlflow.entities import Run
-
 from mlcl.report.table_data import TableData, TableFigure
-from mlcl.tracking.names import Tag
-
-SEEN = re.compile(r"data\.(subset|label_noise)(\..+)?|objective\.classifier\.labels")
-"""The job's keys that decide, with the data set, the rows and the labels that are predicted."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +32,14 @@ class CellGroup:
 
 def comparable_cells(data: TableData) -> list[CellGroup]:
     """The table's cells in groups with the same data."""
-    found: dict[tuple[object, ...], dict[tuple[str, str], tuple[TableFigure, ...]]] = {}
+    found: dict[str, dict[tuple[str, str], tuple[TableFigure, ...]]] = {}
     for each in data.figures:
-        group = found.setdefault(_seen(next((run for run in each.runs if run is not None), None)), {})
+        group = found.setdefault(each.data, {})
         group[each.row, each.column] = (*group.get((each.row, each.column), ()), each)
     known = [
         {place: figures for place, figures in cells.items() if figures[0].by_seed} for cells in found.values()
     ]
     return [_group(cells) for cells in known if cells]
-
-
-def _seen(run: Run | None) -> tuple[object, ...]:
-    """What decides the rows of a run, without seeds, which are equal at equal positions of two cells."""
-    if run is None:
-        return ()
-    keys = (key for key in run.data.params if SEEN.fullmatch(key) and not key.endswith(".seed"))
-    params = tuple((key, run.data.params[key]) for key in sorted(keys))
-    return run.data.tags.get(Tag.FINGERPRINT), params
 
 
 def _group(cells: Mapping[tuple[str, str], tuple[TableFigure, ...]]) -> CellGroup:

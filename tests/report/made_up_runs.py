@@ -116,7 +116,8 @@ class Store:
                 "verdict": "missing" if None in values else "within",
                 "digits": 2,
             }
-            trees.append({"row": row, "column": column, "figures": [figure], "runs": names})
+            tree = {"row": row, "column": column, "figures": [figure], "runs": names}
+            trees.append(tree | {"data": _rows_seen(next(filter(None, runs), {}))})
         tree = {
             "name": name,
             "id": f"id-of-{name}",
@@ -152,3 +153,9 @@ class Store:
         """Logs what a training left in `folder` as the run's artifacts."""
         self.client.log_artifacts(id, str(folder / "model"), "model")
         self.client.log_artifact(id, str(folder / "embeddings.parquet"))
+
+
+def _rows_seen(its: Mapping[str, object]) -> str:
+    """What decides the rows and labels of a run that `add` takes: not the seeds."""
+    keys = ("data.subset.n", "objective.classifier.labels")
+    return str([its.get("data"), *(its.get("params", {}).get(key) for key in keys)])

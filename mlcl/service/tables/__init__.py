@@ -1,8 +1,20 @@
 """A paper's table: what of it is missing is trained, then its figures stand beside the printed ones."""
 
+from mlcl.service.tables.cell_files import write_cells
 from mlcl.service.tables.cost import plan_table
+from mlcl.service.tables.merged_table import plan_merge, run_merge
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.service.tables.table import run_table
 
-__all__ = ["CellReport", "FigureReport", "TablePlan", "TableReport", "plan_table", "run_table"]
+__all__ = [
+    "CellReport",
+    "FigureReport",
+    "TablePlan",
+    "TableReport",
+    "plan_merge",
+    "plan_table",
+    "run_merge",
+    "run_table",
+    "write_cells",
+]

@@ -10,11 +10,12 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
-from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.budget import Unit, amount_text
+from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.tuned_cell import tuned_cells
+from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
@@ -35,7 +36,12 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     missing = [run for run in runs if run.key not in done]
     known = known_folder(home, plan.name, identity(plan, runs, [each.identity for each in tuned]))
     ledger = None if known is None else Ledger(known.path)
-    left = len(missing) + sum(each.left(ledger) for each in tuned)
+    searched = _searched(home) if tuned else []
+    searches = {each.cell.id: _search(each, ledger, searched) for each in tuned}
+    left = len(missing) + sum(search["left"] for search in searches.values())
+    seconds = _all_seconds(missing, rows, rates) + math.fsum(
+        search.pop("seconds") for search in searches.values()
+    )
     count = len(runs) + sum(each.most for each in tuned)
     return {
         "table": {
@@ -59,8 +65,10 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "done": count - left,
             "missing": left,
             **_amount(missing, rows, rates),
+            "time_one_at_a_time": _time(seconds, "clock"),
+            "cpu_time": _time(seconds * plan.resources.cpus * plan.cells[0].jobs[0].train.workers, "cpu"),
             "kinds": _kinds(missing, rows, rates),
-            **({"tuned": {each.cell.id: each.cost for each in tuned}} if tuned else {}),
+            **({"tuned": searches} if tuned else {}),
             "share": {
                 "cpus": plan.resources.cpus,
                 "gpus": "one where there are any" if plan.resources.gpus is None else plan.resources.gpus,
@@ -78,12 +86,40 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
 
 def _amount(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> dict[str, Any]:
     """Epochs, rows and hours of trainings; epochs are at most so many where validation may end one."""
-    seconds = math.fsum(rates.get(_kind(run), math.nan) * rows[run.key] for run in runs)
     return {
         "epochs": sum(run.job.train.epochs for run in runs),
         "rows_to_encode": sum(rows[run.key] for run in runs),
-        "time_one_at_a_time": UNKNOWN if math.isnan(seconds) else amount_text(seconds, "clock"),
+        "time_one_at_a_time": _time(_all_seconds(runs, rows, rates), "clock"),
     }
+
+
+def _all_seconds(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> float:
+    """How long trainings take one after the other; not a number where a kind was never run."""
+    return math.fsum(rates.get(_kind(run), math.nan) * rows[run.key] for run in runs)
+
+
+def _time(seconds: float, unit: Unit) -> str:
+    return UNKNOWN if math.isnan(seconds) else amount_text(seconds, unit)
+
+
+def _searched(home: Path) -> list[Entry]:
+    """The trainings of searches and their fresh seeds that ended, in all tables of the home."""
+    folders = [folder.path for folder, _ in RunFolders(home, "tables").records()]
+    return [its for folder in folders for its in Ledger(folder).entries.values() if its.scope and its.ended]
+
+
+def _search(tuned: TunedCell, ledger: Ledger | None, searched: Sequence[Entry]) -> dict[str, Any]:
+    """What the search of a cell and its fresh seeds take; `seconds` for what is left of them.
+
+    A training takes the mean of those that ended in searches of this cell, or else of any on its data; those
+    that were stopped early count with the time that they took.
+    """
+    left, data = tuned.left(ledger), dump_job(tuned.cell.jobs[0])["data"]
+    near = [entry for entry in searched if entry.job["data"] == data]
+    near = [entry for entry in near if entry.scope == tuned.scope] or near
+    each = statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
+    seconds = left * each if left else 0.0
+    return {**tuned.cost, "left": left, "time_one_at_a_time": _time(seconds, "clock"), "seconds": seconds}
 
 
 def _kinds(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config import job_hash
 from mlcl.config.table import Cell
+from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.tables.origin import Origin, cell_origin, rows_seen
 from mlcl.service.tables.plan import Key, TablePlan, TableRun
 from mlcl.service.tables.summary import CellReport, FigureReport, scaled
 from mlcl.service.tables.tuned_cell import TunedCell
@@ -30,12 +32,13 @@ class Figures:
 
     def __init__(self, plan: TablePlan, runs: list[TableRun], home: Path) -> None:
         self._plan, self._home = plan, home
-        self._keys = {run.key[0]: run.key for run in runs}
+        self._runs = {run.key[0]: run for run in runs}
         self._job_data_cache: dict[str, JobData] = {}
 
     def cell(self, cell: Cell, done: Mapping[Key, RunFolder], failures: Mapping[Key, str]) -> CellReport:
         """A cell as far as its runs are done, and why they or their numbers are missing."""
-        keys = [self._keys[job_hash(job)] for job in cell.jobs]
+        runs = [self._runs[job_hash(job)] for job in cell.jobs]
+        keys = [run.key for run in runs]
         folders = [done.get(key) for key in keys]
         reasons = [failures[key] for key in keys if key in failures]
         metrics: list[Metrics] = []
@@ -46,20 +49,32 @@ class Figures:
                 metrics.append({})
                 reasons.append(error.line())
         names = [None if folder is None else folder.path.name for folder in folders]
-        return self._report(cell, metrics, names, reasons)
+        records = [folder.record for folder in folders if folder is not None]
+        logs = [record.log for record in records if record is not None]
+        return self._report(cell, metrics, names, reasons, self._origin(cell, runs[0].data, logs))
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellReport:
-        """A tuned cell as far as its confirmation is done; its runs are the trainings of that."""
-        seeds = tuned.seeds(ledger)
+        """A tuned cell as far as its confirmation is done, whose trainings are its runs."""
+        seeds, table = tuned.seeds(ledger), ledger.path.parent.name
         none = [None] * (len(tuned.cell.jobs) - len(seeds))
         metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
-        names = [*(seed.key if seed.state is State.COMPLETE else None for seed in seeds), *none]
-        report = self._report(tuned.cell, metrics, names, tuned.reasons(ledger))
+        logs = [log_id(table, seed.key) if seed.state is State.COMPLETE else None for seed in seeds]
+        origin = self._origin(tuned.cell, tuned.data, [log for log in logs if log])
+        report = self._report(tuned.cell, metrics, [*logs, *none], tuned.reasons(ledger), origin)
         best = tuned.best(ledger)
-        return report if best is None else replace(report, settings={**best.settings, **best.chosen})
+        settings = None if best is None else {**best.settings, **best.chosen}
+        return replace(report, settings=settings, search=tuned.search(ledger))
+
+    def _origin(self, cell: Cell, data: DatasetInfo, logs: Sequence[str]) -> Origin:
+        return cell_origin(cell, self._plan.table.seed_keys, data, self._home, logs)
 
     def _report(
-        self, cell: Cell, metrics: Sequence[Metrics], names: Sequence[str | None], reasons: list[str]
+        self,
+        cell: Cell,
+        metrics: Sequence[Metrics],
+        names: Sequence[str | None],
+        reasons: list[str],
+        origin: Origin,
     ) -> CellReport:
         figures = []
         for figure in cell.figures:
@@ -90,8 +105,9 @@ class Figures:
             figures=tuple(figures),
             runs=tuple(names),
             reasons=tuple(dict.fromkeys(reasons)),
-            data=_rows_seen(cell.jobs[0]),
+            data=rows_seen(cell.jobs[0], origin.fingerprint),
             baseline=cell.jobs[0].baseline is not None,
+            origin=origin,
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
@@ -109,12 +125,6 @@ class Figures:
         if name not in self._job_data_cache:
             self._job_data_cache[name] = JobData.of(cell.jobs[seed], self._home, verify=False)
         return self._job_data_cache[name]
-
-
-def _rows_seen(job: JobConfig) -> str:
-    """What decides the rows and labels of a job."""
-    seen = [dump_job(job)["data"], job.objective.classifier.labels]
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _read(file: Path) -> Metrics:

@@ -21,8 +21,11 @@ def as_dict(report: TableReport) -> dict[str, Any]:
     tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
     tree["verdicts"] = [{"cells": title, **its.as_dict()} for title, its in table_verdicts(report)]
     for cell, plain in zip(report.cells, tree["cells"], strict=True):
-        if cell.settings is None:
-            del plain["settings"]
+        for name in ("settings", "search", "origin"):
+            if plain[name] is None:
+                del plain[name]
+        if cell.search is not None:
+            plain["search"] |= {"kept": cell.search.kept}
         for figure, its in zip(cell.figures, plain["figures"], strict=True):
             its |= {"mean": figure.mean, "deviation": figure.deviation}
             its |= {"difference": figure.difference, "verdict": figure.verdict}

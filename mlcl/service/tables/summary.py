@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mlcl.service.tables.origin import Origin
 from mlcl.tracking import State
 
 Verdict = Literal["within", "outside", "not judged", "missing"]
@@ -64,11 +65,35 @@ class FigureReport:
 
 
 @dataclass(frozen=True)
-class CellReport:
-    """A cell: its figures, and its runs, one a seed, by folder name; None where one is missing.
+class SearchReport:
+    """The search of a tuned cell: how many `trials` are in which state, and scores on validation.
 
-    `reasons` say why something is. Of a tuned cell, `settings` are the best that its search found. `data` is
-    equal for cells that saw the same rows and labels; `baseline`: the others are compared with it.
+    `median` and `best` are of the complete trials, `fresh` is the mean over the fresh seeds of the best; None
+    where there is none. `metric` and `mode` are of the score.
+    """
+
+    metric: str
+    mode: str
+    trials: Mapping[str, int]
+    median: float | None
+    best: float | None
+    fresh: float | None
+
+    @property
+    def kept(self) -> float | None:
+        """The share of the best trial's lead over the median one that it keeps on fresh seeds."""
+        if self.median is None or self.best is None or self.fresh is None or self.best == self.median:
+            return None
+        return (self.fresh - self.median) / (self.best - self.median)
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """A cell: its figures, and its runs, one a seed; None where one is missing.
+
+    A run is named by its folder, one of a tuned cell by its log. `reasons` say why something is missing. Of
+    a tuned cell, `settings` are the best that its search found. `data` is equal for cells that saw the same
+    rows and labels; `baseline`: the others are compared with it.
     """
 
     row: str
@@ -78,8 +103,10 @@ class CellReport:
     runs: tuple[str | None, ...]
     reasons: tuple[str, ...] = ()
     settings: Mapping[str, Any] | None = None
+    search: SearchReport | None = None
     data: str = ""
     baseline: bool = False
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.summary import TableReport
+from mlcl.service.tables.summary import CellReport, TableReport
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import State
@@ -121,36 +121,16 @@ class PaperTable(Work[TableReport]):
         return State.FAILED, f"{left} of {len(self.runs) + sum(t.most for t in self.tuned)} runs are missing"
 
     def _read(self, state: State, reason: str) -> TableReport:
-        plan, table, home = self.plan, self.plan.table, self.command.logs.home
+        plan, home = self.plan, self.command.logs.home
         figures, done = Figures(plan, self.runs, home), finished(home)
         tuned = {each.cell.id: each for each in self.tuned}
-        cells = tuple(
+        cells = [
             figures.tuned(tuned[cell.id], self.command.ledger)
             if cell.id in tuned
             else figures.cell(cell, done, self.source.failures)
             for cell in plan.cells
-        )
-        names = sorted({figure.name for cell in cells for figure in cell.figures})
-        report = TableReport(
-            id=self.command.folder.path.name,
-            name=plan.name,
-            command=plan.command,
-            title=table.title,
-            source=table.source,
-            about=plan.about,
-            state=state,
-            reason=reason,
-            folder=self.command.folder.path,
-            cells=cells,
-            unit=table.unit,
-            higher={name: table.is_better_higher(name) for name in names},
-        )
-        if table.ranks is not None:
-            report = replace(report, ranks=ranked_figures(report, table.ranks))
-        if state is State.COMPLETE and report.missing:
-            reason = f"no number for {', '.join(report.missing)}"
-            return replace(report, state=State.FAILED, reason=reason)
-        return report
+        ]
+        return table_report(plan, self.command.folder.path, cells, state, reason)
 
     def conclude(self, state: State, reason: str) -> None:
         """The state, in the table's own log."""
@@ -159,3 +139,31 @@ class PaperTable(Work[TableReport]):
     def report(self, outcome: TableReport, undelivered: int) -> TableReport:
         """With its run in MLflow."""
         return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
+
+
+def table_report(
+    plan: TablePlan, folder: Path, cells: Sequence[CellReport], state: State, reason: str = ""
+) -> TableReport:
+    """The report of a table with these cells; one that lacks figures is not COMPLETE."""
+    table = plan.table
+    names = sorted({figure.name for cell in cells for figure in cell.figures})
+    report = TableReport(
+        id=folder.name,
+        name=plan.name,
+        command=plan.command,
+        title=table.title,
+        source=table.source,
+        about=plan.about,
+        state=state,
+        reason=reason,
+        folder=folder,
+        cells=tuple(cells),
+        unit=table.unit,
+        higher={name: table.is_better_higher(name) for name in names},
+    )
+    if table.ranks is not None:
+        report = replace(report, ranks=ranked_figures(report, table.ranks))
+    if state is State.COMPLETE and report.missing:
+        reason = f"no number for {', '.join(report.missing)}"
+        return replace(report, state=State.FAILED, reason=reason)
+    return report

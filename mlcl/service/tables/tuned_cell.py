@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
+from mlcl.data import DatasetInfo
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
@@ -19,15 +22,16 @@ from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.metrics import check_metrics
 from mlcl.service.tables.plan import TablePlan
+from mlcl.service.tables.summary import SearchReport
 from mlcl.tracking import State
 
 
 class TunedCell:
-    """A cell's search and its confirmation, in the ledger of the table. Raises UserError for bad input."""
+    """A cell's search and its confirmation, as `scope` in the ledger. Raises UserError for bad input."""
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path) -> None:
         assert cell.tuning is not None
-        self.cell, self._scope = cell, cell.id.replace("/", "_")  # no id has this sign
+        self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id has this sign
         self._seed_keys = table.table.seed_keys
         self._plan = SweepPlan(
             job=cell.jobs[0],
@@ -40,6 +44,11 @@ class TunedCell:
         )
         self._data = check_plan(self._plan, home)
         check_metrics(cell, self._data, table.file)
+
+    @property
+    def data(self) -> DatasetInfo:
+        """Its data set."""
+        return self._data.dataset.info
 
     @property
     def identity(self) -> list[str]:
@@ -61,23 +70,39 @@ class TunedCell:
         """How many of them have not ended, by the ledger where there is one."""
         if ledger is None:
             return self.most
-        trials = sum(trial.ended for trial in ledger.counted(self._scope))
+        trials = sum(trial.ended for trial in ledger.counted(self.scope))
         return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
 
     def seeds(self, ledger: Ledger) -> list[Entry]:
         """The confirmation trainings of the best trial so far, one a seed, as far as they are open."""
         best = self.best(ledger)
-        known = [] if best is None else ledger.seeds_of(scoped(self._scope, best_candidate(best).key))
+        known = [] if best is None else ledger.seeds_of(scoped(self.scope, best_candidate(best).key))
         return known[: self._plan.seeds]
 
     def best(self, ledger: Ledger) -> Entry | None:
         """The best complete trial so far."""
-        return next(iter(ranked(ledger.counted(self._scope), self._plan.space.mode)), None)
+        return next(iter(ranked(ledger.counted(self.scope), self._plan.space.mode)), None)
+
+    def search(self, ledger: Ledger) -> SearchReport:
+        """What the search came to so far."""
+        trials, best = ledger.counted(self.scope), self.best(ledger)
+        complete, fresh = (
+            [each.score for each in entries if each.state is State.COMPLETE and each.score is not None]
+            for entries in (trials, self.seeds(ledger))
+        )
+        return SearchReport(
+            metric=self._plan.score,
+            mode=self._plan.space.mode,
+            trials=dict(Counter(str(trial.state) for trial in trials)),
+            median=statistics.median(complete) if complete else None,
+            best=None if best is None else best.score,
+            fresh=statistics.fmean(fresh) if fresh else None,
+        )
 
     def reasons(self, ledger: Ledger) -> list[str]:
         """Why trainings that are needed have no figures."""
         seeds = self.seeds(ledger)
-        failed = seeds or ledger.trials(scope=self._scope)
+        failed = seeds or ledger.trials(scope=self.scope)
         return [entry.reason for entry in failed if entry.reason]
 
     def _confirmed(self, ledger: Ledger) -> bool:
@@ -92,14 +117,14 @@ class TunedCell:
         """
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         versions = SpaceVersions(
-            plan, ledger, open_storage(folder / "study.journal"), engine.home, self._scope
+            plan, ledger, open_storage(folder / "study.journal"), engine.home, self.scope
         )
         _, study = versions.open(engine.reporter.note)
         data = self._data.dataset.info
-        store = NestedTrials(ledger, folder, command.logs, data, plan.free, self._scope, parent)
+        store = NestedTrials(ledger, folder, command.logs, data, plan.free, self.scope, parent)
         with command.stop.shielded():
             store.open_all()
-            search = SearchSource(plan, ledger, study, store, scope=self._scope)
+            search = SearchSource(plan, ledger, study, store, scope=self.scope)
             store.close_all()
             search.sync()
         if search.left():
@@ -107,7 +132,7 @@ class TunedCell:
         best = search.best()
         if best is not None and not engine.stop() and not self._confirmed(ledger):
             chosen = [best_candidate(best)]
-            engine.run(ConfirmationSource(plan, ledger, store, chosen, self._scope, self._seed_keys))
+            engine.run(ConfirmationSource(plan, ledger, store, chosen, self.scope, self._seed_keys))
 
 
 def tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:

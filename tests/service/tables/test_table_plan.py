@@ -149,7 +149,7 @@ def test_a_dry_run_counts_and_starts_nothing(tables):
     told = plan_table(plan, tables.home)
     assert told["trainings"] | {"share": None, "kinds": None} == {
         "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
-        "share": None, "time_one_at_a_time": "not known before the first of each kind",
+        "share": None, "time_one_at_a_time": cost.UNKNOWN, "cpu_time": cost.UNKNOWN,
     }  # fmt: skip
     assert told["trainings"]["share"]["gpus"] == "one where there are any"
     assert told["cells"]["cold/all"] == {"seeds": 2, "printed": {"Acc": 9}}
@@ -159,7 +159,7 @@ def test_a_dry_run_counts_and_starts_nothing(tables):
     tables.run(plan)
     told = plan_table(plan, tables.home)["trainings"]
     assert (told["done"], told["missing"], told["rows_to_encode"]) == (8, 0, 0)
-    assert told["time_one_at_a_time"] == "0.0 s"
+    assert (told["time_one_at_a_time"], told["cpu_time"]) == ("0.0 s", "0.0 cpu-s")
 
 
 def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):

@@ -1,12 +1,15 @@
 """Tuned cells: a search on validation, the best on fresh seeds, whose test figures are the cell's."""
 
 import json
+import statistics
+from dataclasses import replace
 
 import pytest
 import yaml
 from reproduced import TABLE, TUNE, TUNED, Tables
 
 from mlcl.errors import UserError
+from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables import plan_table
 from mlcl.service.tables.plan import identity
@@ -46,7 +49,7 @@ def test_the_figures_are_those_of_the_best_on_fresh_seeds(tables):
     assert [seed.job["train"]["seed"] for seed in seeds] == [1, 2]
     cell = tuned(report)
     assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
-    assert cell.runs == tuple(seed.key for seed in seeds)
+    assert cell.runs == tuple(f"{report.id}.{seed.key}" for seed in seeds)
     assert cell.settings == best.settings
     plain = report.cells[0]
     assert (plain.settings, len(tables.states())) == (None, 2)
@@ -158,15 +161,63 @@ def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
     assert tuned(report).runs == (None, None)
 
 
-def test_the_plan_counts_its_trainings(tables):
+def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
-    assert plan["trainings"]["tuned"] == {"warm/all": {"trials": 4, "seeds": 2, "most_epochs": 24}}
+    unknown = "not known before the first of each kind"
+    told = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": unknown}
+    assert plan["trainings"]["tuned"] == {"warm/all": told}
     assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
+    assert plan["trainings"]["cpu_time"] == unknown
     tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
-    tables.run(tables.plan(TUNED))
+    stopped = tables.run(tables.plan(TUNED))
     trainings = plan_table(tables.plan(TUNED), tables.home)["trainings"]
     assert [trainings[name] for name in ("all", "done", "missing")] == [8, 7, 1]
+    ended = [entry for entry in ledger(stopped).entries.values() if entry.scope and entry.ended]
+    assert len(ended) == 5
+    mean = sum(entry.cost.seconds for entry in ended) / 5
+    assert trainings["tuned"]["warm/all"]["time_one_at_a_time"] == amount_text(mean, "clock")
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
+
+
+def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
+    tables.run(tables.plan(TUNED))
+    (file,) = tables.home.glob("tables/*/ledger.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    # Each training took ten seconds.
+    began = {}
+    for place, event in enumerate(events):
+        event["at"] = 1000.0 * place
+        if event["event"] == "begin":
+            began[event["key"]] = event["at"]
+        if event["event"] == "rung":
+            event["at"] = began[event["key"]]
+        if event["event"] == "close":
+            event["at"] = began[event["key"]] + 10
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
+    plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
+    assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
+    assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "1.0 m"  # another table: it is searched anew
+    assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("2.0 m", "4.0 cpu-m")
+
+
+def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
+    every = {**TUNE, "space": {"space": TUNE["space"]["space"]}}  # none is stopped early
+    report = tables.run(tables.plan({**TUNED, "tune": every}))
+    cell, trials = tuned(report), searched(report)
+    scores = [trial.score for trial in trials if trial.state is State.COMPLETE]
+    seeds = [entry.score for entry in ledger(report).entries.values() if entry.group]
+    its = cell.search
+    assert (its.metric, its.mode) == ("val/accuracy", "max")
+    assert sum(its.trials.values()) == 4
+    assert its.trials["COMPLETE"] == len(scores)
+    assert (its.best, its.median) == (max(scores), statistics.median(scores))
+    assert its.fresh == statistics.fmean(seeds)
+    kept = (its.fresh - its.median) / (its.best - its.median)
+    assert its.kept == pytest.approx(kept)
+    _, warm = json.loads((report.folder / "table.json").read_text())["cells"]
+    assert warm["search"]["kept"] == its.kept
+    assert replace(its, fresh=None).kept is replace(its, best=its.median).kept is None
 
 
 def test_a_table_without_a_search_is_the_same_table_as_before_there_were_any(tables):

@@ -1,0 +1,118 @@
+"""The figures of cells as files: written one a cell, and read from such folders and from homes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import UserError
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.tables.origin import Origin
+from mlcl.service.tables.rendering import as_dict
+from mlcl.service.tables.summary import CellReport, FigureReport, SearchReport, TableReport
+from mlcl.tracking.atomic_files import replace_text
+from mlcl.tracking.names import TABLE_JSON
+
+FORMAT = 1
+"""The version of the files."""
+MERGED = "merged-"
+"""Begins the identity of a table that was merged: its cells are those of others."""
+OPTION = "--merge"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A cell as it was found at a `place`."""
+
+    place: str
+    cell: CellReport
+
+    @property
+    def seeds(self) -> int:
+        """How many of its seeds have all figures."""
+        return sum(None not in values for values in zip(*(f.values for f in self.cell.figures), strict=True))
+
+
+def write_cells(report: TableReport, folder: Path) -> list[Path]:
+    """Writes `ROW/COLUMN.json` for each cell that lacks no figure: whose it is, its settings, its figures."""
+    written = []
+    head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
+    for cell, tree in zip(report.cells, as_dict(report)["cells"], strict=True):
+        if any(figure.verdict == "missing" for figure in cell.figures):
+            continue
+        higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
+        file = folder / f"{cell.id}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(file, json.dumps({**head, "higher": higher, **tree}, indent=1, default=str) + "\n")
+        written.append(file)
+    return written
+
+
+def read_parts(place: Path, name: str, unit: str) -> list[Part]:
+    """The cells of the table `name` in a home, the latest first, or in a folder that `write_cells` wrote.
+
+    Raises UserError where there is none, where a file is damaged, and for figures in another unit.
+    """
+    read = _home_cells if (place / "tables").is_dir() else _folder_cells
+    found = []
+    for file, its_unit, tree in read(place, name):
+        if its_unit != unit:
+            raise UserError("figures in another unit", file=file, key="unit", found=its_unit, allowed=unit)
+        found.append(Part(str(place), _cell(tree, file)))
+    if not found:
+        raise UserError(
+            f"no cells of {name}", key=OPTION, found=place, allowed="a home, or a folder that --figures wrote"
+        )
+    return found
+
+
+def _home_cells(home: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
+    for folder, record in RunFolders(home, "tables").records():
+        file = folder.path / TABLE_JSON
+        if record.name == name and not record.job_hash.startswith(MERGED) and file.is_file():
+            tree = _read(file)
+            for cell in tree.get("cells", ()):
+                yield file, tree.get("unit", ""), cell
+
+
+def _folder_cells(folder: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
+    for file in sorted(folder.glob("*/*.json")):
+        tree = _read(file)
+        if tree.get("table") == name and tree.get("format") == FORMAT:
+            yield file, tree.get("unit", ""), tree
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(file.read_text())
+    except ValueError as error:
+        raise UserError("damaged", file=file, key=OPTION, found=error) from None
+    return tree if isinstance(tree, dict) else {}
+
+
+def _cell(tree: Mapping[str, Any], file: Path) -> CellReport:
+    names = ("row", "column", "id", "data", "baseline")
+    try:
+        search = tree.get("search")
+        return CellReport(
+            **{name: tree[name] for name in names},
+            figures=tuple(_figure(each) for each in tree["figures"]),
+            runs=tuple(tree["runs"]),
+            reasons=tuple(tree["reasons"]),
+            settings=tree.get("settings"),
+            search=search and SearchReport(**{k: v for k, v in search.items() if k != "kept"}),
+            origin=Origin(**tree["origin"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            "not the figures of a cell, or of an earlier mlcl", file=file, key=OPTION,
+            found=f"{type(error).__name__}: {error}", allowed="the files of the same command run again",
+        ) from None  # fmt: skip
+
+
+def _figure(tree: Mapping[str, Any]) -> FigureReport:
+    its: dict[str, Any] = {name: tree[name] for name in ("name", "metric", "printed", "tolerance", "digits")}
+    return FigureReport(**its, values=tuple(tree["values"]), validation=tuple(tree["validation"]))

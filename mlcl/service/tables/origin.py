@@ -1,0 +1,89 @@
+"""What the figures of a cell were made of: to tell parts of one table from each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job
+from mlcl.config.table import Cell
+from mlcl.data import DatasetInfo
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import VERSION_TAG, Tag
+
+PLACE = ("source", "path", "options", "split_seed")
+"""The keys of a section that say where its data lies; what lies there is in the fingerprint."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`setting` is equal for equal jobs and searches, wherever their data lies and whatever their seeds.
+
+    `data` and `fingerprint` are the data set's, `mlcl` and `commit` those of the trainings, of several joined
+    by a comma; a commit with uncommitted changes ends with `+`. Empty is not known.
+    """
+
+    setting: str
+    data: str = ""
+    fingerprint: str = ""
+    mlcl: str = ""
+    commit: str = ""
+
+
+def cell_origin(
+    cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, home: Path, logs: Iterable[str]
+) -> Origin:
+    """The origin of a cell with these logs of its trainings."""
+    tags = [_start_tags(home, log) for log in logs]
+    commits = {its.get(Tag.COMMIT, "") + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
+    versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
+    told = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
+    return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, *told)
+
+
+def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
+    """Sixteen hex digits of what a cell trains and searches."""
+    job = cell.jobs[0]
+    tree = without_places(job)
+    for key in ("experiment", *seed_keys):
+        _drop(tree, key)
+    search = None if cell.tuning is None else [cell.tuning.text, cell.tuning.trials]
+    return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
+
+
+def rows_seen(job: JobConfig, fingerprint: str) -> str:
+    """Sixteen hex digits, equal for jobs that see the same rows and predict the same labels."""
+    return digest([without_places(job)["data"], job.objective.classifier.labels, fingerprint])
+
+
+def without_places(job: JobConfig) -> dict[str, Any]:
+    """The job's tree without the keys that say where its data lies."""
+    tree = dump_job(job)
+    for section in ("data", "evaluation.transfer_to"):
+        for key in PLACE:
+            _drop(tree, f"{section}.{key}")
+    return tree
+
+
+def digest(content: object) -> str:
+    """Sixteen hex digits of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _drop(tree: dict[str, Any], dotted: str) -> None:
+    *above, last = dotted.split(".")
+    node: Any = tree
+    for part in above:
+        node = node.get(part) if isinstance(node, dict) else None
+    if isinstance(node, dict):
+        node.pop(last, None)
+
+
+def _start_tags(home: Path, log: str) -> Mapping[str, str]:
+    """The tags with which a log was started; empty where it is gone."""
+    return first_entry(log_folder(home, log) / LOG).get("tags") or {}

@@ -1,0 +1,61 @@
+"""The report of a table with tuned cells: the search, the runs of fresh seeds, and parts of other homes."""
+
+from pathlib import Path
+
+import pytest
+from reproduced import TUNED, Tables
+
+from mlcl.report.embedding_plots import EmbeddingOptions
+from mlcl.report.report import make_report
+from mlcl.report.runs import Runs
+from mlcl.report.table_data import read_table
+from mlcl.report.table_groups import comparable_cells
+from mlcl.service.tables import run_merge
+from mlcl.tracking import Tracker
+
+
+@pytest.fixture
+def world(store, tiny, tmp_path, monkeypatch):
+    """Makes homes, each with an MLflow store of its own."""
+    template = Path(store.tracker.uri.removeprefix("sqlite:///"))
+    return lambda name: Tables(tmp_path / name, monkeypatch, tiny, mlflow=template)
+
+
+def reported(tables, name):
+    """The table as it is read, and its report's Markdown."""
+    runs, folder = Runs(Tracker(tables.home, tables.mlflow)), tables.home / f"report of {name}"
+    quick = EmbeddingOptions(quick=True)
+    make_report(runs, name, tables.home, folder=folder, embeddings=quick, log=False)
+    return read_table(runs, runs.require_group(name)), (folder / "report.md").read_text()
+
+
+def test_a_tuned_cell_shows_its_search_and_the_runs_of_its_fresh_seeds(world):
+    tables = world("home")
+    cell = tables.run(tables.plan(TUNED)).cells[1]
+    data, text = reported(tables, "table")
+    (figure,) = [each for each in data.figures if each.row == "Warm"]
+    assert [run.data.metrics["test/accuracy"] for run in figure.runs] == list(figure.values)
+    its, section = cell.search, text.partition("## Searches")[2].partition("\n## ")[0]
+    trials = ", ".join(f"{count} {state}" for state, count in its.trials.items())
+    scores = f"{its.median:.4f} | {its.best:.4f} | {its.fresh:.4f} |"
+    assert f"| Warm, All | val/accuracy (max) | {trials} | {scores} " in section
+    ((key, value),) = cell.settings.items()
+    assert f"| {key}={value:.4g} |" in section
+    assert "Cold" not in section
+    tables.run(tables.plan(name="plain"))
+    assert "## Searches" not in reported(tables, "plain")[1]
+
+
+def test_a_merged_table_is_reported_though_its_runs_are_in_other_stores(world):
+    there = world("there")
+    its = there.run(there.plan(TUNED))
+    here = world("here")
+    run_merge(here.plan(TUNED), [there.home], home=here.home, watch=here.events.append)
+    data, text = reported(here, "table")
+    assert [each.values for each in data.figures] == [cell.figures[0].values for cell in its.cells]
+    assert not any(run for each in data.figures for run in each.runs)
+    assert "## Searches" in text
+    # The cells saw the same rows, so they are still tested in pairs.
+    (group,) = comparable_cells(data)
+    assert list(group.cells) == ["Cold", "Warm"]
+    assert "| All | Warm | Cold | 2 |" in text
