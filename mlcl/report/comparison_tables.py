@@ -162,4 +162,4 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
         seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
         for seed, run in setting.runs.items()
     }
-    return {"label": setting.label, "word": setting.word, "runs": runs}
+    return {"label": setting.label, "names": setting.names, "word": setting.word, "runs": runs}

@@ -6,7 +6,7 @@ from report.test_report import QUICK, table_below
 from sweeps import World
 
 from mlcl.report.comparison import compare_settings
-from mlcl.report.comparison_tables import notes
+from mlcl.report.comparison_tables import as_dict, notes
 from mlcl.report.report import make_report
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
@@ -41,6 +41,7 @@ def test_a_comparison_says_which_setting_has_two_names(twins, store):
     assert said in text
     compared = compare_settings(find_settings(Runs(store.tracker), ["twins"]), "accuracy")
     assert said in notes(compared)
+    assert as_dict(compared)["reference"]["names"] == found.confirmations[0].label
     (alone,) = find_settings(Runs(store.tracker), [compared.reference.runs[1].run_id])
     assert alone.names == found.confirmations[0].label
 
