@@ -19,7 +19,10 @@ class CellGroup:
     cells: Mapping[str, tuple[TableFigure, ...]]
 
     def chosen(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
-        """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds."""
+        """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds.
+
+        Cells of which MLflow lacks a run are left out.
+        """
         first = {name: figures[0] for name, figures in self.cells.items()}
         best = max(
             first, key=lambda name: (first[name].mean or 0.0) * (1 if higher[first[name].name] else -1)
@@ -27,7 +30,11 @@ class CellGroup:
         names = list(dict.fromkeys([next(iter(first)), best, *first]))[:most]
         common = sorted(set.intersection(*(set(first[name].by_seed) for name in names)))
         runs = {name: [first[name].runs[place] for place in common] for name in first if name in names}
-        return {name: [str(run.info.run_id) for run in its if run] for name, its in runs.items() if its}
+        return {
+            name: [str(run.info.run_id) for run in its if run]
+            for name, its in runs.items()
+            if its and None not in its
+        }
 
 
 def comparable_cells(data: TableData) -> list[CellGroup]:

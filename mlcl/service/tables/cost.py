@@ -14,6 +14,7 @@ from mlcl.service.engine.budget import Unit, amount_text
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import LEDGER, Ledger
 from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import shown, tracking_uri
@@ -114,8 +115,8 @@ def _search(tuned: TunedCell, ledger: Ledger | None, searched: Sequence[Entry]) 
     A training takes the mean of those that ended in searches of this cell, or else of any on its data; those
     that were stopped early count with the time that they took.
     """
-    left, data = tuned.left(ledger), dump_job(tuned.cell.jobs[0])["data"]
-    near = [entry for entry in searched if entry.job["data"] == data]
+    left, data = tuned.left(ledger), without_empty(dump_job(tuned.cell.jobs[0])["data"])
+    near = [entry for entry in searched if without_empty(entry.job["data"]) == data]
     near = [entry for entry in near if entry.scope == tuned.scope] or near
     each = statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
     seconds = left * each if left else 0.0

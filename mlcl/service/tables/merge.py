@@ -107,7 +107,7 @@ def _mixtures(cells: Sequence[CellReport]) -> list[str]:
     """What the cells of one table should share, and do not: version, code; in a column the data."""
     found = []
     for name, what in (("mlcl", "versions of mlcl"), ("commit", "commits")):
-        counts = Counter(str(getattr(cell.origin, name)) or "unknown" for cell in cells)
+        counts = Counter(filter(None, (getattr(cell.origin, name) for cell in cells)))
         if len(counts) > 1:
             each = ", ".join(f"{value} ({count})" for value, count in sorted(counts.items()))
             found.append(f"The cells are of several {what}: {each}.")

@@ -40,7 +40,7 @@ def cell_origin(
 ) -> Origin:
     """The origin of a cell with these logs of its trainings."""
     tags = [_start_tags(home, log) for log in logs]
-    commits = {its.get(Tag.COMMIT, "") + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
+    commits = {its.get(Tag.COMMIT, "")[:12] + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
     told = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
     return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, *told)
@@ -49,7 +49,7 @@ def cell_origin(
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     """Sixteen hex digits of what a cell trains and searches."""
     job = cell.jobs[0]
-    tree = without_places(job)
+    tree = _without_places(job)
     for key in ("experiment", *seed_keys):
         _drop(tree, key)
     search = None if cell.tuning is None else [cell.tuning.text, cell.tuning.trials]
@@ -58,12 +58,18 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
 
 def rows_seen(job: JobConfig, fingerprint: str) -> str:
     """Sixteen hex digits, equal for jobs that see the same rows and predict the same labels."""
-    return digest([without_places(job)["data"], job.objective.classifier.labels, fingerprint])
+    return digest([_without_places(job)["data"], job.objective.classifier.labels, fingerprint])
 
 
-def without_places(job: JobConfig) -> dict[str, Any]:
+def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree without keys that have nothing: those that a later mlcl adds are mostly so."""
+    inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
+
+
+def _without_places(job: JobConfig) -> dict[str, Any]:
     """The job's tree without the keys that say where its data lies."""
-    tree = dump_job(job)
+    tree = without_empty(dump_job(job))
     for section in ("data", "evaluation.transfer_to"):
         for key in PLACE:
             _drop(tree, f"{section}.{key}")

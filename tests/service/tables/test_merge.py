@@ -12,6 +12,7 @@ from mlcl.errors import UserError
 from mlcl.service.engine import command
 from mlcl.service.tables import plan_merge, run_merge, write_cells
 from mlcl.service.tables.merge import merge_places
+from mlcl.service.tables.origin import without_empty
 from mlcl.tracking import Provenance, State
 
 FEWER = {"Few": 24, "Half": 48}
@@ -265,3 +266,10 @@ def test_a_place_without_the_table_is_one_error(world, tmp_path):
     with pytest.raises(UserError, match="damaged"):
         merged(here, first.home)
     assert not list(here.home.glob("tables/mlcl-*"))
+
+
+def test_a_key_that_a_later_mlcl_adds_without_a_value_is_no_other_job():
+    assert without_empty({"a": None, "b": {"c": None, "d": 0}, "e": [], "f": False, "g": {}}) == {
+        "b": {"d": 0},
+        "f": False,
+    }
