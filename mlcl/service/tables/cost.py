@@ -16,6 +16,7 @@ from mlcl.service.engine.ledger import LEDGER, Ledger
 from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
+from mlcl.service.tables.table_ledgers import TableLedgers
 from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
@@ -38,7 +39,8 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     known = known_folder(home, plan.name, identity(plan, runs, [each.identity for each in tuned]))
     ledger = None if known is None else Ledger(known.path)
     searched = _searched(home) if tuned else []
-    searches = {each.cell.id: _search(each, ledger, searched) for each in tuned}
+    ledgers = TableLedgers(home)
+    searches = {each.cell.id: _search(each, ledgers.of(each, ledger), searched) for each in tuned}
     left = len(missing) + sum(search["left"] for search in searches.values())
     seconds = _all_seconds(missing, rows, rates) + math.fsum(
         search.pop("seconds") for search in searches.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.summary import CellReport, TableReport
+from mlcl.service.tables.table_ledgers import TableLedgers
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
 from mlcl.tracking import State
@@ -47,7 +48,11 @@ class TableTask(Task[TableReport]):
         self.job = plan.cells[0].jobs[0]
         self.job_hash = identity(plan, self._runs, [tuned.identity for tuned in self._tuned])
         self.resources = plan.resources
-        self.identity = {"job_hash": self.job_hash}
+        self.identity = {
+            "job_hash": self.job_hash,
+            "tuned": {each.scope: each.identity_hash for each in self._tuned},
+        }
+        self._ledgers = TableLedgers(home)
         self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
         self.asked = {"runs": self._all}
 
@@ -63,7 +68,8 @@ class TableTask(Task[TableReport]):
     def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:
         """The trainings that are missing."""
         ledger = Ledger(folder.path)
-        left = len(self._missing()) + sum(tuned.left(ledger) for tuned in self._tuned)
+        searches = sum(each.left(self._ledgers.of(each, ledger)) for each in self._tuned)
+        left = len(self._missing()) + searches
         announce(f"{self.name}: {self._all - left} of {self._all} runs are done")
         return left
 
@@ -80,16 +86,18 @@ class TableTask(Task[TableReport]):
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         source = CellsSource(self._missing(), command.ledger, SharedRuns(command.logs, log.id))
         engine = command.engine(reporter, MAX_FAILED)
-        return PaperTable(self._plan, self._runs, self._tuned, command, engine, log, source)
+        # Found before this table begins a search: then it is its own.
+        ledgers = {each: self._ledgers.of(each, command.ledger) or command.ledger for each in self._tuned}
+        return PaperTable(self._plan, self._runs, ledgers, command, engine, log, source)
 
 
 @dataclass
 class PaperTable(Work[TableReport]):
-    """A table that was taken up."""
+    """A table that was taken up. `tuned` has the ledger of each tuned cell, which may be another table's."""
 
     plan: TablePlan
     runs: list[TableRun]
-    tuned: list[TunedCell]
+    tuned: Mapping[TunedCell, Ledger]
     command: Command
     engine: Engine
     log: TableLog
@@ -99,8 +107,8 @@ class PaperTable(Work[TableReport]):
         """Trains all that is missing: plain cells, then one tuned cell after the other."""
         if self.source.left():
             self.engine.run(self.source)
-        for tuned in self.tuned:
-            if not self.engine.stop():
+        for tuned, ledger in self.tuned.items():
+            if ledger is self.command.ledger and not self.engine.stop():
                 tuned.train(self.command, self.engine, self.log.id)
 
     def outcome(self) -> TableReport:
@@ -112,8 +120,9 @@ class PaperTable(Work[TableReport]):
 
     def _trained(self) -> tuple[State, str]:
         """An end that was asked for when everything was there changes nothing."""
-        done, stop, ledger = finished(self.command.logs.home), self.engine.stop, self.command.ledger
-        left = sum(run.key not in done for run in self.runs) + sum(t.left(ledger) for t in self.tuned)
+        done, stop = finished(self.command.logs.home), self.engine.stop
+        searches = sum(tuned.left(ledger) for tuned, ledger in self.tuned.items())
+        left = sum(run.key not in done for run in self.runs) + searches
         if left == 0:
             return State.COMPLETE, ""
         if stop.cause is not None:
@@ -125,7 +134,7 @@ class PaperTable(Work[TableReport]):
         figures, done = Figures(plan, self.runs, home), finished(home)
         tuned = {each.cell.id: each for each in self.tuned}
         cells = [
-            figures.tuned(tuned[cell.id], self.command.ledger)
+            figures.tuned(tuned[cell.id], self.tuned[tuned[cell.id]])
             if cell.id in tuned
             else figures.cell(cell, done, self.source.failures)
             for cell in plan.cells

@@ -21,6 +21,7 @@ from mlcl.service.search.space_versions import SpaceVersions
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.metrics import check_metrics
+from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.summary import SearchReport
 from mlcl.tracking import State
@@ -54,6 +55,19 @@ class TunedCell:
     def identity(self) -> list[str]:
         """What tells it from another; more trials go on with it."""
         return [self.cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
+
+    @property
+    def identity_hash(self) -> str:
+        """Sixteen hex digits of it and of the seeds' keys: a ledger's head has them under `tuned`."""
+        return digest([self.identity, self._seed_keys])
+
+    def is_whole_in(self, ledger: Ledger) -> bool:
+        """Whether a ledger has this very search, of as many trials, and all fresh seeds of the best."""
+        if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
+            return False
+        seeds, trials = self.seeds(ledger), sum(trial.ended for trial in ledger.counted(self.scope))
+        complete = sum(seed.state is State.COMPLETE for seed in seeds)
+        return (trials, complete) == (self._plan.most, self._plan.seeds)
 
     @property
     def cost(self) -> dict[str, int]:

@@ -10,7 +10,8 @@ from reproduced import TABLE, TUNE, Tables
 
 from mlcl.errors import UserError
 from mlcl.service.engine import command
-from mlcl.service.tables import plan_merge, run_merge, write_cells
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables import plan_merge, plan_table, run_merge, write_cells
 from mlcl.service.tables.merge import merge_places
 from mlcl.service.tables.origin import without_empty
 from mlcl.tracking import Provenance, State
@@ -101,6 +102,56 @@ def test_the_table_itself_runs_on_beside_what_was_merged(world):
     assert "again" not in report.about
     # A merged table is no part: merging once more counts each cell once.
     assert merged(home, home.home) == report
+
+
+def test_the_whole_trains_nothing_that_its_parts_have_trained(world):
+    whole, home = part(world("whole")), world("home")
+    part(home, "mild/all")
+    part(home, "warm", "cold/few")
+    trained = home.trained()
+    told = plan_table(home.plan(WHOLE), home.home)["trainings"]
+    left = {id: its["left"] for id, its in told["tuned"].items()}
+    assert left == {f"{row}/{column}": 6 * (row == "mild" and column != "all")
+                    for row in ROWS[1:] for column in ("all", "few", "half")}  # fmt: skip
+    assert told["missing"] == 2 * 6 + 2 * 2
+    # Stopped in a search of its own, and gone on with.
+    home.stop_when(lambda job, epoch: job.train.seed == 0 and epoch == 1 and bool(job.objective.heads))
+    assert part(home).state is State.STOPPED
+    report = part(home)
+    assert content(report) == content(whole)
+    assert len(home.trained()) - len(trained) == told["missing"]
+
+
+def test_a_new_row_is_trained_alone(world):
+    home = world("home")
+    first = part(home, tree={**WHOLE, "rows": {name: WHOLE["rows"][name] for name in ("Cold", "Warm")}})
+    trained = home.trained()
+    second = part(home)
+    assert second.id != first.id
+    assert len(home.trained()) - len(trained) == 3 * 6
+    assert content(second) == content(part(world("whole")))
+
+
+@pytest.mark.parametrize("change", [{"trials": 3}, {"trials": 5}, {"seeds": 3}, {"sampler": "random"}])
+def test_another_search_is_made_anew(world, change):
+    home = world("home")
+    part(home, "warm/all")
+    report = part(home, "warm/all", "cold/all", tree={**WHOLE, "tune": {**TUNE, **change}})
+    asked, ledger = {"trials": 4, "seeds": 2, **change}, Ledger(report.folder)
+    assert len(ledger.trials(scope="warm_all")) == asked["trials"]
+    assert len([entry for entry in ledger.entries.values() if entry.group]) == asked["seeds"]
+
+
+def test_a_search_with_a_failed_seed_is_made_anew_and_a_damaged_ledger_is_passed_over(world):
+    home = world("home")
+    home.formula.fails = lambda job, _epoch: job.train.seed == 2
+    assert part(home, "warm/all").state is State.FAILED
+    home.formula.fails = lambda _job, _epoch: False
+    assert part(home, "warm").state is State.COMPLETE
+    assert Ledger(part(home, "warm").folder).searches == ["warm_all", "warm_few", "warm_half"]
+    first = sorted(home.home.glob("tables/*/ledger.jsonl"))[0]
+    first.write_text('{"event": "table"}\n' + first.read_text())
+    assert part(home, "*/all").state is State.COMPLETE
 
 
 def test_what_no_place_has_is_missing_and_said(world):

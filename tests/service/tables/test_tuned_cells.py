@@ -197,8 +197,8 @@ def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
     more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
     plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
     assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
-    assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "1.0 m"  # another table: it is searched anew
-    assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("2.0 m", "4.0 cpu-m")
+    assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "0.0 s"  # taken over
+    assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("1.0 m", "2.0 cpu-m")
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
