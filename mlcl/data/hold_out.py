@@ -67,7 +67,7 @@ def _finest(data: Dataset, labels: str) -> str:
         raise UserError(
             "aspects have no classes", key=f"{KEY}.labels", found=f"{labels} (aspects)", allowed=allowed
         )
-    return space.levels[-1] if space.kind == "hierarchy" and len(space.levels) > 1 else labels
+    return space.levels[-1] if space.kind == "hierarchy" else labels
 
 
 def _counts(train: Split, name: str) -> Indices:
@@ -80,9 +80,9 @@ def _counts(train: Split, name: str) -> Indices:
 def _groups(train: Split, labels: str, name: str) -> Indices:
     """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; of other spaces 0."""
     group_C = np.zeros(train.info.space(name).n_classes, dtype=np.int64)
-    if name == labels:
+    hierarchy = None if name == labels else train.info.label_spaces[labels]
+    if hierarchy is None or len(hierarchy.levels) < 2:
         return group_C
-    hierarchy = train.info.label_spaces[labels]
     if hierarchy.parents:
         return np.asarray(hierarchy.parents[-1], dtype=np.int64)
     fine_N, coarse_N = train.labels(name), train.labels(hierarchy.levels[-2])

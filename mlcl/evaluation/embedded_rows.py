@@ -54,7 +54,7 @@ class EmbeddedRows:
 
         The relevance of item j to query q is the Jaccard coefficient of their label sets,
         J_qj = |S_q & S_j| / |S_q | S_j|. Items are ordered by Euclidean distance, of equal ones the lower row
-        first. Queries whose K best items have no label of theirs, so that none has, are left out.
+        first. Queries that share no label with any item are left out.
         """
         rows = len(self.labels)
         places = min(PLACES, rows - 1)

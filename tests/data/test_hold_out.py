@@ -34,6 +34,7 @@ def data(tmp_path_factory):
             "fine": LabelSpace(kind="single", classes=tuple(map(str, range(20)))),
             "tags": LabelSpace(kind="multi_label", classes=tuple(map(str, range(20)))),
             "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
+            "flat": LabelSpace(kind="hierarchy", levels=("fine",)),
         },
         batches=[
             {
@@ -58,11 +59,11 @@ def has(split, held_out):
     return [bool({*each} & {*held_out.classes}) for each in lists]
 
 
-@pytest.mark.parametrize("labels", ["fine", "tags", "path", "path.fine"])
+@pytest.mark.parametrize("labels", ["fine", "tags", "path", "path.fine", "flat"])
 def test_rows_with_a_held_out_class_leave_every_split_and_no_others(data, labels):
     part = hold_out(data, labels, 0.2, seed=0)
     held_out = part.info.held_out
-    assert held_out.labels == ("fine" if labels == "path" else labels)
+    assert held_out.labels == ("fine" if labels in ("path", "flat") else labels)
     for name in ("train", "validation", "test"):
         whole, seen, unseen = data.split(name), part.split(name), part.unseen(name)
         assert sorted([*seen.ids, *unseen.ids]) == sorted(whole.ids)
