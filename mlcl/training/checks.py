@@ -208,13 +208,14 @@ def _check_groups(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     labels = job.objective.classifier.labels
     if hierarchy_of(info, labels) is None:
         tasks.pop("hierarchy")
+    allowed = sorted(each for each, its in tasks.items() if task in its)
     for group in job.evaluation.metrics:
-        if task not in tasks.get(group, ()):
+        if group not in allowed:
             raise UserError(
-                f"no such group of metrics for the labels {labels} ({task}){did_you_mean(group, tasks)}",
+                f"no such group of metrics for the labels {labels} ({task}){did_you_mean(group, allowed)}",
                 key="evaluation.metrics",
                 found=group,
-                allowed=sorted(each for each, its in tasks.items() if task in its),
+                allowed=allowed,
             )
 
 
@@ -223,8 +224,10 @@ def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
     names = metric_names(task, space.aspects, space.n_classes, job.evaluation.metrics)
     family, _, name = job.evaluation.metric.rpartition("/")
     if name not in names:
+        known = name in metric_names(task, space.aspects, space.n_classes, None)
+        hint = ": evaluation.metrics does not name its group" if known else did_you_mean(name, names)
         raise UserError(
-            f"no such metric for this task{did_you_mean(name, names)}",
+            f"no such metric for this task{hint}",
             key="evaluation.metric",
             found=job.evaluation.metric,
             allowed=[f"{family}/{n}" for n in names],

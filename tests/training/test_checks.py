@@ -35,6 +35,7 @@ from mlcl.training.sampler import build_sampler, sampler_labels
         (["encoder={name: cnn_image}"], "encoder.name", "reads images"),
         (["evaluation.metric=val/acuracy"], "evaluation.metric", "did you mean accuracy"),
         (["evaluation.metric=val/micro_f1"], "evaluation.metric", "no such metric"),
+        (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "metrics does not name its group"),
         (
             ["evaluation.metric=knn/val/accuracy", "evaluation.knn=null"],
             "evaluation.metric",
