@@ -28,9 +28,10 @@ class Merged:
 
 
 def merge_places(plan: TablePlan, places: Sequence[Path]) -> Merged:
-    """The cells of the table, each from the place that has most of its seeds; of equals the first.
+    """The cells of the table, each from one of the places that have seeds of it.
 
-    Cells of the job that the table has now come first. Raises UserError for a place without cells of it.
+    The one with the job that the table has now comes first, then that with most seeds, then the first named.
+    Raises UserError for a place without cells of the table.
     """
     parts = [part for place in places for part in read_parts(place, plan.name, plan.table.unit)]
     notes: dict[str, list[str]] = {}
@@ -38,7 +39,7 @@ def merge_places(plan: TablePlan, places: Sequence[Path]) -> Merged:
     for cell in plan.cells:
         asked = setting_hash(cell, plan.table.seed_keys)
         found = [part for part in parts if part.cell.id == cell.id]
-        found.sort(key=lambda part: (_setting(part.cell) != asked, -part.seeds))
+        found.sort(key=lambda part: (not part.seeds, _setting(part.cell) != asked, -part.seeds))
         if not found:
             cells.append(_shown(plan, cell, None))
             continue
@@ -48,8 +49,9 @@ def merge_places(plan: TablePlan, places: Sequence[Path]) -> Merged:
         if _setting(first.cell) != asked:
             notes.setdefault(f"{first.place} has other jobs than the table now", []).append(cell.id)
         for other in found[1:]:
-            if other.cell.runs == first.cell.runs and other.place == first.place:
-                continue  # a part and the whole, which share their runs
+            shared = other.cell.runs == first.cell.runs and other.place == first.place
+            if not other.seeds or shared:
+                continue  # it has nothing, or is a part beside its whole
             notes.setdefault(_compared(first, other), []).append(cell.id)
     told = [f"{note}: {', '.join(dict.fromkeys(ids))}." for note, ids in notes.items()]
     return Merged(tuple(cells), (*told, *_mixtures(taken)))
@@ -87,8 +89,8 @@ def _compared(first: Part, other: Part) -> str:
     differing = [text for name, text in DIFFERENCES.items() if getattr(a, name) != getattr(b, name)]
     why = f" ({', '.join(differing)})" if differing else ""
     if _alike(first.cell, other.cell):
-        return f"{other.place} has cells of {first.place} again{why}, which count once"
-    return f"{other.place} has other figures than {first.place}{why}, whose count"
+        return f"{other.place} and {first.place} have the same cells{why}, which count once"
+    return f"{other.place} has other figures than {first.place}{why}; those of {first.place} count"
 
 
 def _alike(a: CellReport, b: CellReport) -> bool:

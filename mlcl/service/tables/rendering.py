@@ -95,12 +95,18 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
 
 
 def latex(report: TableReport) -> str:
-    """The table as LaTeX (booktabs), ours with the printed figure in parentheses."""
+    """The table as LaTeX (booktabs), ours with the printed figure in parentheses; then the tests of figures."""
     heads, body = _grid(report)
     notes = " ".join([*verdict_sentences(report), *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
     heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
-    return markup.latex_table(heading, [markup.latex(head) for head in heads], rows) + "\n"
+    tables = [markup.latex_table(heading, [markup.latex(head) for head in heads], rows)]
+    for ranks in report.ranks:
+        said = markup.latex(" ".join(ranks["sentences"]))
+        for table in ranks.get("tables", ()):
+            lines = [[markup.latex(text) for text in row] for row in (table["heads"], *table["rows"])]
+            tables.append(markup.latex_table(said, lines[0], lines[1:]))
+    return "\n\n".join(tables) + "\n"
 
 
 def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:

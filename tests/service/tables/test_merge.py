@@ -99,7 +99,7 @@ def test_the_table_itself_runs_on_beside_what_was_merged(world):
     parts = [part(home, row) for row in ROWS]
     report = merged(home, home.home)
     assert (report.state, len({each.id for each in (*parts, report)})) == (State.COMPLETE, 4)
-    assert "again" not in report.about
+    assert "same cells" not in report.about
     # A merged table is no part: merging once more counts each cell once.
     assert merged(home, home.home) == report
 
@@ -174,10 +174,10 @@ def test_a_duplicate_counts_once_and_is_told(world):
     first, second, here = world("first"), world("second"), world("here")
     part(first, "cold"), part(second, "cold/all")
     assert notes(here, first.home, second.home) == (
-        f"{second.home} has cells of {first.home} again, which count once: cold/all.",
+        f"{second.home} and {first.home} have the same cells, which count once: cold/all.",
     )
     report = merged(here, first.home, second.home, only=("cold",))
-    assert "has cells of" in report.about
+    assert "have the same cells" in report.about
     assert (
         report.cell("Cold", "All").figures[0].values
         == part(first, "cold").cell("Cold", "All").figures[0].values
@@ -215,7 +215,9 @@ def test_other_code_data_or_jobs_of_the_same_cell_are_told(world, key, value, wh
 
     other = edited(first.home, change)
     (note,) = notes(here, first.home, other, only=("cold/all",))
-    assert note == f"{other} has other figures than {first.home} ({why}), whose count: cold/all."
+    assert (
+        note == f"{other} has other figures than {first.home} ({why}); those of {first.home} count: cold/all."
+    )
     mine = merge_places(here.plan(WHOLE, only=("cold/all",)), [other, first.home])
     # The first place counts, unless it ran other jobs than the table has now.
     counts = first.home if key == "setting" else other
@@ -227,11 +229,27 @@ def test_a_place_with_more_seeds_counts_before_an_earlier_one(world):
     first.run(first.plan(WHOLE, only=("cold/all",), seeds=1))
     part(second, "cold/all")
     assert merge_places(here.plan(WHOLE, only=("cold/all",)), [first.home, second.home]).notes == (
-        f"{first.home} has cells of {second.home} again, which count once: cold/all.",
+        f"{first.home} and {second.home} have the same cells, which count once: cold/all.",
     )
     fewer = merged(here, first.home, only=("cold/all",))
     assert fewer.missing == ["cold/all Acc"]
     assert fewer.cells[0].figures[0].values[1] is None
+
+
+def test_a_part_that_has_no_seed_yet_is_no_duplicate(world):
+    first, second = world("first"), world("second")
+    second.stop_when(lambda job, epoch: job.train.seed == 0 and epoch == 1)
+    assert part(second, "warm/all").state is State.STOPPED
+    part(first, "warm/all")
+    here = world("here")
+    changed = {**WHOLE, "set": {"train.epochs": 3}}
+    for tree, told in (
+        (WHOLE, ()),
+        (changed, (f"{first.home} has other jobs than the table now: warm/all.",)),
+    ):
+        its = merge_places(here.plan(tree, only=("warm/all",)), [second.home, first.home])
+        assert its.notes == told
+        assert None not in its.cells[0].figures[0].values
 
 
 def test_cells_of_several_versions_codes_or_data_are_told(world, monkeypatch):

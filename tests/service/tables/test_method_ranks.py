@@ -9,7 +9,7 @@ from reproduced import Tables
 from mlcl.config.table import Ranks
 from mlcl.service.tables import CellReport, FigureReport, TableReport
 from mlcl.service.tables.method_ranks import ranked_figures
-from mlcl.service.tables.rendering import as_dict, markdown
+from mlcl.service.tables.rendering import as_dict, latex, markdown
 from mlcl.significance.rank_tests import rank_test
 from mlcl.tracking import State
 
@@ -64,6 +64,11 @@ def test_the_tests_stand_below_the_table_and_in_the_json():
     assert "### F1 over data sets\n\nF1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in text
     assert "\n| simdis | 1.00 | +2.0 | " in text
     assert "\n| 1 simdis |  | 0/3/0 | 0/3/0 |" in text  # two seeds decide nothing
+    tex = latex(ranked)
+    assert tex.startswith(latex(report(steady)))
+    assert "\\caption{F1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in tex
+    assert "\nsimdis & 1.00 & +2.0 & " in tex
+    assert tex.count("\\begin{table}") == 3
     tree = json.loads(json.dumps(as_dict(ranked), allow_nan=False, default=str))
     assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
 
