@@ -95,7 +95,7 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
 
 
 def latex(report: TableReport) -> str:
-    """The table as LaTeX (booktabs), ours with the printed figure in parentheses; then the tests of figures."""
+    """The table as LaTeX (booktabs), ours with the printed figure in parentheses; then the tests."""
     heads, body = _grid(report)
     notes = " ".join([*verdict_sentences(report), *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
