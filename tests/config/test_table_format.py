@@ -111,6 +111,19 @@ def test_a_scale_may_have_fewer_rows_and_columns(files):
     assert ids(files.cells({"scales": {"small": small}}, scale="small")) == ["mlcl-ours/10-a-class"]
 
 
+def test_a_row_may_leave_columns_out(files):
+    rows = {"CE": {}, "MLCL (ours)": {"columns": ["10 a class"]}}
+    scales = {"all": {"about": "one column", "columns": ["All"]}}
+    tree = {"rows": rows, "paper": {}, "scales": scales}
+    assert ids(files.cells(tree)) == ["ce/all", "ce/10-a-class", "mlcl-ours/10-a-class"]
+    assert ids(files.cells(tree, scale="all")) == ["ce/all"]
+    error = files.error(tree, only=["mlcl-ours/all"])
+    assert (error.key, error.allowed) == ("--only", ["ce/all", "ce/10-a-class", "mlcl-ours/10-a-class"])
+    scales["all"]["rows"] = ["MLCL (ours)"]
+    error = files.error(tree, scale="all")
+    assert (error.key, error.problem) == ("rows", "no row has a cell in these columns")
+
+
 def test_names_in_braces_choose_the_job_file(files):
     files.write("wide", job_tree(Path("data"), epochs=9))
     tree = {
@@ -230,6 +243,15 @@ def line(**how):
 
 WRONG = {
     "control": ({"ranks": {"control": "MLCL"}}, None, "ranks.control: no row MLCL"),
+    "column of a row": (line(columns=["c"]), None, "rows.a.columns: no column c"),
+    "columns of a column": (
+        {"columns": {"b": {"columns": ["b"]}}, "paper": {}}, "columns.b.columns", "unknown key"
+    ),
+    "figure of no cell": (
+        {"rows": {"CE": {"columns": ["All"]}}, "paper": {"CE": {"10 a class": [1, 2]}}},
+        None,
+        "paper.CE: no column 10 a class",
+    ),
     "unknown key": ({"tittle": "x"}, "tittle", "did you mean title"),
     "row of the paper": ({"paper": {"CEE": {}}}, None, "paper: no row CEE"),
     "column of the paper": ({"paper": {"CE": {"Al": 1}}}, None, "paper.CE: no column Al"),

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mlcl.config import job_hash, load_job, read_yaml
 from mlcl.config.loader import validate
@@ -113,7 +114,7 @@ SPACES = {
     "rcv1": ("text", {"topics": LABELS}),
     "reuters21578": ("text", {"topics": LABELS}),
     "goemotions": ("text", several_paths("sentiment", "ekman", "emotion")),
-    "parquet": ("text", {"chapter": LABELS}),
+    "parquet": ("text", {"chapter": LABELS, "category": LABELS}),
     "mimic3": ("text", several_paths("chapters", "codes")),
     "mimic4": ("text", several_paths("chapters", "codes")),
 }
@@ -165,7 +166,7 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
         (job,) = cell.jobs
         task = fitted(job)
         info = described(job.data.source)
-        known = {*metric_names(task, n_labels=20), "neighbour_overlap"}
+        known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
         known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
         for figure in cell.figures:
             assert figure.metric.rpartition("/")[2] in known
@@ -236,6 +237,19 @@ def test_neighbours_cost_no_training():
             assert ablation[row, column].jobs == ablation[f"{row}+kNN", column].jobs
     curve = cells("knn-figure2")
     assert len({job_hash(job) for cell in curve.values() for job in cell.jobs}) == 3
+
+
+@pytest.mark.parametrize("name", ["leaderboard-labels", "leaderboard-classes"])
+def test_a_leaderboard_searches_all_methods_alike(name):
+    table = load_table(find_table(name, ROOT / "tables"))
+    found = [cell.tuning for cell in cells(name).values() if cell.tuning is not None]
+    assert {tuning.trials for tuning in found} == {24}
+    assert {line.tune.seeds for line in table.rows.values() if line.tune} | {table.tune.seeds} == {None}
+    spaces = {tuning.text: yaml.safe_load(tuning.text) for tuning in found}.values()
+    assert len(spaces) > 2
+    alike = [{key: its for key, its in s["space"].items() if not key.startswith("objective")} for s in spaces]
+    assert all(each == alike[0] for each in alike)
+    assert all(space["search"] == {"sampler": "tpe", "scheduler": "none"} for space in spaces)
 
 
 def test_the_page_of_tables_tells_of_each_and_its_example_loads(tmp_path):

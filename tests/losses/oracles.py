@@ -65,26 +65,29 @@ def mulsupcon(z, sets, tau, normalization="paper"):
     return math.fsum(terms) / divisor if divisor else 0.0
 
 
-def factor(s, t, penalty="inverse", rate=None):
+def factor(s, t, penalty="inverse", rate=None, factors="both"):
     shared = len(s & t)
     if shared == 0:
         return 0.0
     extra = len(t - (s & t))
     decay = 1 / (1 + extra) if penalty == "inverse" else math.exp(-rate * extra)
-    return shared / len(s) * decay
+    return {"both": shared / len(s) * decay, "similarity": shared / len(s), "dissimilarity": decay}[factors]
 
 
-def simdis(z, sets, tau, form="weighted", penalty="inverse", rate=None, normalizer="positives"):
+def simdis(
+    z, sets, tau, form="weighted", penalty="inverse", rate=None, normalizer="positives", factors="both"
+):
     terms = []
     for i in range(len(z)):
-        factors = {p: factor(sets[i], sets[p], penalty, rate) for p in any_positives(sets, i)}
-        if form == "printed" and factors:
+        near = any_positives(sets, i)
+        ks = {p: factor(sets[i], sets[p], penalty, rate, factors) for p in near}
+        if form == "printed" and ks:
             # log(K p) in two parts: at a small tau p is below any float.
-            constant = math.fsum(map(math.log, factors.values())) / len(factors)
-            terms.append(mean_over(z, i, factors, tau) - constant)
+            constant = math.fsum(map(math.log, ks.values())) / len(ks)
+            terms.append(mean_over(z, i, ks, tau) - constant)
         else:
-            divisor = len(factors) if normalizer == "positives" else math.fsum(factors.values())
-            terms.append(weighted(z, i, factors, divisor, tau))
+            divisor = len(ks) if normalizer == "positives" else math.fsum(ks.values())
+            terms.append(weighted(z, i, ks, divisor, tau))
     return terms
 
 
@@ -251,6 +254,8 @@ PATH_LOSSES = ("himulcon", "hicone", "himulcone")
 MORE = [
     ("simdis", {"form": "printed", "penalty": "exponential", "rate": 0.7}),
     ("simdis", {"penalty": "exponential", "rate": 0.7}),
+    ("simdis", {"form": "printed", "factors": "similarity"}),
+    ("simdis", {"form": "printed", "factors": "dissimilarity"}),
     ("jaccard", {"threshold": 0.0, "strict": False}),
     ("jaccard", {"threshold": 1 / 3}),
     ("jaccard", {"threshold": 1 / 3, "strict": False}),

@@ -44,6 +44,11 @@ def test_defaults_pass_their_own_checks():
         ("simdis", {"rate": 1.0}, "rate of simdis goes with penalty exponential; found: penalty inverse"),
         ("simdis", {"penalty": "exponential"}, "found: penalty exponential, rate None"),
         ("simdis", {"penalty": "exponential", "rate": 0}, "found: 0; allowed: a number above 0"),
+        (
+            "simdis",
+            {"factors": "similarity", "penalty": "exponential", "rate": 1.0},
+            "penalty of simdis is of K.d; found: exponential",
+        ),
         ("simdis", {"form": "printed", "normalizer": "factors"}, "normalizer of simdis; found: factors"),
         ("mulsupcon", {"normalization": 1}, "found: 1; allowed: paper, paper_valid, per_sample"),
         ("all", {"empty_match": 1}, "found: 1; allowed: True, False"),

@@ -75,7 +75,10 @@ def cells_of(
     _check_overrides(table, overrides)
     preset = _scale(table, file, scale)
     rows, columns = preset.rows or _printed(table.rows), preset.columns or _printed(table.columns)
-    wanted = _only([(row, column) for row in rows for column in columns], only, file)
+    pairs = table.pairs(rows, columns)
+    if not pairs:
+        raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
+    wanted = _only(pairs, only, file)
     trees = {
         (row, column): cell_tree(table, file, table.rows[row], table.columns[column], preset)
         for row, column in wanted
@@ -133,8 +136,8 @@ def _matches(pair: tuple[str, str], pattern: str) -> bool:
 
 
 def _whole(table: Table, file: Path) -> list[tuple[dict[str, Any], dict[str, float]]]:
-    lines = [(row, column) for row in table.rows.values() for column in table.columns.values()]
-    return [cell_tree(table, file, row, column) for row, column in lines]
+    pairs = table.pairs(table.rows, table.columns)
+    return [cell_tree(table, file, table.rows[row], table.columns[column]) for row, column in pairs]
 
 
 def _free(neighbours: Mapping[str, float], overrides: Mapping[str, Any]) -> dict[str, float]:

@@ -74,6 +74,14 @@ class Line(Change):
     )
 
 
+class Row(Line):
+    """A row, which may leave columns out."""
+
+    columns: tuple[str, ...] | None = Field(
+        None, min_length=1, description="columns in which it has a cell; default: all"
+    )
+
+
 class Scale(Change):
     """A smaller preset of the same table; its figures are no reproduction, and it says why."""
 
@@ -89,9 +97,9 @@ class Scale(Change):
 class Table(Section):
     """A table or figure of a paper.
 
-    Every pair of a row and a column is a cell: a job, trained once a seed, and one figure for each of its
-    metrics. `paper` has, by row and column, a figure for each metric, in the order of `metrics`; what is left
-    out is not printed there (or is a point of a plot).
+    Every pair of a row and one of its columns is a cell: a job, trained once a seed, and one figure for each
+    of its metrics. `paper` has, by row and column, a figure for each metric, in the order of `metrics`; what
+    is left out is not printed there (or is a point of a plot).
     """
 
     title: Text
@@ -122,16 +130,18 @@ class Table(Section):
     )
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
-    rows: dict[Text, Line] = Field(min_length=1)
+    rows: dict[Text, Row] = Field(min_length=1)
     columns: dict[Text, Line] = Field(min_length=1)
     paper: dict[str, dict[str, Printed]] = Field(default_factory=dict)
     scales: dict[Name, Scale] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
+        for row, line in self.rows.items():
+            _in(f"rows.{row}.columns", "column", line.columns or (), self.columns)
         for row, figures in self.paper.items():
             _in("paper", "row", [row], self.rows)
-            _in(f"paper.{row}", "column", figures, self.columns)
+            _in(f"paper.{row}", "column", figures, self.rows[row].columns or self.columns)
         if self.ranks is not None and self.ranks.control is not None:
             _in("ranks.control", "row", [self.ranks.control], self.rows)
         for name, scale in self.scales.items():
@@ -160,6 +170,11 @@ class Table(Section):
         for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
             found = {**metrics, **found}
         return found
+
+    def pairs(self, rows: Iterable[str], columns: Collection[str]) -> list[tuple[str, str]]:
+        """The cells of these rows and columns, row by row: those that no row leaves out."""
+        kept = [(row, self.rows[row].columns) for row in rows]
+        return [(row, column) for row, its in kept for column in columns if its is None or column in its]
 
     def is_better_higher(self, figure: str) -> bool:
         """Whether a larger value of a figure is the better one: as the table says, or by its metric."""

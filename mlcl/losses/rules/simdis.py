@@ -15,6 +15,7 @@ from mlcl.losses.weights.overlap import OverlapRule, sharing
 def simdis_rule(
     *,
     form: Literal["weighted", "printed"] = "weighted",
+    factors: Literal["both", "similarity", "dissimilarity"] = "both",
     penalty: Penalty = "inverse",
     rate: Annotated[float | None, Interval(0, open_low=True, optional=True)] = None,
     normalizer: Literal["positives", "factors"] = "positives",
@@ -23,19 +24,25 @@ def simdis_rule(
 
     `form="printed"` is Eq. 13 to the letter: K inside the logarithm, -1/|P| sum log(K p). There log K is
     constant in the embeddings, so the gradient is ANY's and the value ANY's plus -1/|P| sum log K. The paper
-    describes re-weighted positives, which only `form="weighted"` gives. `normalizer="factors"` divides by
-    sum_p K_ip instead of |P(i)|.
+    describes re-weighted positives, which only `form="weighted"` gives. `factors` leaves one factor out: K is
+    K^s alone, or K^d alone. `normalizer="factors"` divides by sum_p K_ip instead of |P(i)|.
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """
 
     def similarity_times_dissimilarity(counts: LabelCounts) -> tuple[Tensor, Tensor]:
-        factor = similarity_factor(counts) * dissimilarity_factor(counts, penalty, rate)
-        return counts.shared > 0, factor
+        positive = counts.shared > 0
+        if factors == "similarity":
+            return positive, similarity_factor(counts)
+        factor = dissimilarity_factor(counts, penalty, rate)
+        return positive, factor * (similarity_factor(counts) if factors == "both" else positive)
 
     def log_factor(counts: LabelCounts) -> Tensor:
         # By hand, since the exponential itself may underflow.
         log_penalty = -rate * counts.extra if rate is not None else -torch.log1p(counts.extra)
-        return similarity_factor(counts).log() + log_penalty
+        log_share = similarity_factor(counts).log()
+        return {"both": log_share + log_penalty, "similarity": log_share, "dissimilarity": log_penalty}[
+            factors
+        ]
 
     if form == "printed":
         return OverlapRule(sharing, constant=log_factor)
@@ -47,6 +54,10 @@ def _conflict(options: Mapping[str, Any]) -> None:
         raise ValueError(
             f"option rate of simdis goes with penalty exponential; found: penalty {options['penalty']}, "
             f"rate {options['rate']}; allowed: penalty exponential with a rate, penalty inverse without"
+        )
+    if options["factors"] == "similarity" and options["penalty"] != "inverse":
+        raise ValueError(
+            "option penalty of simdis is of K^d; found: exponential with factors similarity; allowed: inverse"
         )
     if options["form"] == "printed" and options["normalizer"] != "positives":
         raise ValueError(

@@ -158,7 +158,7 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
     cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
     keys = sorted(run.key for run in runs)
     limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
-    lines = {"__all__": {"tune"}}
+    lines = {"__all__": {"tune", "columns"}}  # which the cells show
     table = plan.table.model_dump(
         mode="json",
         exclude={"tune": True, "ranks": True, "rows": lines, "columns": lines, "scales": lines},

@@ -1,0 +1,66 @@
+"""The leaderboard takes a loss from outside as one more row, and plans it as the others."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from mlcl.config.table import load_table
+from mlcl.service.tables import TablePlan, plan_table
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = "leaderboard-labels"
+OTHERS = ("bce", "asl", "simclr", "any", "simdis", "simdis-without-ks", "jaccard", "knn", "msc")
+
+
+@pytest.fixture
+def cases(tmp_path):
+    """Thirty clinical cases, ten of a split, with two of three labels each."""
+    splits = ("train", "validation", "test")
+    rows = [
+        {
+            "id": f"case {i}",
+            "text": f"fever and cough number{i % 5} of patient{i}",
+            "split": splits[i % 3],
+            "chapter": [f"C{i % 2}", "C2"],
+            "category": [f"K{i % 2}", "K2"],
+        }
+        for i in range(30)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "codiesp.parquet")
+    return tmp_path / "codiesp.parquet"
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
+    for folder in ("jobs", "tables", "tune_spaces"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "plugins.md").read_text(), re.DOTALL)
+    (tmp_path / "jobs" / "dice.py").write_text(code)
+    page = (ROOT / "docs" / "leaderboard" / "README.md").read_text()
+    row, column = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    shutil.copy(ROOT / "jobs" / "codiesp_features.yaml", tmp_path / "jobs" / "my_texts_features.yaml")
+    file = tmp_path / "tables" / f"{NAME}.yaml"
+    tree = yaml.safe_load(file.read_text())
+    tree["rows"] |= row
+    tree["columns"] |= column
+    file.write_text(yaml.safe_dump(tree, sort_keys=False))
+
+    plan = TablePlan(
+        load_table(file),
+        file,
+        only=[f"{name}/{its}" for name in ("dice", *OTHERS) for its in ("codiesp-chapters", "my-texts")],
+        data={"parquet": str(cases)},
+        overrides={"encoder": {"name": "features", "inputs": ["tfidf"]}},
+    )
+    planned = plan_table(plan, tmp_path / "home")["trainings"]
+    assert planned["all"] == planned["missing"] == 34 * len(planned["tuned"]) == 34 * 2 * (1 + len(OTHERS))
+    costs = {name: (its["trials"], its["seeds"]) for name, its in planned["tuned"].items()}
+    assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (24, 10)
+    (dice, bce) = (next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE"))
+    assert dice.jobs[0].objective.heads["contrast"].loss == "dice"
+    assert dice.figures == bce.figures
