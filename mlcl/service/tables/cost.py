@@ -42,9 +42,10 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     ledgers = TableLedgers(home)
     searches = {each.cell.id: _search(each, ledgers.of(each, ledger), searched) for each in tuned}
     left = len(missing) + sum(search["left"] for search in searches.values())
-    seconds = _all_seconds(missing, rows, rates) + math.fsum(
-        search.pop("seconds") for search in searches.values()
-    )
+    seconds = _all_seconds(missing, rows, rates)
+    for search in searches.values():
+        seconds += search.pop("seconds")
+    cpus = plan.resources.cpus * plan.cells[0].jobs[0].train.workers
     count = len(runs) + sum(each.most for each in tuned)
     return {
         "table": {
@@ -69,7 +70,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             "missing": left,
             **_amount(missing, rows, rates),
             "time_one_at_a_time": _time(seconds, "clock"),
-            "cpu_time": _time(seconds * plan.resources.cpus * plan.cells[0].jobs[0].train.workers, "cpu"),
+            "cpu_time": _time([each * cpus for each in seconds], "cpu"),
             "kinds": _kinds(missing, rows, rates),
             **({"tuned": searches} if tuned else {}),
             "share": {
@@ -96,13 +97,21 @@ def _amount(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[st
     }
 
 
-def _all_seconds(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> float:
-    """How long trainings take one after the other; not a number where a kind was never run."""
-    return math.fsum(rates.get(_kind(run), math.nan) * rows[run.key] for run in runs)
+def _all_seconds(
+    runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]
+) -> list[float]:
+    """How long each training takes; not a number where its kind was never run."""
+    return [rates.get(_kind(run), math.nan) * rows[run.key] for run in runs]
 
 
-def _time(seconds: float, unit: Unit) -> str:
-    return UNKNOWN if math.isnan(seconds) else amount_text(seconds, unit)
+def _time(seconds: Sequence[float], unit: Unit) -> str:
+    """The sum over trainings, and how many of them it lacks."""
+    known = [each for each in seconds if not math.isnan(each)]
+    if seconds and not known:
+        return UNKNOWN
+    lacking = len(seconds) - len(known)
+    text = amount_text(math.fsum(known), unit)
+    return text if not lacking else f"{text}, without {lacking:,} trainings of unknown time"
 
 
 def _searched(home: Path) -> list[Entry]:
@@ -112,17 +121,25 @@ def _searched(home: Path) -> list[Entry]:
 
 
 def _search(tuned: TunedCell, ledger: Ledger | None, searched: Sequence[Entry]) -> dict[str, Any]:
-    """What the search of a cell and its fresh seeds take; `seconds` for what is left of them.
+    """What the search of a cell and its fresh seeds take; `seconds` for each training that is left.
 
-    A training takes the mean of those that ended in searches of this cell, or else of any on its data; those
-    that were stopped early count with the time that they took.
+    A training takes the mean of those that ended in searches of this cell, or else of those on its data and
+    labels, with as many heads where there are any; those that were stopped early count with the time that
+    they took.
     """
-    left, data = tuned.left(ledger), without_empty(dump_job(tuned.cell.jobs[0])["data"])
-    near = [entry for entry in searched if without_empty(entry.job["data"]) == data]
+    left, job = tuned.left(ledger), dump_job(tuned.cell.jobs[0])
+    near = [entry for entry in searched if _labelled(entry.job) == _labelled(job)]
+    heads = len(job["objective"]["heads"])
+    near = [entry for entry in near if len(entry.job["objective"]["heads"]) == heads] or near
     near = [entry for entry in near if entry.scope == tuned.scope] or near
     each = statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
-    seconds = left * each if left else 0.0
+    seconds = [each] * left
     return {**tuned.cost, "left": left, "time_one_at_a_time": _time(seconds, "clock"), "seconds": seconds}
+
+
+def _labelled(job: Mapping[str, Any]) -> tuple[Any, str]:
+    """What a job trains on, and what it classifies."""
+    return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
 
 
 def _kinds(

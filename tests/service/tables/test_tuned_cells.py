@@ -12,6 +12,7 @@ from mlcl.errors import UserError
 from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables import plan_table
+from mlcl.service.tables.cost import UNKNOWN
 from mlcl.service.tables.plan import identity
 from mlcl.tracking import State
 
@@ -163,11 +164,10 @@ def test_a_search_without_a_complete_trial_is_missing_with_its_reason(tables):
 
 def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     plan = plan_table(tables.plan(TUNED), tables.home)
-    unknown = "not known before the first of each kind"
-    told = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": unknown}
+    told = {"trials": 4, "seeds": 2, "most_epochs": 24, "left": 6, "time_one_at_a_time": UNKNOWN}
     assert plan["trainings"]["tuned"] == {"warm/all": told}
     assert [plan["trainings"][name] for name in ("all", "done", "missing")] == [8, 0, 8]
-    assert plan["trainings"]["cpu_time"] == unknown
+    assert plan["trainings"]["cpu_time"] == UNKNOWN
     tables.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
     stopped = tables.run(tables.plan(TUNED))
     trainings = plan_table(tables.plan(TUNED), tables.home)["trainings"]
@@ -199,6 +199,29 @@ def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
     assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
     assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "0.0 s"  # taken over
     assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("1.0 m", "2.0 cpu-m")
+    more["rows"]["Other"] = {"set": {"objective.classifier.labels": "path.topic"}}
+    plan = plan_table(tables.plan(more), tables.home)["trainings"]
+    assert plan["tuned"]["other/all"]["time_one_at_a_time"] == UNKNOWN
+    assert plan["time_one_at_a_time"] == "1.0 m, without 6 trainings of unknown time"
+
+
+def test_searches_with_as_many_heads_are_nearest(tables):
+    """Without a head there is one view, and half of the time."""
+    space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}, "search": {"scheduler": "none"}}
+    tune = {"space": space, "trials": 2}
+    bare = {"set": {"objective.heads": {}}, "tune": tune}
+    tables.run(tables.plan({"rows": {"Warm": {"tune": tune}, "Bare": bare}}))
+    seconds = {"warm/all": 0.0, "bare/all": 0.0}
+    (file,) = tables.home.glob("tables/*/ledger.jsonl")
+    for entry in Ledger(file.parent).entries.values():
+        seconds[entry.scope.replace("_", "/")] += entry.cost.seconds
+    rows = {"Warm": {"tune": tune}, "Bare": bare}
+    planned = plan_table(
+        tables.plan({"rows": {f"{name} again": row for name, row in rows.items()}}), tables.home
+    )
+    for name in ("warm", "bare"):
+        told = planned["trainings"]["tuned"][f"{name}-again/all"]
+        assert told["time_one_at_a_time"] == amount_text(seconds[f"{name}/all"], "clock")
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
