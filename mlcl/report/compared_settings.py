@@ -37,7 +37,7 @@ class ComparedSetting:
     """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys.
 
     `lower_is_better` are patterns of metrics of its plugin files. `names` of a sweep's setting are those that
-    it has now, with " = " between them where it has several.
+    it has now, with " = " between them where it has several. `optional`: the user named its sweep, not it.
     """
 
     label: str
@@ -46,6 +46,7 @@ class ComparedSetting:
     job: Mapping[str, str] = field(default_factory=dict)
     lower_is_better: frozenset[str] = frozenset()
     names: str = ""
+    optional: bool = False
 
     @property
     def metrics(self) -> set[str]:

@@ -49,25 +49,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings compared with `reference` by a metric; `mode`: max, min, or None where neither is better."""
+    """Settings compared with `reference` by a metric; `mode`: max, min, or None where neither is better.
+
+    `left_out` are the labels of fitted baselines that have no such metric.
+    """
 
     metric: str
     mode: str | None
     reference: ComparedSetting
     rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Comparison:
     """Compares all settings with the first one, with Holm's correction over the tests.
 
     `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`.
+    Fitted baselines that have no such metric are left out where the user named a whole sweep.
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
     data, and settings that share no seed.
     """
+    every = [_with_neighbours(setting) for setting in settings]
+    settings = [its for its in every if not (is_fitted(its) and its.optional) or _has(its, metric)]
     if len(settings) < 2:
-        found = settings[0].label if settings else "none"
-        raise UserError("needs two settings or more", key="WHAT", found=found)
-    settings = [_with_neighbours(setting) for setting in settings]
+        problem = "needs two settings or more" + (f" that have {metric}" if len(every) > 1 else "")
+        raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
     mode = _mode(name, settings)
     reference, *others = settings
@@ -87,7 +93,8 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
         )
         for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
     )
-    return Comparison(name, mode, reference, rows)
+    left_out = tuple(each.label for each in every if each not in settings)
+    return Comparison(name, mode, reference, rows, left_out)
 
 
 def is_fitted(setting: ComparedSetting) -> bool:
@@ -122,14 +129,21 @@ def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     return default_mode(metric) if evaluated or metric.endswith("loss") else None
 
 
+def _names(metric: str) -> list[str]:
+    return [metric, *(prefix + metric for prefix in PREFIXES)]
+
+
+def _has(setting: ComparedSetting, metric: str) -> bool:
+    return not setting.metrics.isdisjoint(_names(metric))
+
+
 def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     shared = set.intersection(*(setting.metrics for setting in settings))
-    names = [metric, *(prefix + metric for prefix in PREFIXES)]
-    for name in names:
+    for name in _names(metric):
         if name in shared:
             return name
     for setting in settings:
-        if setting.metrics.isdisjoint(names):
+        if not _has(setting, metric):
             hint = did_you_mean(metric, sorted(setting.metrics))
             known = sorted(name for name in shared if name.startswith(PREFIXES))
             raise UserError(

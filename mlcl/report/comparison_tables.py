@@ -64,6 +64,7 @@ def as_dict(found: Comparison) -> dict[str, Any]:
             | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict, "differs": row.differs}
             for row in found.rows
         ],
+        "left_out": found.left_out,
     }
 
 
@@ -77,6 +78,8 @@ def notes(found: Comparison) -> list[str]:
     fitted = tuple(each.label for each in compared if is_fitted(each))
     if fitted and found.metric.startswith(NEIGHBOURS):
         lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
+    if found.left_out:
+        lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
     several = (each.names for each in compared)
     lines += [f"{names}: one setting, with no difference to test." for names in several if " = " in names]
     for row in found.rows:

@@ -86,7 +86,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         raise UserError(
             "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]
         )
-    return chosen
+    return chosen if label else [replace(each, optional=True) for each in chosen]
 
 
 def _cell(runs: Runs, word: str) -> list[ComparedSetting]:

@@ -360,6 +360,28 @@ def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_figure_witho
         compare_settings(settings, "test/accuracy")
 
 
+def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do_not_have(store):
+    sweep = store.sweep("shots", {})
+    for label, name in (("as written", None), ("trial 4", None), ("majority", "majority")):
+        how = {"params": {"baseline": name} if name else {"lr": label}, "tags": {"mlcl.key": label}}
+        group = store.add("shots", "confirmation", name=label, parent=sweep, **how)
+        for seed in range(3):
+            figures = {"test/accuracy": seed} | ({} if name else {"unseen/1nn/test/accuracy": seed / 9})
+            store.add("shots", "confirmation", seed=seed, parent=group, metrics=figures, **how)
+    whole = find_settings(Runs(store.tracker), ["shots"])
+    compared = compare_settings(whole, "unseen/1nn/test/accuracy")
+    assert [row.setting.label for row in compared.rows] == ["trial 4"]
+    assert as_dict(compared)["left_out"] == ("majority",)
+    said = "Left out, for a fitted baseline has no unseen/1nn/test/accuracy: majority."
+    assert said in notes(compared)
+    assert compare_settings(whole, "accuracy").left_out == ()
+    with pytest.raises(UserError, match="as written has no such metric"):
+        compare_settings(whole, "acuracy")
+    named = find_settings(Runs(store.tracker), ["shots:as written", "shots:majority"])
+    with pytest.raises(UserError, match="majority has no such metric"):
+        compare_settings(named, "unseen/1nn/test/accuracy")
+
+
 def test_on_paper(found):
     text, tex = as_markdown(found), as_latex(found)
     mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
