@@ -97,8 +97,10 @@ def _run(
 ) -> TableReport:
     """Trains what is missing, or merges what others trained, and writes the figures of cells where asked."""
     from mlcl.cli.sweep_live import progress_view
-    from mlcl.service.tables import run_merge, run_table, write_cells
+    from mlcl.service.tables import check_folder, run_merge, run_table, write_cells
 
+    if figures is not None:
+        check_folder(figures)
     with progress_view(as_json=as_json) as watch:
         if merge:
             report = run_merge(plan, merge, home=home, watch=watch)

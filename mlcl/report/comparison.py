@@ -70,9 +70,11 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     data, and settings that share no seed.
     """
     every = [_with_neighbours(setting) for setting in settings]
-    settings = [its for its in every if not (is_fitted(its) and its.optional) or _has(its, metric)]
+    known = [each for each in every if _has(each, metric)]
+    left_out = [each for each in every if known and each not in known and each.optional and is_fitted(each)]
+    settings = [each for each in every if each not in left_out]
     if len(settings) < 2:
-        problem = "needs two settings or more" + (f" that have {metric}" if len(every) > 1 else "")
+        problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
     mode = _mode(name, settings)
@@ -93,8 +95,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
         )
         for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
     )
-    left_out = tuple(each.label for each in every if each not in settings)
-    return Comparison(name, mode, reference, rows, left_out)
+    return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
 
 
 def is_fitted(setting: ComparedSetting) -> bool:

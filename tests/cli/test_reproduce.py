@@ -215,6 +215,7 @@ def test_no_tables_are_no_list(mlcl, how):
         (("table", "--data", "coco"), "--data"),
         (("table", "--data", "=x"), "--data"),
         (("table", "--data", "a=x", "--data", "a=y"), "--data"),
+        (("table", "--figures", "job.yaml/figures"), "--figures"),
         (("absent.yaml",), None),
     ],
 )

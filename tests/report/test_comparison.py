@@ -377,6 +377,8 @@ def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do
     assert compare_settings(whole, "accuracy").left_out == ()
     with pytest.raises(UserError, match="as written has no such metric"):
         compare_settings(whole, "acuracy")
+    with pytest.raises(UserError, match="two settings or more that have unseen/1nn/test/accuracy"):
+        compare_settings([whole[0], whole[2]], "unseen/1nn/test/accuracy")
     named = find_settings(Runs(store.tracker), ["shots:as written", "shots:majority"])
     with pytest.raises(UserError, match="majority has no such metric"):
         compare_settings(named, "unseen/1nn/test/accuracy")

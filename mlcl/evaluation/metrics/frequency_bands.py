@@ -38,7 +38,7 @@ def f1_of_band(band: str, average: str) -> Metric:
 
     return Metric(
         name=f"{band}_{average}_f1",
-        summary=f"{average} F1 of the labels or classes in the {band} by training rows",
+        summary=f"{average} F1 of the labels or classes of the {band} band",
         source=SOURCE,
         group="bands",
         labels=of_labels,
@@ -55,7 +55,7 @@ def accuracy_of_band(band: str) -> Metric:
 
     return Metric(
         name=f"{band}_accuracy",
-        summary=f"accuracy over rows whose class is in the {band} by training rows",
+        summary=f"accuracy over the rows whose class is of the {band} band",
         source=SOURCE,
         group="bands",
         classes=of_classes,

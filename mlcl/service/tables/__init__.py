@@ -1,6 +1,6 @@
 """A paper's table: what of it is missing is trained, then its figures stand beside the printed ones."""
 
-from mlcl.service.tables.cell_files import write_cells
+from mlcl.service.tables.cell_files import check_folder, write_cells
 from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.merged_table import plan_merge, run_merge
 from mlcl.service.tables.plan import TablePlan
@@ -12,6 +12,7 @@ __all__ = [
     "FigureReport",
     "TablePlan",
     "TableReport",
+    "check_folder",
     "plan_merge",
     "plan_table",
     "run_merge",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,12 @@ class Part:
         return sum(None not in values for values in zip(*(f.values for f in self.cell.figures), strict=True))
 
 
+def check_folder(folder: Path) -> None:
+    """Raises UserError where `write_cells` could not make files of cells."""
+    if not next(its for its in (folder, *folder.absolute().parents) if its.exists()).is_dir():
+        raise UserError("not a folder", key="--figures", found=folder)
+
+
 def write_cells(report: TableReport, folder: Path) -> list[Path]:
     """Writes `ROW/COLUMN.json` for each cell that lacks no figure: whose it is, its settings, its figures."""
     written = []
@@ -54,7 +60,8 @@ def write_cells(report: TableReport, folder: Path) -> list[Path]:
 def read_parts(place: Path, name: str, unit: str) -> list[Part]:
     """The cells of the table `name` in a home, the latest first, or in a folder that `write_cells` wrote.
 
-    Raises UserError where there is none, where a file is damaged, and for figures in another unit.
+    Raises UserError where there is none, where a file is damaged or of another version, and for figures in
+    another unit.
     """
     read = _home_cells if (place / "tables").is_dir() else _folder_cells
     found = []
@@ -81,14 +88,18 @@ def _home_cells(home: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str,
 def _folder_cells(folder: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
     for file in sorted(folder.glob("*/*.json")):
         tree = _read(file)
-        if tree.get("table") == name and tree.get("format") == FORMAT:
-            yield file, tree.get("unit", ""), tree
+        if tree.get("table") != name:
+            continue
+        if tree.get("format") != FORMAT:
+            found = tree.get("format")
+            raise UserError("figures of another mlcl", file=file, key="format", found=found, allowed=FORMAT)
+        yield file, tree.get("unit", ""), tree
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
         tree = json.loads(file.read_text())
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UserError("damaged", file=file, key=OPTION, found=error) from None
     return tree if isinstance(tree, dict) else {}
 
@@ -106,7 +117,7 @@ def _cell(tree: Mapping[str, Any], file: Path) -> CellReport:
             search=search and SearchReport(**{k: v for k, v in search.items() if k != "kept"}),
             origin=Origin(**tree["origin"]),
         )
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             "not the figures of a cell, or of an earlier mlcl", file=file, key=OPTION,
             found=f"{type(error).__name__}: {error}", allowed="the files of the same command run again",
@@ -115,4 +126,8 @@ def _cell(tree: Mapping[str, Any], file: Path) -> CellReport:
 
 def _figure(tree: Mapping[str, Any]) -> FigureReport:
     its: dict[str, Any] = {name: tree[name] for name in ("name", "metric", "printed", "tolerance", "digits")}
-    return FigureReport(**its, values=tuple(tree["values"]), validation=tuple(tree["validation"]))
+    return FigureReport(**its, values=_numbers(tree["values"]), validation=_numbers(tree["validation"]))
+
+
+def _numbers(values: Sequence[Any]) -> tuple[float | None, ...]:
+    return tuple(None if value is None else float(value) for value in values)

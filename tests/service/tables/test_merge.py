@@ -308,6 +308,30 @@ def test_the_figures_of_cells_are_files_from_which_the_table_is_made_again(world
     assert content(merged(here, folder)) == content(whole)
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda tree: tree.update(format=2), "another mlcl; found: 2; allowed: 1"),
+        (lambda tree: tree["figures"][0].update(values=["high"]), "not the figures of a cell"),
+        (lambda tree: tree.update(figures=[1]), "not the figures of a cell"),
+        (lambda tree: tree.update(search=[1]), "not the figures of a cell"),
+    ],
+)
+def test_a_file_of_figures_that_cannot_be_read_is_named(world, tmp_path, change, text):
+    first, here = world("first"), world("here")
+    (file,) = write_cells(part(first, "cold/all"), tmp_path)
+    tree = json.loads(file.read_text())
+    change(tree)
+    file.write_text(json.dumps(tree))
+    with pytest.raises(UserError, match=text) as caught:
+        merged(here, tmp_path)
+    assert caught.value.file == str(file)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match="damaged"):
+        merged(here, tmp_path)
+
+
 def test_cells_that_lack_a_seed_are_not_written(world, tmp_path):
     home = world("home")
     home.formula.fails = lambda job, _epoch: job.train.seed == 1
