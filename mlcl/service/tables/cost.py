@@ -13,7 +13,7 @@ from mlcl.data import EpochSampler
 from mlcl.service.engine.budget import Unit, amount_text
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.table_ledgers import TableLedgers
@@ -38,8 +38,9 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     missing = [run for run in runs if run.key not in done]
     known = known_folder(home, plan.name, identity(plan, runs, [each.identity for each in tuned]))
     ledger = None if known is None else Ledger(known.path)
-    searched = _searched(home) if tuned else []
     ledgers = TableLedgers(home)
+    entries = [its for each in (ledgers.all if tuned else ()) for its in each.entries.values()]
+    searched = [its for its in entries if its.scope and its.ended]
     searches = {each.cell.id: _search(each, ledgers.of(each, ledger), searched) for each in tuned}
     left = len(missing) + sum(search["left"] for search in searches.values())
     seconds = _all_seconds(missing, rows, rates)
@@ -112,12 +113,6 @@ def _time(seconds: Sequence[float], unit: Unit) -> str:
     lacking = len(seconds) - len(known)
     text = amount_text(math.fsum(known), unit)
     return text if not lacking else f"{text}, without {lacking:,} trainings of unknown time"
-
-
-def _searched(home: Path) -> list[Entry]:
-    """The trainings of searches and their fresh seeds that ended, in all tables of the home."""
-    folders = [folder.path for folder, _ in RunFolders(home, "tables").records()]
-    return [its for folder in folders for its in Ledger(folder).entries.values() if its.scope and its.ended]
 
 
 def _search(tuned: TunedCell, ledger: Ledger | None, searched: Sequence[Entry]) -> dict[str, Any]:

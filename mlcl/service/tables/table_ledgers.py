@@ -21,11 +21,11 @@ class TableLedgers:
         """The table's `own` once the search has begun there; else one that has all of it, or else the own."""
         if own is not None and own.trials(scope=tuned.scope):
             return own
-        return next((ledger for ledger in self._all if tuned.is_whole_in(ledger)), own)
+        return next((ledger for ledger in self.all if tuned.is_whole_in(ledger)), own)
 
     @cached_property
-    def _all(self) -> list[Ledger]:
-        """The latest first, without those that cannot be read: only their own tables need them."""
+    def all(self) -> list[Ledger]:
+        """Those of all tables, the latest first, without what cannot be read: only its own table needs it."""
         found = []
         for folder, _ in RunFolders(self._home, "tables").records():
             try:

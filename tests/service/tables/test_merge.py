@@ -151,6 +151,10 @@ def test_a_search_with_a_failed_seed_is_made_anew_and_a_damaged_ledger_is_passed
     assert Ledger(part(home, "warm").folder).searches == ["warm_all", "warm_few", "warm_half"]
     first = sorted(home.home.glob("tables/*/ledger.jsonl"))[0]
     first.write_text('{"event": "table"}\n' + first.read_text())
+    assert (
+        plan_table(home.plan(WHOLE, only=("*/all",)), home.home)["trainings"]["tuned"]["warm/all"]["left"]
+        == 0
+    )
     assert part(home, "*/all").state is State.COMPLETE
 
 
