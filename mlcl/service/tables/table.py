@@ -26,6 +26,8 @@ from mlcl.tracking import State
 
 MAX_FAILED = 3
 """Failures in a row after which the rest of a table is not tried."""
+MAX_MISSING = 3
+"""Figures that a reason names; the report has them all."""
 
 
 def run_table(plan: TablePlan, *, home: Path, watch: ProgressListener) -> TableReport:
@@ -173,6 +175,7 @@ def table_report(
     if table.ranks is not None:
         report = replace(report, ranks=ranked_figures(report, table.ranks))
     if state is State.COMPLETE and report.missing:
-        reason = f"no number for {', '.join(report.missing)}"
-        return replace(report, state=State.FAILED, reason=reason)
+        first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
+        rest = f" and {more:,} more" if more > 0 else ""
+        return replace(report, state=State.FAILED, reason=f"no number for {', '.join(first)}{rest}")
     return report
