@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -154,6 +155,8 @@ def _problem(alternatives: Sequence[ErrorDetails]) -> str:
     else:
         allowed = (error["msg"].partition(", unable")[0] for error in alternatives)
         message = "Input should be " + ", or ".join(text.removeprefix("Input should be ") for text in allowed)
+    message = re.sub(r"valid dictionary( or instance of \w+)?", "section with keys", message)
+    message = re.sub("valid (tuple|list)", "list", message)
     return message[:1].lower() + message[1:]
 
 

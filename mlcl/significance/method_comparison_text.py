@@ -14,7 +14,8 @@ from mlcl.significance.paired_tests import LEVEL, smallest_p
 RISK = 1 - LEVEL
 ABOUT_WINS = (
     "A method wins on a data set where the paired sign-flip test over the seeds gives p <= 0.05 in its "
-    "favour, without correction, and loses where it is in the other's; the rest are ties."
+    "favour, without correction, and loses where it is in the other's; the rest are ties, all of them with "
+    "fewer than six seeds."
 )
 
 
@@ -89,14 +90,13 @@ def _open(its: MethodComparison) -> str:
     if test.f_p <= RISK and test.differ(best, other):
         return ""
     needed = test.data_sets_to_differ(best, other)
-    # Where the ranks are far enough apart, the Friedman test alone is open.
-    more = 0 if needed is None else max(1, needed - test.n)
+    least = next((n for n in range(1, 64) if smallest_p(n) <= RISK / m), 0)
     if needed is None:
         said = "no number of data sets like these, for their average ranks are equal"
     else:
+        more = needed - test.n
         said = f"{more} more data set{'' if more == 1 else 's'} with the same average ranks"
-    least = next(n for n in range(1, 64) if smallest_p(n) <= RISK / m)
-    if least > test.n:
+    if needed is not None and least > test.n:
         said += f"; Wilcoxon's test with Holm's correction over {m} methods needs at least {least} data sets"
     return f"What would decide between {its.methods[best]} and {its.methods[other]}: {said}."
 

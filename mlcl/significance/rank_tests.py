@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,10 +60,15 @@ class RankTest:
     def data_sets_to_differ(self, a: int, b: int) -> int | None:
         """The number of data sets over which these average ranks would differ; None for equal ranks.
 
-        From CD = q sqrt(k (k + 1) / (6 n)): n = q^2 k (k + 1) / (6 (R_a - R_b)^2), rounded up.
+        From CD = q sqrt(k (k + 1) / (6 n)): n = q^2 k (k + 1) / (6 (R_a - R_b)^2), rounded up; or the first
+        n above with which F decides, too, for of equal average ranks chi2 grows with n.
         """
         apart = abs(self.ranks[a] - self.ranks[b])
-        return math.ceil(self.n * (self.critical_difference / apart) ** 2 - 1e-9) if apart else None
+        if not apart:
+            return None
+        needed = max(LEAST, math.ceil(self.n * (self.critical_difference / apart) ** 2 - 1e-9))
+        k = len(self.ranks)
+        return next(n for n in count(needed) if iman_davenport(self.chi2 * n / self.n, k, n)[1] <= 1 - LEVEL)
 
 
 def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
@@ -84,11 +90,15 @@ def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
         chi2, p = 0.0, 1.0  # all are equal everywhere: scipy divides by zero
     else:
         chi2, p = map(float, stats.friedmanchisquare(*ranks))
+    means = tuple(map(float, ranks.mean(axis=1)))
+    return RankTest(n, means, chi2, p, *iman_davenport(chi2, k, n), critical_difference(k, n))
+
+
+def iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:
+    """F and its p, see `RankTest`, from Friedman's chi2 of k methods over n data sets."""
     left = n * (k - 1) - chi2
     f = (n - 1) * chi2 / left if left > 1e-9 * n * k else math.inf
-    f_p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
-    means = tuple(map(float, ranks.mean(axis=1)))
-    return RankTest(n, means, chi2, p, f, f_p, critical_difference(k, n))
+    return f, float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
 
 
 def critical_difference(k: int, n: int, level: float = 1 - LEVEL) -> float:

@@ -142,7 +142,7 @@ def test_goals_and_their_modes(tmp_path):
         ("{metric: test/accuracy}", "search.metric", "selection uses validation only"),
         ("{metric: [val/map, val/map]}", "search.metric", "names a metric twice"),
         ("{metric: []}", "search.metric", "at least 1 item"),
-        ("{metric: 3}", "search.metric", "valid tuple"),
+        ("{metric: 3}", "search.metric", "a list"),
         ("{metric: [val/map, val/loss]}", "search.prune_by", "name it; allowed: val/map, val/loss"),
         ("{metric: [val/map, val/loss], prune_by: val/los}", "search.prune_by", "did you mean val/loss"),
         ("{metric: val/map, mode: [max, min]}", "search.mode", "neither one for all"),

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mlcl.significance.rank_tests import RankTest, bayesian_signed_rank, critical_difference, rank_test
+from mlcl.significance.rank_tests import (
+    RankTest,
+    bayesian_signed_rank,
+    critical_difference,
+    iman_davenport,
+    rank_test,
+)
 
 AUC = np.array(
     [
@@ -113,6 +119,20 @@ def test_the_number_of_data_sets_is_the_first_that_decides():
     apart = found.ranks[0] - found.ranks[3]
     assert critical_difference(4, needed) <= apart < critical_difference(4, needed - 1)
     assert found.data_sets_to_differ(1, 1) is None
+
+
+def test_where_f_alone_is_open_the_number_of_data_sets_is_the_first_with_which_it_decides():
+    random = np.random.default_rng(14)
+    figures = random.normal(size=(10, 4))
+    figures[-1] += 3
+    found = rank_test(figures, higher=True)
+    assert found.differ(9, 0)
+    assert found.f_p > 0.05
+    needed = found.data_sets_to_differ(9, 0)
+    assert 4 < needed <= 8
+    assert rank_test(np.tile(figures, 2), higher=True).f_p == iman_davenport(2 * found.chi2, 10, 8)[1] <= 0.05
+    p = [iman_davenport(found.chi2 * n / 4, 10, n)[1] for n in (needed - 1, needed)]
+    assert p[1] <= 0.05 < p[0]
 
 
 @pytest.mark.parametrize("figures", [[[1, 2, 3]] * 2, [[1, 2]] * 3, [1, 2, 3], [[1, 2, math.nan]] * 3])
