@@ -71,8 +71,9 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         return []
     label = word[len(name) + 1 :]
     if kind(group) != "sweep":
-        cells = sorted({cell_label(run) for run in runs.children(group)})
-        raise UserError("name the cells of a table", key=WHAT, found=word, allowed=cells)
+        known = {label for label, cell in read_cells(runs, group).items() if cell}
+        known |= {cell_label(run) for run in runs.children(group)} - {""}
+        raise UserError("name the cells of a table", key=WHAT, found=word, allowed=sorted(known))
     found = confirmed_settings(runs, group, name)
     if not found:
         raise UserError(

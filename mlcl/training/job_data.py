@@ -230,14 +230,16 @@ def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
 
 
 def _check_band(job_data: JobData) -> None:
-    """A metric of a frequency band without labels has no value to choose by."""
+    """A metric of a frequency band has no value to choose by where no validation row is of the band."""
     given = job_data.job.evaluation
     metric = given.metric.rpartition("/")[2]
     if metric not in METRICS or METRICS[metric].group != "bands":
         return
-    if not job_data.facts.in_band(metric.partition("_")[0]).any():
+    targets = job_data.targets(job_data.dataset.split("validation"))
+    labels = as_label_sets(targets, job_data.space.n_classes).columns
+    if not job_data.facts.in_band(metric.partition("_")[0]).flatten()[labels].any():
         raise UserError(
-            f"no label is in this band: evaluation.bands is {list(given.bands)} training rows",
+            f"no validation row has a label in this band: evaluation.bands is {list(given.bands)}",
             key="evaluation.metric",
             found=given.metric,
         )

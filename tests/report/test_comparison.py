@@ -208,6 +208,8 @@ def test_a_cell_whose_runs_were_trained_elsewhere(store):
         seed: {"test/accuracy": 0.5, "knn/test/accuracy": value}
         for seed, value in enumerate(figures.values())
     }
+    with pytest.raises(UserError, match=r"name the cells of a table.*k = 1, Inn, k = 9, Inn"):
+        find_settings(Runs(store.tracker), ["inns"])
 
 
 def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):

@@ -145,9 +145,37 @@ def test_a_group_may_choose(tiny, tree, tmp_path):
 
 
 def test_a_band_without_labels_chooses_nothing(tree, tiny, tmp_path):
-    with pytest.raises(UserError, match="no label is in this band") as caught:
+    with pytest.raises(UserError, match="no validation row has a label in this band") as caught:
         JobData.of(job_of("multi_label", tiny, tree, "evaluation.bands=[1, 9]"), tmp_path)
     assert caught.value.key == "evaluation.metric"
+
+
+def test_a_band_that_no_validation_row_is_of_chooses_nothing(tmp_path):
+    detail = [*[0, 1] * 12, 2, 2, *[0, 1] * 3, 0, 1, 2]
+    write_dataset(
+        tmp_path / "data",
+        name="rare",
+        modality="text",
+        label_spaces={"detail": LabelSpace(kind="single", classes=("a", "b", "c"))},
+        batches=[
+            {
+                "id": [str(row) for row in range(len(detail))],
+                "text": [f"word{c}" for c in detail],
+                "split": ["train"] * 26 + ["validation"] * 6 + ["test"] * 3,
+                "detail": detail,
+            }
+        ],
+        source="made for tests",
+        licence="none",
+    )
+    asked = ("objective.heads={}", "evaluation.metrics=[bands]", "evaluation.bands=[5, 10]")
+    head, tail = (
+        tiny_job(tmp_path / "data", *asked, f"evaluation.metric=val/{band}_accuracy")
+        for band in ("head", "tail")
+    )
+    assert JobData.of(head, tmp_path).facts.band.tolist() == [0, 0, 2]
+    with pytest.raises(UserError, match="no validation row has a label in this band"):
+        JobData.of(tail, tmp_path)
 
 
 def test_a_label_in_two_bands_is_refused(tiny):
