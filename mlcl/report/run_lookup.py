@@ -73,7 +73,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     if kind(group) != "sweep":
         known = {label for label, cell in read_cells(runs, group).items() if cell}
         known |= {cell_label(run) for run in runs.children(group)} - {""}
-        raise UserError("name the cells of a table", key=WHAT, found=word, allowed=sorted(known))
+        raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(sorted(known)))
     found = confirmed_settings(runs, group, name)
     if not found:
         raise UserError(

@@ -183,7 +183,7 @@ def test_cells_of_a_table(store):
             )
     (found,) = find_settings(Runs(store.tracker), ["Hotel, CE"])
     assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [0.5, 0.5]
-    with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE, Hotel, CE, wide"):
+    with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE; Hotel, CE, wide"):
         find_settings(Runs(store.tracker), ["t4"])
 
 
@@ -208,7 +208,7 @@ def test_a_cell_whose_runs_were_trained_elsewhere(store):
         seed: {"test/accuracy": 0.5, "knn/test/accuracy": value}
         for seed, value in enumerate(figures.values())
     }
-    with pytest.raises(UserError, match=r"name the cells of a table.*k = 1, Inn, k = 9, Inn"):
+    with pytest.raises(UserError, match=r"name the cells of a table.*k = 1, Inn; k = 9, Inn"):
         find_settings(Runs(store.tracker), ["inns"])
 
 
