@@ -14,8 +14,13 @@ from mlcl.errors import UserError
 SHIPPED = [
     "features",
     "features_heads",
+    "features_heads_noise",
+    "features_knn_noise",
     "features_labels",
+    "features_labels_asl",
     "features_labels_heads",
+    "features_labels_heads_sum",
+    "features_labels_knn_sum",
     "gamma",
     "head_weights",
     "levels",
