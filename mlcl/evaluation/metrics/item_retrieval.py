@@ -1,4 +1,4 @@
-"""Retrieval of like items: each row of a split asks for the others, see `EmbeddedRows.gains`.
+"""Retrieval of like items: each row of a split is a query for the others, see `EmbeddedRows.gains`.
 
 g_qi is the relevance, the Jaccard coefficient of the label sets, of the item that query q has at place i;
 g*_qi that of the i-th most relevant item. Figures are means over the queries that share a label with any

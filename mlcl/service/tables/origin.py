@@ -17,7 +17,7 @@ from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 PLACE = ("source", "path", "options", "split_seed")
-"""The keys of a section that say where its data lies; what lies there is in the fingerprint."""
+"""The keys of a section that say where its data is; the content is in the fingerprint."""
 
 
 @dataclass(frozen=True)
