@@ -72,10 +72,7 @@ class MergeTask(Task[TableReport]):
 
     def take_up(self, command: Command) -> MergedTable:
         """Starts the table's own log, or goes on with it."""
-        record = command.folder.record
-        assert record is not None
-        log = TableLog(self._plan, record, command.logs)
-        command.logs.deliver(log.id)
+        log = TableLog(self._plan, command)
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         words = " ".join(f"{OPTION} {place}" for place in self._places)
         engine = command.engine(reporter, MAX_FAILED)

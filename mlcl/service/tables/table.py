@@ -81,10 +81,7 @@ class TableTask(Task[TableReport]):
 
     def take_up(self, command: Command) -> PaperTable:
         """Starts the table's own log, or goes on with it."""
-        record = command.folder.record
-        assert record is not None
-        log = TableLog(self._plan, record, command.logs)
-        command.logs.deliver(log.id)
+        log = TableLog(self._plan, command)
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         source = CellsSource(self._missing(), command.ledger, SharedRuns(command.logs, log.id))
         engine = command.engine(reporter, MAX_FAILED)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from mlcl.config.table import slug
-from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunRecord
+from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import as_dict, latex, markdown
 from mlcl.service.tables.summary import TableReport
@@ -18,7 +17,9 @@ from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKD
 class TableLog:
     """The log of a table, gone on with by every command on it. Its runs stand below it in MLflow."""
 
-    def __init__(self, plan: TablePlan, record: RunRecord, logs: JobLogs) -> None:
+    def __init__(self, plan: TablePlan, command: Command) -> None:
+        record, logs = command.folder.record, command.logs
+        assert record is not None
         self.id = record.log
         self._log = RunLog.start(
             logs.home,
@@ -38,6 +39,7 @@ class TableLog:
             source=logs.source,
         )
         self._log.reopen()
+        logs.deliver(self.id)
 
     def write(self, report: TableReport) -> None:
         """Writes the table's files, in its folder and to the log, with the means."""
