@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mlcl.config import JobConfig
 from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, train
 from mlcl.tracking.atomic_files import replace_text
+from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
 from mlcl.training.experiment import Outcome
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
@@ -33,7 +34,7 @@ class Formula:
         self.write = replace_text
 
     def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> Outcome:
-        job, checkpoint = job_data.job, folder / "checkpoint.json"
+        job, checkpoint = job_data.job, folder / CHECKPOINT
         done = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
         epochs = job.train.epochs
         for epoch in range(done + 1, epochs + 1):

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.cli import plugins
+from mlcl.cli.clean import DryRun, Yes, remove
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, results
 from mlcl.config import apply_overrides, parse_override
@@ -120,23 +121,8 @@ def describe(path: Place, json: Json = False) -> None:
 
 
 @app.command()
-def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    json: Json = False,
-    home: Home = DEFAULT_HOME,
-) -> None:
+def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Remove the cache: token ids, decoded images, frozen inputs. They are computed again when needed."""
-    from mlcl.data.cache_entries import cache_entries, remove_entry
+    from mlcl.data.cache_entries import cache_entries
 
-    found = cache_entries(home)
-    removed = [entry for entry in found if dry_run or remove_entry(entry)]
-    if json:
-        listed = [asdict(entry) | {"removed": not dry_run and entry in removed} for entry in found]
-        print_json({"bytes": sum(entry.bytes for entry in removed), "entries": listed})
-        return
-    for entry in found:
-        kept = "" if entry in removed else "  (in use: kept)"
-        line = f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}{kept}"
-        typer.echo(printable(line.rstrip()))
-    total = sum(entry.bytes for entry in removed) / 1e6
-    typer.echo(f"{'would remove' if dry_run else 'removed'} {len(removed)} entries, {total:,.1f} MB")
+    remove(cache_entries(home), dry_run=dry_run, ask=not yes, as_json=json)

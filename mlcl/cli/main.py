@@ -15,6 +15,7 @@ import typer
 from mlcl import __version__
 from mlcl.cli import (
     baseline,
+    clean,
     compare,
     data,
     doctor,
@@ -50,6 +51,7 @@ app.command("posthoc")(posthoc.posthoc)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
+app.command("clean")(clean.clean)
 app.command("up")(service.up)
 app.command("down")(service.down)
 app.command("status")(jobs.status)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcl.config import JobConfig, job_hash
+from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
@@ -16,9 +17,10 @@ from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import Tag
 from mlcl.tracking.tracker import Tracker
+from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
-from mlcl.training.experiment import CHECKPOINT, run_experiment
+from mlcl.training.experiment import run_experiment
 from mlcl.training.files import result_files
 from mlcl.training.job_data import JobData
 
@@ -127,6 +129,7 @@ class _Run:
                 # The log first: after a kill in between the next command takes the state from there.
                 log.finish(state, reason)
                 folder.set_state(state)
+                drop_checkpoint(folder.path, state)
         return RunReport(name, state, folder.path, log.id, metrics, resumed, reason)
 
     def _open(self, folder: RunFolder) -> RunLog:

@@ -14,6 +14,7 @@ import torch
 
 from mlcl.errors import UserError
 
+CHECKPOINT = "checkpoint.pt"
 VERSION = 1
 
 

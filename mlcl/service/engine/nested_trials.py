@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
+from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
@@ -118,6 +119,7 @@ class NestedTrials(TrainingStore):
     def closed(self, entry: Entry) -> None:
         """Its log says what the ledger says."""
         sync_log(self.attach(entry.key), entry)
+        drop_checkpoint(self.folder(entry), entry.state)
 
     def attach(self, key: str) -> RunLog:
         """The log of a training or a confirmation."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlcl.config import JobConfig, job_hash, load_job
 from mlcl.data import DatasetInfo
+from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
@@ -29,6 +30,7 @@ def sync_run(home: Path, folder: RunFolder, entry: Entry) -> None:
         log.reopen()  # an earlier reason must not stay
         log.finish(entry.state, entry.reason)
     folder.set_state(entry.state)
+    drop_checkpoint(folder.path, entry.state)
 
 
 class SharedRuns(TrainingStore):

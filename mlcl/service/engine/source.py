@@ -32,7 +32,7 @@ class TrainingStore(ABC):
 
     @abstractmethod
     def closed(self, entry: Entry) -> None:
-        """Writes the entry's state, which is in the ledger already, to the log."""
+        """Writes the entry's state, which is in the ledger already, to the log, and drops its checkpoint."""
 
     def taken(self, entry: Entry) -> str:  # noqa: ARG002
         """Why the training is not this command's any more; empty where it is."""

@@ -1,0 +1,75 @@
+"""A training that has ended has no checkpoint; one that can be gone on with keeps it."""
+
+import json
+
+import pytest
+from builders import tiny_job
+from reproduced import Tables, job_tree
+from sweeps import World
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.service.engine.checkpoints import left_checkpoints
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.tracking import State
+from mlcl.training.checkpoint import CHECKPOINT
+
+SPACE = """
+space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}
+search: {scheduler: asha, reduction_factor: 2, startup: 1, grace: 1}
+"""
+
+
+def checkpoints(world):
+    return {file.parent.name: file for file in world.home.glob(f"**/{CHECKPOINT}")}
+
+
+def states(world):
+    return {key: entry.state for key, entry in world.ledger.entries.items()}
+
+
+def test_a_sweep_keeps_those_that_go_on_and_those_that_failed(tmp_path, tiny, monkeypatch):
+    world = World(tmp_path / "home", monkeypatch)
+    plan = world.plan(tiny_job(tiny), SPACE, trials=8, seeds=2)
+    world.formula.fails = lambda _job, epoch: epoch == 2 and len(world.ledger.trials()) == 3
+    world.kill_when(lambda _job, epoch: epoch == 3 and len(world.ledger.trials()) > 4)
+    assert world.killed(plan)
+    failed = {key for key, state in states(world).items() if state is State.FAILED}
+    kept = checkpoints(world).keys()
+    assert len(failed) == 1
+    assert failed < kept
+    assert {states(world)[key] for key in kept - failed} == {State.RUNNING}
+    world.run(plan)
+    assert set(states(world).values()) == {State.COMPLETE, State.PRUNED, State.FAILED}
+    assert checkpoints(world).keys() == failed
+
+
+def test_what_is_left_is_cleaned_away(tmp_path, tiny, monkeypatch):
+    world = World(tmp_path / "home", monkeypatch)
+    world.run(world.plan(tiny_job(tiny), SPACE, trials=2))
+    ended = world.folder / "trials" / "trial-0000" / CHECKPOINT
+    unknown = world.folder / "trials" / "trial-0099" / CHECKPOINT
+    unknown.parent.mkdir()
+    for file in (ended, unknown):
+        file.write_bytes(b"1234")
+    assert list(left_checkpoints(world.home)) == [(ended, State.COMPLETE)]
+    words = ["clean", "--home", str(world.home)]
+    said = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(said.output)["bytes"] == 4
+    assert ended.exists()
+    done = CliRunner().invoke(app, words)
+    assert "removed 1 entry" in done.output
+    assert (ended.exists(), unknown.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_tables_run_is_gone_on_with_or_has_no_checkpoint(tmp_path, tiny, monkeypatch, state):
+    tables = Tables(tmp_path / "home", monkeypatch, tiny)
+    tables.write("job", job_tree(tiny))
+    tables.run(tables.plan())
+    assert checkpoints(tables) == {}
+    folder, _ = next(RunFolders(tables.home).records())
+    folder.set_state(state)
+    (folder.path / CHECKPOINT).write_bytes(b"1234")
+    over = state not in (State.RUNNING, State.STOPPED, State.BUDGET)
+    assert len(list(left_checkpoints(tables.home))) == over
