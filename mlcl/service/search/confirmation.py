@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.config import Goal, JobConfig, job_hash, load_job
+from mlcl.config import Goal, JobConfig, dump_job, flatten, job_hash, load_job
 from mlcl.service.engine.entries import Entry
+from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
@@ -68,7 +69,8 @@ def candidates(
 
     With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
     that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
-    Settings that come to the same job are confirmed once, under both names and with both roles.
+    Settings that come to the same job, but for the last digits of its numbers, are confirmed once, under both
+    names and with both roles.
     """
     baselines = [
         Candidate("", name, name, plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
@@ -86,13 +88,16 @@ def candidates(
         rank = "best found" if place == 1 else f"no. {place} found"
         found.append(replace(best_candidate(trial), label=f"{rank} ({trial.label})"))
     found += [each for each in baselines if each.job.baseline is not None]
-    merged: dict[str, Candidate] = {}
+    merged: list[Candidate] = []
+    jobs: list[dict[str, Any]] = []
     for one in found:
-        key = _key(one.job)
-        same = merged.get(key)
-        if same is None:
-            merged[key] = replace(one, key=key)
+        job = flatten(dump_job(one.job))
+        at = next((at for at, other in enumerate(jobs) if agree(job, other)), None)
+        if at is None:
+            merged.append(replace(one, key=_key(one.job)))
+            jobs.append(job)
         else:
+            same = merged[at]
             label, role = f"{same.label} = {one.label}", same.role | one.role
-            merged[key] = replace(same, label=label, settings=one.settings or same.settings, role=role)
-    return list(merged.values())
+            merged[at] = replace(same, label=label, settings=one.settings or same.settings, role=role)
+    return merged

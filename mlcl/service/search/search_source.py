@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import optuna
 
-from mlcl.config import dump_job, load_job
+from mlcl.config import dump_job, flatten, load_job
 from mlcl.config.space import SAMPLERS
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
@@ -14,7 +14,7 @@ from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
-from mlcl.service.search.sampling import draw, grid_size
+from mlcl.service.search.sampling import draw, exact, grid_size, start
 from mlcl.service.search.scoring import score_training
 from mlcl.service.search.study import ask, reopen, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -45,6 +45,8 @@ class SearchSource(TrainingSource):
         self.store, self.scores = store, plan.scores
         self._plan, self._ledger, self._study, self._trial_closed = plan, ledger, study, trial_closed
         self._job = plan.search_job()
+        self._flat = flatten(dump_job(self._job))
+        self._start = start(plan.space, self._flat)
         self.scope, self._version = scope, ledger.versions(scope)[-1].number
         self._waiting: list[Entry] = []
         self._pruner = ReplayPruner(
@@ -115,12 +117,15 @@ class SearchSource(TrainingSource):
         known = [e.study_number for e in self._trials() if e.study_number is not None]
         trial = ask(self._study, known)
         settings = draw(self._plan.space, trial)
+        job = load_job(dump_job(self._job), settings)
+        if trial.params == self._start:  # the very job: its way through the space costs the last digits
+            settings, job = exact(settings, self._flat), self._job
         number = len(self._ledger.trials(scope=self.scope))
         entry = self._ledger.open(
             Training(
                 key=scoped(self.scope, f"trial-{number:04d}"),
                 label=f"{self._plan.name}, trial {number}" if self.scope else f"trial {number}",
-                job=dump_job(load_job(dump_job(self._job), settings)),
+                job=dump_job(job),
                 settings=dict(settings),
                 version=self._version,
                 number=number,

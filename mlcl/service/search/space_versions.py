@@ -16,7 +16,7 @@ from mlcl.errors import UserError
 from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders
-from mlcl.service.search.sampling import Misfit, distributions, fit
+from mlcl.service.search.sampling import Misfit, distributions, fit, start
 from mlcl.service.search.study import add_done, open_study, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
@@ -135,12 +135,8 @@ class SpaceVersions:
 
     def _enqueue_start(self, study: optuna.Study) -> None:
         """The job as written goes first, where the space holds it and no earlier trial was it."""
-        base = flatten(dump_job(self._plan.search_job()))
-        try:
-            point = fit(self._plan.space, base, base)
-        except Misfit:
-            return
-        if all(trial.params != point for trial in study.get_trials(deepcopy=False)):
+        point = start(self._plan.space, flatten(dump_job(self._plan.search_job())))
+        if point is not None and all(trial.params != point for trial in study.get_trials(deepcopy=False)):
             study.enqueue_trial(point)
 
 

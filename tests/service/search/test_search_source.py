@@ -3,11 +3,12 @@
 import pytest
 from builders import tiny_job
 from mortal import Killed
-from optuna.trial import TrialState
+from optuna.trial import FixedTrial, TrialState
 from sweeps import World
 
+from mlcl.config import dump_job, flatten
 from mlcl.service.engine.session import Session
-from mlcl.service.search.sampling import draw
+from mlcl.service.search.sampling import draw, start
 from mlcl.tracking import State
 
 SPACE = """
@@ -64,3 +65,30 @@ def test_a_trial_that_was_half_drawn_is_drawn_to_its_end(world, tiny, monkeypatc
             world.run(plan)
     world.run(plan)
     assert world.everything()["study"] == whole.everything()["study"]
+
+
+EVERY_KIND = """
+space:
+  objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  encoder.dropout: {float: [0.1, 0.7]}
+  encoder.width: {int: [4, 16]}
+  objective.heads.topic.projection: {choice: [{dim: 8}, {dim: 4}]}
+search: {scheduler: none}
+"""
+
+
+@pytest.mark.parametrize("classifier", ["remainder", 0.7])
+def test_the_job_as_written_keeps_its_digits_and_is_confirmed_once(world, tiny, classifier):
+    weights = ["objective.heads.detail.weight=0.1", "objective.heads.topic.weight=0.2"]
+    weights += [f"objective.classifier.weight={classifier}", "objective.heads.*.temperature=0.2"]
+    plan = world.plan(tiny_job(tiny, *weights), EVERY_KIND, trials=1, seeds=1)
+    point = start(plan.space, flatten(dump_job(plan.search_job())))
+    drawn = draw(plan.space, FixedTrial(point))
+    assert drawn["objective.heads.detail.weight"] != 0.1  # the way to the sticks and back costs a digit
+    world.run(plan)
+    (first,) = world.ledger.trials()
+    assert first.job == dump_job(plan.search_job())
+    assert first.settings["objective.heads.detail.weight"] == 0.1
+    assert first.settings.keys() == drawn.keys()
+    assert len(world.ledger.groups) == 1

@@ -3,7 +3,19 @@
 from mlcl.config.space import Misfit
 from mlcl.service.search.sampling.description import describe
 from mlcl.service.search.sampling.grid import grid_size
-from mlcl.service.search.sampling.job_to_point import fit
+from mlcl.service.search.sampling.job_to_point import agree, exact, fit, start
 from mlcl.service.search.sampling.trial_settings import Suggests, distributions, draw, example
 
-__all__ = ["Misfit", "Suggests", "describe", "distributions", "draw", "example", "fit", "grid_size"]
+__all__ = [
+    "Misfit",
+    "Suggests",
+    "agree",
+    "describe",
+    "distributions",
+    "draw",
+    "exact",
+    "example",
+    "fit",
+    "grid_size",
+    "start",
+]

@@ -33,6 +33,24 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
     return point
 
 
+def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The point of the swept job itself, flat; None where the space does not hold it."""
+    try:
+        return fit(space, job, job)
+    except Misfit:
+        return None
+
+
+def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two flat jobs are the same but for the last digits of their numbers."""
+    return all(_agree(job.get(key), other.get(key)) for key in job.keys() | other.keys())
+
+
+def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the digits of a flat job, where both have the same number: weights lose the last ones."""
+    return {key: job[key] if _agree(job.get(key), value) else value for key, value in settings.items()}
+
+
 def _in_numbers(space: Space, job: Mapping[str, Any]) -> Mapping[str, Any]:
     """The job with the classifier's remainder as a number, where the space draws it as one."""
     drawn = any(CLASSIFIER in parameter.keys for parameter in space.parameters)
