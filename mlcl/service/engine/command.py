@@ -283,7 +283,7 @@ class _Run(Generic[R]):
             log = RunLog.attach(command.logs.home, id)
             if log.state is State.RUNNING:
                 log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
-        command.folder.set_state(State.FAILED)
+        command.folder.set_state(State.FAILED, command.ledger.last)
         command.delivery.drain(stop=command.stop)
 
     def _conclude(self, work: Work[R], state: State, reason: str) -> int:
@@ -291,7 +291,7 @@ class _Run(Generic[R]):
         command = self.command
         command.ledger.append("end", state=state, reason=reason)
         work.conclude(state, reason)
-        command.folder.set_state(state)
+        command.folder.set_state(state, command.ledger.last)
         work.engine.reporter.end(f"{self.task.kind} {command.folder.path.name} {state}")
         undelivered = command.delivery.drain(stop=command.stop)
         if undelivered == 0:

@@ -1,13 +1,12 @@
 """The ledger of a sweep or a table: an append-only file of events, and the state that they add up to.
 
-An event is one line of JSON, written whole and synced before Optuna or MLflow are told. After a kill the next
-command reads the ledger and tells them again; an incomplete last line is ignored and overwritten.
+An event is one line of JSON with a checksum, written whole and synced before Optuna or MLflow are told. After a
+kill the next command reads the ledger and tells them again; an incomplete last line is ignored and overwritten.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import time
@@ -17,11 +16,13 @@ from typing import Any
 
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
+from mlcl.service.engine.ledger_lines import Chain, whole_lines
+from mlcl.service.runs.run_store import RunFolder, RunRecord
 from mlcl.tracking import State
 
 LEDGER = "ledger.jsonl"
-FORMAT = 2
-"""The version of the events that this release writes. A ledger of release 0.1 names none: it is version 1."""
+FORMAT = 3
+"""The version of the lines that this release writes: 3 has checksums. One of release 0.1 names none: it is 1."""
 FORMAT_KEY = "format"
 HEADS = ("sweep", "table")
 """The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""
@@ -36,7 +37,7 @@ class Ledger:
     """The events in one folder, and what they add up to.
 
     Only the process that holds the folder's lock appends; anybody may read. Raises UserError where the file
-    is damaged, or was written by a later release.
+    is damaged, ends before what the folder's record knows of it, or was written by a later release.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,28 +54,47 @@ class Ledger:
         self.state = State.RUNNING
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._session: tuple[float, float] | None = None
-        self._lines = 0
-        for number, line in enumerate(self._whole_lines().splitlines(), start=1):
-            try:
-                self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                kind = "table" if folder.parent.name == "tables" else "sweep"
-                raise UserError(
-                    f"the ledger of a {kind} is damaged",
-                    file=self.path,
-                    key=f"line {number}",
-                    found=f"{type(error).__name__}: {error}",
-                    allowed=f"a copy of the file, or {ANEW[kind]}",
-                ) from None
+        self._chain = Chain()
+        self._appended = False
+        self._read()
 
-    def _whole_lines(self) -> bytes:
+    def _read(self) -> None:
+        number, record = 1, RunFolder(self.path.parent).record
         raw = self.path.read_bytes() if self.path.exists() else b""
-        return raw[: raw.rfind(b"\n") + 1]
+        try:
+            number = raw.count(b"\n") + 1
+            for number, line in enumerate(whole_lines(raw), start=1):  # noqa: B007 (the line that is named)
+                self._apply(self._chain.read(line))
+            number += 1
+            self._compare(record)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            kind = "table" if self.path.parent.parent.name == "tables" else "sweep"
+            raise UserError(
+                f"the ledger of a {kind} is damaged",
+                file=self.path,
+                key=f"line {number}",
+                found=str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}",
+                allowed=f"`mlcl doctor --fix`, a copy of the file, or {ANEW[kind]}",
+            ) from None
+
+    def _compare(self, record: RunRecord | None) -> None:
+        """Raises ValueError where the folder's record knows of lines that the file has lost."""
+        if record is None or record != RunFolder(self.path.parent).record:
+            return  # a command has begun or ended meanwhile
+        if record.ledger and record.ledger not in self._chain.known:
+            raise ValueError("the file ends here, and run.json knows of later lines")
+        if self.head and record.state is State.COMPLETE and self.state is State.RUNNING:
+            raise ValueError("the file ends here, and run.json says COMPLETE")
+
+    @property
+    def last(self) -> str:
+        """The checksum of the last line and all before it: a folder's record keeps it when a command ends."""
+        return self._chain.sum
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it. Raises OSError where the disk is full."""
-        line = json.dumps({"event": event, "at": time.time(), **content}, default=str).encode() + b"\n"
-        if self._lines == 0:
+        line = self._chain.seal({"event": event, "at": time.time(), **content})
+        if not self._appended:
             self._cut_torn_line()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -85,8 +105,8 @@ class Ledger:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._lines += 1
-        self._apply(json.loads(line))
+        self._appended = True
+        self._apply(self._chain.read(line[:-1]))
 
     def open(self, training: Training) -> Entry:
         """Writes down a new training, which runs from now on."""
@@ -110,7 +130,7 @@ class Ledger:
     def _cut_torn_line(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
-            os.truncate(self.path, len(self._whole_lines()))
+            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
 
     def _apply(self, event: dict[str, Any]) -> None:
         self._count_time(event)
@@ -118,8 +138,9 @@ class Ledger:
             self._begin(event)
             return
         handler = getattr(self, f"_on_{event['event']}", None)
-        if handler is not None:
-            handler(event)
+        if handler is None:
+            raise ValueError(f"unknown event {event['event']}")
+        handler(event)
 
     def _begin(self, event: dict[str, Any]) -> None:
         found = event.get("format", 1)

@@ -37,20 +37,20 @@ def recover(home: Path) -> None:
                 if not free or present is None or present.state is not State.RUNNING:
                     continue
                 try:
-                    close_ledger(home, folder)
+                    last = close_ledger(home, folder)
                 except UserError:
                     continue  # a damaged one must not keep others from working: the doctor names it
-                folder.set_state(_close_logs(home, present))
+                folder.set_state(_close_logs(home, present), last)
 
 
-def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Closes the trainings of a killed sweep or table. The caller holds the folder.
+def close_ledger(home: Path, folder: RunFolder) -> str:
+    """Closes the trainings of a killed sweep or table and returns its ledger's checksum. The caller holds it.
 
     Does nothing where there is no ledger. Raises UserError where the ledger cannot be read.
     """
     ledger = Ledger(folder.path)
     if not ledger.head:
-        return
+        return ""
     ledger.append("killed")
     started = set(owned_by(home, folder.path.name))
     for entry in ledger.entries.values():
@@ -64,6 +64,7 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
     for key in ledger.groups.keys() - ledger.group_states.keys():
         ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
     ledger.append("end", state=State.STOPPED, reason=KILLED)
+    return ledger.last
 
 
 def _finish_run(home: Path, entry: Entry) -> None:

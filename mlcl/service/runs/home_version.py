@@ -8,7 +8,7 @@ from pathlib import Path
 from mlcl.errors import UserError
 from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
 
-FORMAT = 2
+FORMAT = 3
 """The layout that this release writes. A home without a version is of release 0.1, and is taken over."""
 FILE, LOCK = "home.json", ".home.lock"
 

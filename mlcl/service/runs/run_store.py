@@ -26,7 +26,8 @@ RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 class RunRecord:
     """One run, sweep or table: its id is the folder's name and a tag in MLflow, `log` the id of its log.
 
-    `name` is what the user calls a sweep or a table.
+    `name` is what the user calls a sweep or a table, `ledger` the checksum of their ledger's last line when the
+    last command ended, `order` the record's place among those of its kind, which follows no clock.
     """
 
     id: str
@@ -38,6 +39,8 @@ class RunRecord:
     tracking_uri: str
     created: str
     name: str = ""
+    ledger: str = ""
+    order: int = 0
 
 
 def new_id() -> str:
@@ -75,10 +78,12 @@ class RunFolder:
     ) -> RunRecord:
         """Writes a record that says RUNNING; one that goes on keeps the time at which it was made."""
         before, id = self.record, self.path.name
-        created = before.created if before else now()
-        record = RunRecord(
-            id, experiment, job_hash, fingerprint, State.RUNNING, log, shown(uri), created, name
-        )
+        if before is not None:
+            its = (before.created, name, before.ledger, before.order)
+        else:
+            others = RunFolders(self.path.parent.parent, self.path.parent.name).records()
+            its = (now(), name, "", max((record.order for _, record in others), default=0) + 1)
+        record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, shown(uri), *its)
         self.write(record)
         return record
 
@@ -87,11 +92,11 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         replace_text(self.path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
 
-    def set_state(self, state: State) -> None:
-        """The same record in another state."""
+    def set_state(self, state: State, ledger: str | None = None) -> None:
+        """The same record in another state, and with the checksum that its `ledger` has now, if there is one."""
         record = self.record
         assert record is not None
-        self.write(replace(record, state=state))
+        self.write(replace(record, state=state, ledger=record.ledger if ledger is None else ledger))
 
     @contextmanager
     def owned(self, patience: float = 0.0) -> Iterator[bool]:
@@ -152,4 +157,9 @@ class RunFolders:
         """All runs with a readable record, the latest first."""
         folders = [RunFolder(file.parent) for file in self.root.glob(f"*/{RECORD}")]
         known = [(folder, record) for folder in folders if (record := folder.record) is not None]
-        yield from sorted(known, key=lambda its: (its[1].created, its[1].id), reverse=True)
+        yield from sorted(known, key=_place, reverse=True)
+
+
+def _place(found: tuple[RunFolder, RunRecord]) -> tuple[int, str, str]:
+    """Earlier releases kept no order: theirs come first, by the time at which they were made."""
+    return found[1].order, found[1].created, found[1].id

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from doctored import Swept, left, look, start, statuses, tree
+from ledgers import events, rewrite
 
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
@@ -88,7 +89,7 @@ def test_a_tables_ledger_is_looked_at_as_a_sweeps(home):
 
 def test_a_ledger_of_a_later_release_is_named(home):
     ledger = table_of(home).path / LEDGER
-    ledger.write_text(ledger.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
+    rewrite(ledger, [{**event, "format": FORMAT + 1} for event in events(home)])
     (found,) = look(home, "records")
     assert found.why == "this table was written by a later mlcl"
     assert "install the mlcl that wrote it" in found.cure

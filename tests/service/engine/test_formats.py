@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import text_dataset, tiny_job
+from ledgers import events, rewrite
 from reproduced import Tables
 from sweeps import World
 
@@ -12,7 +13,7 @@ from mlcl.config import dump_job, job_hash, load_job
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.tracking import State, tracking_uri
 from mlcl.training.job_data import JobData
 
@@ -84,6 +85,7 @@ def test_a_table_of_release_0_1_has_no_ledger_and_is_gone_on_with(tiny, tmp_path
     tables.stop_when(lambda _job, epoch: len(tables.trained()) == 2 and epoch == 3)
     first = tables.run(tables.plan())
     (first.folder / LEDGER).unlink()
+    RunFolder(first.folder).set_state(State.STOPPED, "")
     done = len(tables.formula.trained)
     again = tables.run(tables.plan())
     assert (again.state, again.id) == (State.COMPLETE, first.id)
@@ -114,7 +116,8 @@ def test_a_ledger_has_its_format(made):
 def test_a_ledger_of_a_later_release_is_refused_in_one_line_and_left_alone(made):
     world, plan, kind = made
     (path,) = world.home.glob(f"{kind}s/*/{LEDGER}")
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}', 1))
+    head, *others = events(world.home)
+    rewrite(path, [head | {"format": FORMAT + 1}, *others])
     before, trained = path.read_text(), len(world.formula.trained)
     with pytest.raises(UserError, match=f"this {kind} was written by a later mlcl") as caught:
         world.run(plan)

@@ -4,6 +4,7 @@ import json
 import statistics
 from dataclasses import replace
 
+import ledgers
 import pytest
 import yaml
 from reproduced import TABLE, TUNE, TUNED, Tables
@@ -182,7 +183,7 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
 def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
     tables.run(tables.plan(TUNED))
     (file,) = tables.home.glob("tables/*/ledger.jsonl")
-    events = [json.loads(line) for line in file.read_text().splitlines()]
+    events = ledgers.events(tables.home)
     # Each training took ten seconds.
     began = {}
     for place, event in enumerate(events):
@@ -193,7 +194,7 @@ def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
             event["at"] = began[event["key"]]
         if event["event"] == "close":
             event["at"] = began[event["key"]] + 10
-    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    ledgers.rewrite(file, events)
     more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
     plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
     assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
