@@ -93,7 +93,7 @@ class _Run:
         """Goes on in the interrupted run's folder, or takes a new one."""
         folders = RunFolders(self.home)
         job, fingerprint = job_hash(self.job_data.job), self.job_data.fingerprint
-        folder = folders.unfinished(job, fingerprint)
+        folder = None if fresh and submitted_id() is None else folders.unfinished(job, fingerprint)
         if fresh and not (folder and folder.path.name == submitted_id()):
             folder = None  # of a job that is resumed, --fresh began the run that it goes on with
         folder = folder or folders.new(submitted_id())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage, InMemoryStorage
@@ -17,9 +18,10 @@ from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
 from mlcl.service.engine.entries import Entry
-from mlcl.service.engine.ledger import ANEW, Ledger
+from mlcl.service.engine.ledger import ANEW, HEADS, Ledger
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
+from mlcl.tracking import State
 from mlcl.tracking.uri import sqlite_file, without_password
 
 JOURNAL = "study.journal"
@@ -34,7 +36,7 @@ def find_study_differences(scope: Scope) -> Iterator[Finding]:
         ledger = _readable(folder.path)
         if ledger is None or not ledger.searches:
             continue
-        where = _where(scope, ledger, folder.path)
+        where = _where(scope, ledger.head, folder.path)
         if where is None:
             kept = ledger.head["study"]
             why = f"its study is kept in {kept} and was not looked at"
@@ -62,9 +64,28 @@ def _readable(folder: Path) -> Ledger | None:
     return ledger if ledger.head else None
 
 
-def _where(scope: Scope, ledger: Ledger, folder: Path) -> Path | str | None:
+def study_trials(
+    scope: Scope, folder: Path, events: Sequence[Mapping[str, Any]]
+) -> dict[str, list[FrozenTrial]]:
+    """The trials that Optuna has of a ledger's events, by the scope of their search; not those of others."""
+    heads = [event for event in events if event["event"] in HEADS]
+    where = _where(scope, heads[0], folder) if heads else None
+    found: dict[str, list[FrozenTrial]] = {}
+    if where is None or (isinstance(where, Path) and not where.exists()):
+        return found
+    with _open_copy(where) as storage:
+        names = optuna.get_all_study_names(storage)
+        for event in events:
+            if event["event"] == "generation" and event["study"] in names:
+                trials = optuna.load_study(study_name=event["study"], storage=storage).trials
+                own = [trial for trial in trials if "from" not in trial.user_attrs]
+                found.setdefault(event.get("scope", ""), []).extend(own)
+    return found
+
+
+def _where(scope: Scope, head: Mapping[str, Any], folder: Path) -> Path | str | None:
     """The path of the study's file or the URL of its server; None where it is not known."""
-    kept = ledger.head.get("study")  # a table keeps its own
+    kept = head.get("study")  # a table keeps its own
     if not kept:
         return folder / JOURNAL
     if scope.study is None or without_password(scope.study) != kept:
@@ -114,6 +135,13 @@ def _compare(
             yield Finding(what, why, "none: what a study was told for good cannot be taken back")
             continue
         after = _trial(study, entry)
+        if (
+            after is not None
+            and after.state.name == entry.state == State.COMPLETE
+            and after.values != entry.values
+        ):
+            why = f"Optuna has {after.values}, and the {kind} {entry.values}: one of them was changed"
+            yield Finding(what, why, "restore the one that was changed")
         if before != after and before is not None and after is not None:
             why = f"is {before.state.name} in Optuna, and {entry.state} in the {kind}"
             if before.state is after.state:

@@ -1,7 +1,8 @@
 """The ledger of a sweep or a table: an append-only file of events, and the state that they add up to.
 
-An event is one line of JSON with a checksum, written whole and synced before Optuna or MLflow are told. After a
-kill the next command reads the ledger and tells them again; an incomplete last line is ignored and overwritten.
+An event is one line of JSON with a checksum, written whole and synced before Optuna or MLflow are told. After
+a kill the next command reads the ledger and tells them again; an incomplete last line is ignored and
+overwritten.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
 from mlcl.service.engine.ledger_lines import Chain, whole_lines
+from mlcl.service.runs.run_store import LEDGER as LEDGER
 from mlcl.service.runs.run_store import RunFolder, RunRecord
 from mlcl.tracking import State
 
-LEDGER = "ledger.jsonl"
 FORMAT = 3
-"""The version of the lines that this release writes: 3 has checksums. One of release 0.1 names none: it is 1."""
+"""The version of the lines that this release writes. 1, which names none, is release 0.1; 3 has checksums."""
 FORMAT_KEY = "format"
 HEADS = ("sweep", "table")
 """The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""

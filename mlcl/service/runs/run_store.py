@@ -11,11 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mlcl.errors import UserError
 from mlcl.tracking import State, shown
 from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import SUBMITTED
 
-RECORD = "run.json"
+RECORD, LEDGER = "run.json", "ledger.jsonl"
 MAX_RESTARTS = 3
 """Dead processes of one training that are replaced, each time from its last checkpoint."""
 RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
@@ -26,8 +30,8 @@ RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 class RunRecord:
     """One run, sweep or table: its id is the folder's name and a tag in MLflow, `log` the id of its log.
 
-    `name` is what the user calls a sweep or a table, `ledger` the checksum of their ledger's last line when the
-    last command ended, `order` the record's place among those of its kind, which follows no clock.
+    `name` is what the user calls a sweep or a table, `ledger` the checksum of their ledger's last line when
+    the last command ended, `order` the record's place among those of its kind, which follows no clock.
     """
 
     id: str
@@ -48,9 +52,9 @@ def new_id() -> str:
     return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
-def now() -> str:
-    """The UTC time as records have it: sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+def stamp(moment: datetime) -> str:
+    """A UTC time as records have it: sorts by time."""
+    return f"{moment:%Y%m%d-%H%M%S-%f}"
 
 
 def submitted_id() -> str | None:
@@ -82,7 +86,12 @@ class RunFolder:
             its = (before.created, name, before.ledger, before.order)
         else:
             others = RunFolders(self.path.parent.parent, self.path.parent.name).records()
-            its = (now(), name, "", max((record.order for _, record in others), default=0) + 1)
+            its = (
+                stamp(datetime.now(UTC)),
+                name,
+                "",
+                max((record.order for _, record in others), default=0) + 1,
+            )
         record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, shown(uri), *its)
         self.write(record)
         return record
@@ -93,7 +102,7 @@ class RunFolder:
         replace_text(self.path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
 
     def set_state(self, state: State, ledger: str | None = None) -> None:
-        """The same record in another state, and with the checksum that its `ledger` has now, if there is one."""
+        """The same record in another state, and with the checksum that its ledger has now, if it has one."""
         record = self.record
         assert record is not None
         self.write(replace(record, state=state, ledger=record.ledger if ledger is None else ledger))
@@ -139,8 +148,10 @@ class RunFolders:
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
         """The latest run of the same job on the same data, if it was interrupted and no process holds it.
 
-        A later run that ended by itself settles it: an older interrupted one is not dug up again.
+        A later run that ended by itself settles it: an older interrupted one is not dug up again. Raises
+        UserError where a run of this job has an unreadable record.
         """
+        self.check_records(job_hash)
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
                 continue
@@ -150,8 +161,24 @@ class RunFolders:
         return None
 
     def named(self, name: str) -> RunFolder | None:
-        """The latest one whose record has this name."""
+        """The latest one whose record has this name. Raises UserError where one of them is unreadable."""
+        self.check_records(name)
         return next((folder for folder, record in self.records() if record.name == name), None)
+
+    def check_records(self, its: str) -> None:
+        """Raises UserError for an unreadable record, of a job with this hash or of what has this name."""
+        for path in self.root.glob("*/"):
+            if RunFolder(path).record is not None:
+                continue
+            head = first_entry(path / LEDGER)
+            tags = first_entry(log_folder(self.root.parent, path.name) / LOG).get("tags", {})
+            if its in (head.get("name"), tags.get(Tag.NAME), tags.get(Tag.JOB_HASH)):
+                raise UserError(
+                    "the record cannot be read, so that it is unknown what was done",
+                    file=path / RECORD,
+                    found=its,
+                    allowed="`mlcl doctor --fix`, or the folder moved away to begin anew",
+                )
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
         """All runs with a readable record, the latest first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,20 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
     broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
     if broken:
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
-    free = () if "baseline" in entry.job else plan.free
-    grid = entry.job["evaluation"]["knn"]["grid"] if free else {}
-    chosen = {}
-    for key in free:
-        name = key.rpartition(".")[2]
-        chosen[key] = _one_of(grid[name], metrics[f"knn_best/{name}"])
+    chosen = chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
     return End(State.COMPLETE, score=score, values=values, metrics=metrics, chosen=chosen)
+
+
+def chosen_settings(
+    free: Sequence[str], job: Mapping[str, Any], metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """The values of the `free` post-hoc keys that were the best after a training of `job`."""
+    if not free or "baseline" in job:
+        return {}
+    grid = job["evaluation"]["knn"]["grid"]
+    names = {key: key.rpartition(".")[2] for key in free}
+    return {key: _one_of(grid[name], metrics[f"knn_best/{name}"]) for key, name in names.items()}
 
 
 def _one_of(values: Sequence[Any], number: float) -> Any:

@@ -169,8 +169,10 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
 
 def known_folder(home: Path, name: str, asked: str) -> RunFolder | None:
     """The folder of the table of this name that was asked for in the same way (`identity`)."""
-    records = RunFolders(home, "tables").records()
-    return next((f for f, record in records if (record.name, record.job_hash) == (name, asked)), None)
+    tables = RunFolders(home, "tables")
+    tables.check_records(name)
+    found = (folder for folder, its in tables.records() if (its.name, its.job_hash) == (name, asked))
+    return next(found, None)
 
 
 def finished(home: Path) -> dict[Key, RunFolder]:

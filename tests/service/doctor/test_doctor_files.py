@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from doctored import Swept, left, look, start, statuses, tree
@@ -81,10 +82,8 @@ def test_a_tables_ledger_is_looked_at_as_a_sweeps(home):
     ledger.write_text(whole + '{"torn')
     assert not look(home, "records")
     ledger.write_text(whole + '{"event": "rung"}\n')
-    (found,) = look(home, "records")
-    assert (found.what, found.mendable) == (str(ledger), False)
-    assert "line 2 of the ledger cannot be read" in found.why
-    assert "finished runs are kept" in found.cure
+    mended(home, "records", ledger)
+    assert ledger.read_text() == whole
 
 
 def test_a_ledger_of_a_later_release_is_named(home):
@@ -172,13 +171,11 @@ def test_a_truncated_last_line_is_no_finding(home):
     assert {result.check for result in before} == {"delivery"}
 
 
-def test_records_and_ledgers_that_cannot_be_read_are_named_only(home):
-    run, _ = left(home)
+def test_records_and_ledgers_that_are_known_nowhere_else_are_named_only(home):
+    run = write(home / "runs" / "lost" / "run.json", "{").parent
     sweep = Swept(home)
-    write(run.path / "run.json", "{")
-    with sweep.ledger.path.open("a") as file:
-        file.write("{}\n")
-    paths = [str(run.path / "run.json"), str(sweep.ledger.path)]
+    sweep.ledger.path.write_text(sweep.ledger.path.read_text().replace('"study"', '"STUDY"'))
+    paths = [str(run / "run.json"), str(sweep.ledger.path)]
     found = look(home, "records")
     assert [result.what for result in found] == paths
     assert not any(result.mendable for result in found)
@@ -186,6 +183,16 @@ def test_records_and_ledgers_that_cannot_be_read_are_named_only(home):
     assert statuses(look(home, "records", fix=True)) == ["LEFT", "LEFT"]
     assert tree(home) == before
     assert look(home, "studies") == []  # said once
+
+
+@pytest.mark.parametrize("text", ["", "{", None])
+@pytest.mark.parametrize("state", [State.RUNNING, State.COMPLETE])
+def test_a_runs_record_is_written_anew_from_its_log(home, text, state):
+    run, _ = left(home, state=state)
+    path, before = run.path / "run.json", run.record
+    path.unlink() if text is None else path.write_text(text)
+    mended(home, "records", path)
+    assert replace(run.record, created="now", job_hash="j", fingerprint="d") == before
 
 
 def test_without_fix_not_a_byte_is_changed(home):

@@ -57,7 +57,9 @@ def closed(ledger, key, state, score=None, **how):
 
 
 def summary(ledger):
-    return {name: value for name, value in vars(ledger).items() if name not in ("_chain", "_appended", "_session")}
+    return {
+        name: value for name, value in vars(ledger).items() if name not in ("_chain", "_appended", "_session")
+    }
 
 
 def test_what_is_read_is_what_was_appended(ledger, tmp_path):
@@ -94,7 +96,12 @@ def test_a_torn_line_never_happened_and_is_no_part_of_the_next(ledger, tmp_path,
     assert (tmp_path / LEDGER).read_bytes().count(b"\n") == 3
 
 
-DAMAGED = ('{"event": "rung"', '{"event": "rung", "at": 1, "key": "nobody"}', "[1]", '{"event": "moved", "at": 1}')
+DAMAGED = (
+    '{"event": "rung"',
+    '{"event": "rung", "at": 1, "key": "nobody"}',
+    "[1]",
+    '{"event": "moved", "at": 1}',
+)
 
 
 @pytest.mark.parametrize("line", DAMAGED)
@@ -162,10 +169,10 @@ def test_lines_that_are_cut_off_after_the_end_are_missed(ended, tmp_path):
     whole = b"".join(ended)
     for size in (len(whole) - 1, len(whole) // 2, len(ended[0]), 0):
         (tmp_path / LEDGER).write_bytes(whole[:size])
-        with pytest.raises(UserError, match="run.json knows of later lines"):
+        with pytest.raises(UserError, match=r"run\.json knows of later lines"):
             Ledger(tmp_path)
     (tmp_path / LEDGER).unlink()
-    with pytest.raises(UserError, match="run.json knows of later lines"):
+    with pytest.raises(UserError, match=r"run\.json knows of later lines"):
         Ledger(tmp_path)
 
 

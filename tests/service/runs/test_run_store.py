@@ -71,6 +71,19 @@ def test_the_latest_of_a_name_is_found(tmp_path):
     assert folders.named("morning") is None
 
 
+def test_a_clock_that_was_set_back_changes_no_order(tmp_path, monkeypatch):
+    folders = RunFolders(tmp_path, "sweeps")
+    old = record(later(folders, 9), State.STOPPED, name="night")  # of a release without an order
+    for second in (3, 2, 1):
+        monkeypatch.setattr("mlcl.service.runs.run_store.stamp", lambda _, second=second: f"1970-{second}")
+        its = {"experiment": "x", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+        latest = later(folders, second)
+        latest.open(**its, name="night")
+        assert folders.named("night").path == latest.path
+    old.open(**its, name="night")
+    assert folders.named("night").path == latest.path
+
+
 def test_a_held_folder_can_be_waited_for(tmp_path):
     folder = RunFolders(tmp_path).new()
     held, done = threading.Event(), threading.Event()
