@@ -53,7 +53,7 @@ class Encoder:
 
     `frozen` gives the frozen inputs that a section asks for, by name: such an encoder has no `modality`, no
     tokenizer and no key of SIZES. Its `forward` takes a dense input under its name, (B, F) float, and a
-    sparse one as `NAME_columns` (B, T) int64 and `NAME_values` (B, T) float, 0 at padding.
+    sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding.
 
     `tokenizer` is `words` for a vocabulary made of the training texts, `pretrained` for the model's own.
     `files` are keys that name a file, which must be there before anything starts. `export` writes what

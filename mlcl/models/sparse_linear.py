@@ -1,20 +1,66 @@
 """A linear map of sparse rows.
 
-Shapes: B rows, T entries of the fullest row, F columns, O outputs.
+Shapes: B rows, T entries of the fullest row, E entries of all rows, F columns, O outputs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+@dataclass(frozen=True)
+class SparseRows:
+    """Sparse rows, one after another: entry e has `column_E[e]` and `value_E[e]`.
+
+    Row b has the entries from `offset[b]` on, up to `offset[b + 1]`; `offset` (B + 1,) and the columns are
+    int32, the values float.
+    """
+
+    column_E: Tensor
+    value_E: Tensor
+    offset: Tensor
+
+    @classmethod
+    def of(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
+        """From padded rows, whose padding has the value 0.
+
+        A CPU leaves the padding out. Another device keeps it, since it would have to wait for the count.
+        """
+        if column_BT.device.type != "cpu":
+            return cls.padded(column_BT, value_BT)
+        held_BT = (value_BT != 0).numpy()
+        column_E, value_E = column_BT.numpy()[held_BT], value_BT.numpy()[held_BT]
+        offset = _offsets(torch.from_numpy(held_BT.sum(1)))
+        return cls(torch.from_numpy(column_E), torch.from_numpy(value_E), offset)
+
+    @classmethod
+    def padded(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
+        """From padded rows, with their padding."""
+        rows, entries = column_BT.shape
+        offset = torch.arange(rows + 1, device=column_BT.device, dtype=torch.int32) * entries
+        return cls(column_BT.flatten(), value_BT.flatten(), offset)
+
+    def below(self, columns: int) -> Self:
+        """The rows without what is in later columns, on a CPU."""
+        known_E = self.column_E.numpy() < columns
+        if known_E.all():
+            return self
+        column_E, value_E = self.column_E.numpy()[known_E], self.value_E.numpy()[known_E]
+        offset = _offsets(torch.from_numpy(known_E))[self.offset]
+        return type(self)(torch.from_numpy(column_E), torch.from_numpy(value_E), offset)
+
+
+def _offsets(counts: Tensor) -> Tensor:
+    return F.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+
+
 class SparseLinear(nn.Module):
-    """y_b = sum_t v_bt W[c_bt] over a row's entries in columns below F; others have no part in it.
+    """y_b = sum_e v_e W[c_e] over the entries e of row b in columns below F; others have no part in it.
 
     No bias. W starts normal with deviation `std`, or at 0.
     """
@@ -23,38 +69,51 @@ class SparseLinear(nn.Module):
         super().__init__()
         self.weight_FO = nn.Parameter(torch.randn(columns, outputs) * std)
 
-    def forward(self, column_BT: Tensor, value_BT: Tensor) -> Tensor:
-        """Columns (B, T) int64 and their values (B, T) float, 0 where a row has no more; gives (B, O)."""
-        if column_BT.device.type != "cpu":
-            return self.by_bag(column_BT, value_BT)
-        y_BO: Tensor = _Product.apply(column_BT, value_BT, self.weight_FO)
+    def forward(self, rows: SparseRows) -> Tensor:
+        """The products (B, O) of B rows."""
+        if rows.column_E.device.type != "cpu":
+            return self.by_bag(rows)
+        y_BO: Tensor = _Product.apply(rows.below(len(self.weight_FO)), self.weight_FO)
         return y_BO
 
-    def by_bag(self, column_BT: Tensor, value_BT: Tensor) -> Tensor:
+    def by_bag(self, rows: SparseRows) -> Tensor:
         """The same by PyTorch alone, on any device."""
-        known_BT = column_BT < len(self.weight_FO)
-        return F.embedding_bag(
-            column_BT * known_BT, self.weight_FO, per_sample_weights=value_BT * known_BT, mode="sum"
-        )
+        known_E = rows.column_E < len(self.weight_FO)
+        return _sums(SparseRows(rows.column_E * known_E, rows.value_E * known_E, rows.offset), self.weight_FO)
 
 
 class _Product(torch.autograd.Function):
-    """X W by SciPy: on a CPU a fraction of the time of `embedding_bag`, whose backward sorts the entries."""
+    """X W by two sums over bags: on a CPU a fraction of the time of `embedding_bag`'s own backward.
+
+    A row of X W sums the rows of W that the entries of X's row name; a row of the gradient X^T G sums rows of
+    G in the same way, by the entries of X transposed.
+    """
 
     @staticmethod
-    def forward(ctx: Any, column_BT: Tensor, value_BT: Tensor, weight_FO: Tensor) -> Tensor:
-        ctx.rows = _csr(column_BT, value_BT, len(weight_FO))
-        return torch.from_numpy(ctx.rows @ weight_FO.detach().numpy())
+    def forward(ctx: Any, rows: SparseRows, weight_FO: Tensor) -> Tensor:
+        ctx.rows, ctx.columns = rows, len(weight_FO)
+        return _sums(rows, weight_FO)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, Tensor]:
-        return None, None, torch.from_numpy(ctx.rows.T @ gradients[0].contiguous().numpy())
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, _sums(_transposed(ctx.rows, ctx.columns), gradients[0].contiguous())
 
 
-def _csr(column_BT: Tensor, value_BT: Tensor, columns: int) -> Any:
+def _sums(rows: SparseRows, matrix: Tensor) -> Tensor:
+    return F.embedding_bag(
+        rows.column_E,
+        matrix,
+        rows.offset,
+        mode="sum",
+        per_sample_weights=rows.value_E.to(matrix.dtype),
+        include_last_offset=True,
+    )
+
+
+def _transposed(rows: SparseRows, columns: int) -> SparseRows:
     from scipy.sparse import csr_array
 
-    value, column = value_BT.numpy(), column_BT.numpy()
-    held_BT = (value != 0) & (column < columns)
-    offsets = np.concatenate([[0], held_BT.sum(1).cumsum()])
-    return csr_array((value[held_BT], column[held_BT], offsets), shape=(len(value), columns))
+    entries = tuple(part.numpy() for part in (rows.value_E, rows.column_E, rows.offset))
+    by_column = csr_array(entries, shape=(len(rows.offset) - 1, columns)).T.tocsr()
+    column_E, value_E, offset = map(torch.from_numpy, (by_column.indices, by_column.data, by_column.indptr))
+    return SparseRows(column_E, value_E, offset)

@@ -40,6 +40,6 @@ def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
     part = matrix[rows_B]
     length_B = np.diff(part.indptr)
     held_BT = np.arange(max(1, int(length_B.max(initial=0)))) < length_B[:, None]
-    column_BT, value_BT = np.zeros(held_BT.shape, np.int64), np.zeros(held_BT.shape, np.float32)
+    column_BT, value_BT = np.zeros(held_BT.shape, np.int32), np.zeros(held_BT.shape, np.float32)
     column_BT[held_BT], value_BT[held_BT] = part.indices, part.data
     return torch.from_numpy(column_BT), torch.from_numpy(value_BT)

@@ -10,9 +10,9 @@ from torch import nn
 
 from mlcl.models.encoders.features import Features, FeaturesConfig
 from mlcl.models.heads import WithOwnLogits
-from mlcl.models.sparse_linear import SparseLinear
+from mlcl.models.sparse_linear import SparseLinear, SparseRows
 
-COLUMNS = torch.tensor([[0, 3, 6], [5, 2, 0], [0, 0, 0]])
+COLUMNS = torch.tensor([[0, 3, 6], [5, 2, 0], [0, 0, 0]], dtype=torch.int32)
 VALUES = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
 
 
@@ -30,18 +30,18 @@ def test_a_sparse_map_is_the_matrix_product(width):
     """Also of its gradient, and where it reads the first columns alone."""
     layer = SparseLinear(width, 3, std=1.0).double()
     given = torch.randn(3, 3, dtype=torch.float64)
-    layer(COLUMNS, VALUES).backward(given)
+    layer(SparseRows.of(COLUMNS, VALUES)).backward(given)
     x = dense(COLUMNS, VALUES, width)
-    torch.testing.assert_close(layer(COLUMNS, VALUES), x @ layer.weight_FO)
+    torch.testing.assert_close(layer(SparseRows.of(COLUMNS, VALUES)), x @ layer.weight_FO)
     torch.testing.assert_close(layer.weight_FO.grad, x.T @ given)
 
 
 def test_on_other_devices_it_is_the_same_map(monkeypatch):
     layer = SparseLinear(5, 3, std=1.0).double()
-    here = layer(COLUMNS, VALUES)
+    here = layer(SparseRows.of(COLUMNS, VALUES))
     here.sum().backward()
     gradient, layer.weight_FO.grad = layer.weight_FO.grad, None
-    there = layer.by_bag(COLUMNS, VALUES)
+    there = layer.by_bag(SparseRows.padded(COLUMNS, VALUES))
     there.sum().backward()
     torch.testing.assert_close(there, here)
     torch.testing.assert_close(layer.weight_FO.grad, gradient)

@@ -7,6 +7,7 @@ L logits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Literal, Self, cast
 
@@ -24,7 +25,7 @@ from mlcl.models.feature_inputs import (
     TfidfInput,
     TransformerInput,
 )
-from mlcl.models.sparse_linear import SparseLinear
+from mlcl.models.sparse_linear import SparseLinear, SparseRows
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 WIDE = 0.3
@@ -129,29 +130,28 @@ class Features(nn.Module):
         return nn.Linear(columns, outputs, bias=False)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int64, padded, and
+        """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int32, padded, and
         `NAME_values` (B, T) float, 0 at padding. Gives (B, D), or (B, D + L) with `wide`, at least float32.
         """
-        inputs = {
-            key: self.input_dropout(value) if value.is_floating_point() else value
-            for key, value in inputs.items()
-        }
-        h_BH = self._sum(self.deep, inputs) + self.bias
+        rows = {name: self._rows(name, inputs) for name in self.deep}
+        h_BH = self._sum(self.deep, rows) + self.bias
         embedding_BD: Tensor = self.layers(h_BH)
         if embedding_BD.dtype != torch.float64:
             embedding_BD = embedding_BD.float()
         if not self.label_logits:
             return embedding_BD
         with torch.autocast(h_BH.device.type, enabled=False):
-            return torch.cat([embedding_BD, WIDE * self._sum(self.wide, inputs)], dim=1)
+            return torch.cat([embedding_BD, WIDE * self._sum(self.wide, rows)], dim=1)
 
-    def _sum(self, maps: nn.ModuleDict, inputs: Mapping[str, Tensor]) -> Tensor:
-        parts = [
-            each(inputs[f"{name}_columns"], inputs[f"{name}_values"])
-            if name in self.sparse
-            else each(inputs[name])
-            for name, each in maps.items()
-        ]
+    def _rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
+        if name not in self.sparse:
+            dropped: Tensor = self.input_dropout(inputs[name])
+            return dropped
+        rows = SparseRows.of(inputs[f"{name}_columns"], inputs[f"{name}_values"])
+        return replace(rows, value_E=self.input_dropout(rows.value_E))
+
+    def _sum(self, maps: nn.ModuleDict, rows: Mapping[str, Tensor | SparseRows]) -> Tensor:
+        parts = [each(rows[name]) for name, each in maps.items()]
         total: Tensor = sum(parts[1:], parts[0])
         return total
 
