@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+import typer.core
 from rich.table import Table
 
 from mlcl.cli import plugins
@@ -47,29 +48,51 @@ def _needs(source: Any) -> str:
     return "--from PATH" if required else "--from PATH, or the network"
 
 
-@app.command()
+class _SourceHelp(typer.core.TyperCommand):
+    """A command whose help has the options of the source that the line names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keeps the line: help is asked for before its words are parsed."""
+        ctx.meta["line"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The command's help, and below it the source's options."""
+        from mlcl.data import SOURCES
+
+        super().format_help(ctx, formatter)
+        for name in [word for word in ctx.meta["line"] if word in SOURCES][:1]:
+            plugins.options_table(f"Options of {name}, as key=value", SOURCES[name].options)
+
+
+@app.command(cls=_SourceHelp)
 def prepare(
     name: Annotated[str, typer.Argument(help="A source, see `mlcl data sources`.")],
     options: Annotated[list[str] | None, typer.Argument(help="key=value, the source's options.")] = None,
-    from_: Annotated[Path | None, typer.Option("--from", help="The file or folder to read.")] = None,
+    from_: Annotated[
+        list[Path] | None, typer.Option("--from", help="What to read; of a table several files, one each.")
+    ] = None,
     split_seed: Annotated[int, typer.Option("--split-seed", min=0, help="Seed of the split.")] = 0,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Prepare a data set from a source; a second call finds it done."""
+    """Prepare a data set from a source; a second call finds it done. SOURCE --help lists its options."""
     from mlcl.data import Dataset
     from mlcl.data import prepare as prepare_source
 
     settings = apply_overrides({}, dict(parse_override(text) for text in options or []))
-    if from_ is not None:
-        settings["path"] = str(from_)
+    if from_:
+        settings["path"] = str(from_[0]) if len(from_) == 1 else list(map(str, from_))
     folder = prepare_source(name, home / "data", settings, split_seed)
     info = Dataset.open(folder).info
     if json:
-        print_json({"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows)})
+        print_json(
+            {"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows), "notes": info.notes}
+        )
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in info.rows.items())
     typer.echo(f"{folder}\n{rows}; fingerprint {info.fingerprint}")
+    _print_notes(info.notes)
 
 
 @app.command()
@@ -89,35 +112,26 @@ def check(
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
     typer.echo(printable(f"{report.name} is sound: {rows} rows in {report.shards} shards"))
-    for warning in report.warnings:
-        typer.echo(printable(f"note: {warning}"))
+    _print_notes(report.warnings)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        typer.echo(printable(f"note: {note}"))
 
 
 @app.command()
 def describe(path: Place, json: Json = False) -> None:
     """Rows, labels, imbalance and lengths of a data set."""
     from mlcl.data.description import describe as describe_data
+    from mlcl.data.description import in_words
 
     description = describe_data(path)
     if json:
         print_json(asdict(description))
         return
-    rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
-    typer.echo(printable(f"{description.name} ({description.modality}): {rows}"))
-    typer.echo(printable(f"{description.source}; {description.licence}"))
-    table = Table(
-        "label space", "kind", "classes", "labels a row", "imbalance", "missing", "unused", "most frequent"
-    )
-    for name, label in description.labels.items():
-        frequent = ", ".join(f"{key} {count}" for key, count in label.most_frequent.items())
-        table.add_row(
-            name, label.kind, str(label.classes), f"{label.cardinality:.2f}", f"{label.imbalance:.1f}",
-            str(label.missing), str(label.unused), escape(printable(frequent)),
-        )  # fmt: skip
-    results.print(table)
-    for name, levels in description.hierarchies.items():
-        typer.echo(f"{name}: {' > '.join(levels)}")
-    typer.echo(", ".join(f"{key} {value:g}" for key, value in description.content.items()))
+    for line in in_words(description):
+        typer.echo(printable(line))
 
 
 @app.command()

@@ -58,6 +58,16 @@ def show(plural: str, name: str | None, *, as_json: bool) -> None:
     results.print(table)
 
 
+def options_table(title: str, section: type[BaseModel]) -> None:
+    """Prints the keys of a section with their defaults and meanings."""
+    table = Table("key", "default", "what", title=title, title_justify="left", box=None)
+    for name, its in _keys(section, but="").items():
+        default = "" if its["default"] is None else str(its["default"])
+        what = its.get("what") or its["allowed"]
+        table.add_row(name, escape(default), escape(what))
+    results.print(table)
+
+
 def _found(kind: Registry[Any], plural: str, name: str) -> dict[str, Any]:
     try:
         return _described(kind, plural, name)
@@ -116,7 +126,7 @@ def _source(source: Any) -> dict[str, Any]:
     return {
         "what": source.title,
         "licence": source.licence,
-        "options": _keys(source.options),
+        "options": _keys(source.options, but=""),
         "needs": list(source.packages),
     }
 
@@ -134,8 +144,8 @@ _DESCRIPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _keys(section: type[BaseModel]) -> dict[str, Any]:
-    """The keys of a section of a job, but for its name."""
+def _keys(section: type[BaseModel], but: str = "name") -> dict[str, Any]:
+    """The keys of a section of a job, but for the one that names the plugin."""
     return {
         field.alias or name: {
             "default": _default(field),
@@ -143,7 +153,7 @@ def _keys(section: type[BaseModel]) -> dict[str, Any]:
             **({"what": field.description} if field.description else {}),
         }
         for name, field in section.model_fields.items()
-        if name != "name"
+        if name != but
     }
 
 

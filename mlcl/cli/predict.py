@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from mlcl.training.export.outputs import Columns
 
 
+TextColumn = Annotated[str | None, typer.Option("--text", help="A table's column of texts; default: text.")]
+IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
+Split = Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")]
+
+
 def predict(
     model: Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")],
     input: Annotated[
@@ -27,7 +32,9 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")
     ] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")] = None,
+    text: TextColumn = None,
+    id: IdColumn = None,
+    split: Split = None,
     way: Annotated[
         str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
     ] = None,
@@ -55,22 +62,24 @@ def predict(
         for read in (input, Path(model)):
             check_place(out, read)
     with _folder(model, home) as folder:
-        labelling = Labelling(
-            load_model(folder, device), input, split, way, threshold, batch_size, probabilities
-        )
+        loaded, columns = load_model(folder, device), (text, id)
+        labelling = Labelling(loaded, input, split, way, threshold, batch_size, probabilities, columns)
         if out is not None:
             with sink(out) as write:
                 result = labelling.run(write)
         else:
             result = labelling.run(_drop if json else csv_sink(sys.stdout))
     if json:
-        print_json({"rows": result.rows, "out": out, "way": result.way, "metrics": result.metrics})
+        told = {"rows": result.rows, "empty": result.empty, "out": out, "way": result.way}
+        print_json(told | {"metrics": result.metrics})
         return
     if result.metrics:
         title = escape(f"{input}, {split or SPLIT}")
         (errors if out is None else results).print(metrics_table(result.metrics, title))
     if result.unknown:
         say("not scored: the data set does not have the labels that the model predicts")
+    if result.empty:
+        say(f"{result.empty} rows have no text and so no label: see the column error")
     say(f"{result.rows} rows by {result.way}" + ("" if out is None else f" in {out}"))
 
 

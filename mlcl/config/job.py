@@ -7,9 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
+from mlcl.config.metric_name import ValidationMetric, metric_name
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.plugin_name import PluginName
@@ -178,7 +179,7 @@ class TransferConfig(_DataPlace):
 
     split_seed: int = Field(0, ge=0, description="seed of the split, where the source makes one")
     labels: str = Field(description="label space that is predicted")
-    metric: str = Field(
+    metric: Annotated[str, BeforeValidator(metric_name)] = Field(
         "accuracy", pattern=r"^[a-z0-9_]+$", description="what selects the probe, on validation"
     )
 
@@ -186,7 +187,9 @@ class TransferConfig(_DataPlace):
 class EvaluationConfig(Section):
     """What is measured; the test split is read once, at the end."""
 
-    metric: str = Field("val/accuracy", pattern=r"^(knn/)?val/[a-z0-9_]+$", description="what selects")
+    metric: ValidationMetric = Field(
+        "val/accuracy", description="what selects; default of several labels a row: val/micro_f1"
+    )
     every: int = Field(1, ge=1, description="epochs between validations")
     batch_size: int = Field(1024, ge=1)
     knn: KnnConfig | None = None
@@ -239,6 +242,14 @@ class JobConfig(Section):
         (),
         description="Python files that declare losses, encoders and other plugins; they are run",
     )
+
+    @model_validator(mode="after")
+    def _metric(self) -> Self:
+        """Resolves the default for the task."""
+        if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
+            evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
+            object.__setattr__(self, "evaluation", evaluation)  # the section is frozen
+        return self
 
     @model_validator(mode="after")
     def _views(self) -> Self:

@@ -152,6 +152,7 @@ def _problem(alternatives: Sequence[ErrorDetails]) -> str:
     """What is wrong with a value, as one sentence over the alternatives that its key allows."""
     if len(alternatives) == 1:
         message = alternatives[0]["msg"].removeprefix("Value error, ")
+        message = re.sub("Unable to extract tag using discriminator '(\\w+)'", r"needs the key \1", message)
     else:
         allowed = (error["msg"].partition(", unable")[0] for error in alternatives)
         message = "Input should be " + ", or ".join(text.removeprefix("Input should be ") for text in allowed)
@@ -196,8 +197,8 @@ def _tags_of(kind: Any) -> set[str]:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return set()
     tags = {kind.__name__}
-    if "name" in kind.model_fields:
-        tags |= set(map(str, typing.get_args(kind.model_fields["name"].annotation)))
+    for key in {"name", "kind"} & kind.model_fields.keys():
+        tags |= set(map(str, typing.get_args(kind.model_fields[key].annotation)))
     return tags
 
 

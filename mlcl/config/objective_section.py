@@ -126,6 +126,11 @@ class ClassifierConfig(Section):
                 raise ValueError(f"{key} is for {loss}, not for {self.loss}")
         return self
 
+    @property
+    def of_labels(self) -> bool:
+        """Whether it predicts any number of labels a row, not one class."""
+        return self.loss in ("bce", "asl")
+
 
 class ObjectiveConfig(Section):
     """Contrastive heads and a classifier, added up with their weights."""

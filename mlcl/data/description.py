@@ -6,7 +6,7 @@ The other splits are counted, not read: no choice may depend on held-out labels.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import LabelSpace
+from mlcl.data.format import LabelSpace, plural
 from mlcl.data.split import Split
 from mlcl.data.validation import as_rows
 
@@ -58,6 +58,7 @@ class Description:
     labels: dict[str, LabelDescription]
     hierarchies: dict[str, list[str]]
     content: dict[str, float]
+    notes: tuple[str, ...]
 
 
 def describe(place: str | Path) -> Description:
@@ -85,7 +86,44 @@ def describe(place: str | Path) -> Description:
         {name: _describe_labels(split, name, space) for name, space in info.class_spaces().items()},
         levels,
         CONTENTS[info.modality](split),
+        info.notes,
     )
+
+
+def in_words(description: Description) -> list[str]:
+    """The description as lines for a reader."""
+    rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
+    lines = [
+        f"{description.name}: {plural(description.modality)}, {rows}",
+        f"from {description.source}; licence: {description.licence}",
+        _content_in_words(description.content),
+    ]
+    for name, labels in description.labels.items():
+        lines.append(_labels_in_words(name, labels))
+    lines += [f"{name}: the levels {' > '.join(levels)}" for name, levels in description.hierarchies.items()]
+    return [*lines, *(f"note: {note}" for note in description.notes)]
+
+
+def _content_in_words(content: Mapping[str, float]) -> str:
+    names = {"words": "words a text", "norm": "length of a vector"}
+    parts = []
+    for what in dict.fromkeys(key.partition("_q")[0] for key in content):
+        low, median, most, highest = (content[f"{what}_q{q}"] for q in ("0", "50", "95", "100"))
+        shares = f"{median:.3g} in the median, {low:.3g} to {most:.3g} in 95 %, {highest:.3g} at most"
+        parts.append(f"{names.get(what, f'{what} in pixels')}: {shares}")
+    return "; ".join(parts)
+
+
+def _labels_in_words(name: str, labels: LabelDescription) -> str:
+    several = labels.kind == "multi_label"
+    often = ", ".join(f"{label} {count:,}" for label, count in labels.most_frequent.items())
+    rarest, count = next(iter(labels.least_frequent.items()), ("none", 0))
+    parts = [f"{labels.classes:,} {'labels' if several else 'classes'}"]
+    parts += [f"{labels.cardinality:.2f} a row"] if several else []
+    parts += [f"most often {often}", f"least often {rarest} {count:,}"]
+    parts += [f"{labels.unused:,} without a training row"] if labels.unused else []
+    parts += [f"{labels.missing:,} training rows without a label"] if labels.missing else []
+    return f"{name}: {'; '.join(parts)}"
 
 
 def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescription:

@@ -95,6 +95,7 @@ class DatasetInfo(Section):
     source: str
     licence: str
     allow_untrained: bool = False
+    notes: tuple[str, ...] = Field((), description="what a reader should know of how the rows came about")
     shards: tuple[Shard, ...] = Field(min_length=1)
     _held_out: HeldOut | None = PrivateAttr(None)
 

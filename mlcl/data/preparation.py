@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,23 @@ from mlcl.data.sources import find_source
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
+LONGEST_NAME = 60
+"""Characters of a data set's name in the name of its folder."""
+
 
 def prepare(
     source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
 ) -> Path:
     """The folder of a prepared source, made by the first call and found by every later one.
 
-    Its name carries a hash of the options, the split seed, the source's version and the state of the files it
-    reads. Several processes may call this at once: one writes, the others wait. Raises UserError for an
-    unknown source, wrong options and bad input; then no folder is there.
+    Its name is the source's, or the data set's where the source has the option `name`, and a hash of the
+    options, the split seed, the source's version and the state of the files it reads. Several processes may
+    call this at once: one writes, the others wait. Raises UserError for an unknown source, wrong options and
+    bad input; then no folder is there.
     """
     source = find_source(source_name)
     checked = _options(source, options or {})
-    folder = home / f"{source.name}-{_key(source, checked, split_seed)}"
+    folder = home / f"{_name(source, checked)}-{_key(source, checked, split_seed)}"
     if (folder / INFO_FILE).exists():
         return folder
     try:
@@ -42,6 +47,13 @@ def prepare(
     except OSError as error:
         raise UserError("cannot be written", file=folder, found=error) from None
     return folder
+
+
+def _name(source: Source[Any], options: Any) -> str:
+    if "name" not in source.options.model_fields:
+        return source.name
+    path = options.path[0] if isinstance(options.path, tuple) else options.path.resolve()
+    return re.sub(r"[^\w.-]+", "_", options.name or path.stem).strip("._-")[:LONGEST_NAME] or source.name
 
 
 def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
@@ -74,7 +86,8 @@ def _check(made: Path, options: BaseModel) -> None:
     try:
         check(made)
     except UserError as error:
-        file = getattr(options, "path", made)
+        path = getattr(options, "path", made)
+        file = path[0] if isinstance(path, tuple) else path
         raise UserError(
             error.problem, file=file, key=error.key, found=error.found, allowed=error.allowed
         ) from None

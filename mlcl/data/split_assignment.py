@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -55,6 +56,50 @@ def train_every_class(
             if splits[row] != "train" and not trained.issuperset(space[row]):
                 splits[row] = "train"
                 trained.update(space[row])
+
+
+def keep_together(splits: list[str], keys: Sequence[str]) -> None:
+    """Move rows to train, in place, that share their key with a training row."""
+    trained = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
+    for row, key in enumerate(keys):
+        if key in trained:
+            splits[row] = "train"
+
+
+def hold_out_validation(
+    splits: list[str],
+    classes: Iterable[Sequence[Sequence[int]]],
+    keys: Sequence[str],
+    seed: int,
+    share: float,
+) -> None:
+    """Turn a seeded share of the training rows to validation, in place; every class keeps a training row.
+
+    `classes` holds, for each space, the class indices of each row. Rows of one key stay together. Only
+    training rows are looked at: the test split stays as it was published.
+    """
+    train = [row for row, split in enumerate(splits) if split == "train"]
+    own = [keys[row] for row in train]
+    held = [assign(key, seed, (1 - share, share, 0.0)) for key in own]
+    train_every_class(held, [[space[row] for row in train] for space in classes], own, seed)
+    keep_together(held, own)
+    for row, split in zip(train, held, strict=True):
+        splits[row] = split
+
+
+def copies_between(contents: Iterable[bytes], splits: Iterable[str]) -> list[str]:
+    """A sentence on the rows of validation and test whose content, by its digest, a training row has, too."""
+    rows = list(zip(contents, splits, strict=True))
+    trained = {content for content, split in rows if split == "train"}
+    found = Counter(split for content, split in rows if split != "train" and content in trained)
+    told = ", ".join(f"{found[split]:,} of {split}" for split in SPLITS if found[split])
+    return [f"rows with the content of a training row: {told}"] if told else []
+
+
+def digest_of(content: str | bytes) -> bytes:
+    """What two copies of a content share: of a text its words, whatever stands between."""
+    data = words_of(content).encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.sha256(data).digest()[:16]
 
 
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace
 from mlcl.data.images import decoded_split
 from mlcl.data.split import label_error
+from mlcl.data.split_assignment import copies_between, digest_of
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -55,8 +56,16 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
             for _ in decoded_split(data.split(split), CHECK_SIZE):
                 pass
     ends = check_class_trees(data, splits)
-    warnings = (*ends, *_untrained(data, splits, allow_untrained or data.info.allow_untrained))
+    untrained = _untrained(data, splits, allow_untrained or data.info.allow_untrained)
+    warnings = tuple(dict.fromkeys((*data.info.notes, *ends, *untrained, *_copies(data, splits))))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
+
+
+def _copies(data: Dataset, splits: Counter[str]) -> list[str]:
+    if data.info.modality != "text":
+        return []
+    rows = [(digest_of(text), split) for split in splits for text in data.split(split).texts()]
+    return copies_between(*zip(*rows, strict=True))
 
 
 def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
@@ -133,7 +142,7 @@ def _test_only(data: Dataset, name: str, space: LabelSpace, label: str, count: i
         file=shard_file,
         key=name,
         found=label,
-        allowed="labels with a training or validation row; --allow-untrained",
+        allowed="labels that other rows have; with allow_untrained any",
     )
 
 

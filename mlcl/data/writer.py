@@ -35,6 +35,7 @@ def write_dataset(
     licence: str,
     dim: int | None = None,
     allow_untrained: bool = False,
+    notes: Sequence[str] = (),
     shard_rows: int = 65_536,
 ) -> DatasetInfo:
     """Write rows as a data set; a shard holds one split, so training never opens a test shard's labels.
@@ -53,11 +54,13 @@ def write_dataset(
                 source=source,
                 licence=licence,
                 allow_untrained=allow_untrained,
+                notes=tuple(notes),
                 **_write_shards(
                     work, batches, columns(modality, label_spaces, dim), GROUP_ROWS[modality], shard_rows
                 ),
             )
-            (work / INFO_FILE).write_text(info.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            text = info.model_dump_json(indent=1, exclude=None if notes else {"notes"})
+            (work / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     except FileExistsError:
         return _same(folder, info)
     except ValidationError as error:

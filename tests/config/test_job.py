@@ -52,7 +52,7 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
         ),
         ("encoder.widht=3", "encoder.widht", "did you mean width"),
         ("encoder.name=cnn", "encoder", "cnn_text"),
-        ("evaluation.metric=test/accuracy", "evaluation.metric", "pattern"),
+        ("evaluation.metric=test/accuracy", "evaluation.metric", "selection uses validation only"),
         ("data.path=x", "data", "exactly one of source and path"),
         ("data.subset={}", "data.subset", "exactly one of per_class and n"),
         ("evaluation.knn.lamda=1", "evaluation.knn.lamda", "did you mean lambda"),

@@ -4,7 +4,7 @@ from dataclasses import asdict
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.description import describe
+from mlcl.data.description import describe, in_words
 
 
 def test_label_spaces_of_the_training_split(text_set):
@@ -29,6 +29,17 @@ def test_label_spaces_of_the_training_split(text_set):
 def test_text_lengths(text_set):
     content = describe(text_set).content
     assert content["words_q0"] == content["words_q100"] == 4
+
+
+def test_in_words(text_set, write_images, image_batch):
+    lines = in_words(describe(text_set))
+    assert lines[0] == "toy: texts, train 24, validation 8, test 8"
+    assert "words a text: 4 in the median, 4 to 4 in 95 %, 4 at most" in lines
+    assert any(line.startswith("tags: 4 labels; ") and "1 training rows without" in line for line in lines)
+    assert "path: the levels topic > detail" in lines
+    assert any(
+        "width in pixels: 12 in the median" in line for line in in_words(describe(write_images(image_batch)))
+    )
 
 
 def test_image_sizes(write_images, image_batch):

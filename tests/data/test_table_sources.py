@@ -1,3 +1,5 @@
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -72,7 +74,7 @@ def test_csv_in_another_encoding_and_with_another_delimiter(tmp_path, opened):
     file.write_bytes("key;body;part;colour\n1;Käse;train;gelb\n".encode("latin-1"))
     options = {"labels": {"colour": LABELS["colour"]}, "encoding": "latin-1", "delimiter": ";"}
     assert opened("csv", file, **options).split("train").texts() == ["Käse"]
-    with pytest.raises(UserError, match=r"cannot be read at or after line 1.*allowed: utf-8-sig"):
+    with pytest.raises(UserError, match=r"no text in utf-8-sig at or after line 1.*encoding=cp1252"):
         opened("csv", file, **(options | {"encoding": "utf-8-sig"}))
 
 
@@ -135,7 +137,12 @@ def test_without_a_split_column_a_seeded_hash_decides_and_every_class_is_trained
         ),
         (4, {"room": "6"}, {}, "key room: not a rating at line 7; found: 6; allowed: 1, 2, 3, 4, 5"),
         (4, {"room": "good"}, {}, "key room: not a rating at line 7; found: good"),
-        (0, {}, {"text": "bodi"}, "key text: no such column; found: bodi; allowed: key, body"),
+        (
+            0,
+            {},
+            {"text": "bodi"},
+            "key text: no such column; did you mean body?; found: bodi; allowed: key, body",
+        ),
         (
             0,
             {},
@@ -165,20 +172,205 @@ def test_the_first_bad_value_is_named_with_file_line_and_column(
 def test_a_record_of_another_length_and_a_doubled_header_are_named(csv_file, opened):
     with pytest.raises(UserError, match="wrong number of fields at line 4; found: 2; allowed: 7"):
         opened("csv", csv_file([ROWS[0], ROWS[2], ("x", "y")]))
-    with pytest.raises(UserError, match="header line"):
+    with pytest.raises(UserError, match=r"labels.stars.columns.0: this column occurs twice"):
         opened("csv", csv_file(header=("key", "body", "part", "colour", "tags", "food", "food")))
+    rows = [(*row[:5], "", "") for row in ROWS]
+    labels = {"colour": LABELS["colour"]}
+    assert opened("csv", csv_file(rows, (*HEADER[:5], "", "")), labels=labels).info.rows["train"] == 3
 
 
 def test_an_open_quote_an_empty_file_and_a_bare_header_are_refused(tmp_path, csv_file, opened):
     file = csv_file([ROWS[0]])
     file.write_text(file.read_text() + '\n"open')
-    with pytest.raises(UserError, match="cannot be read at or after line 3"):
+    with pytest.raises(UserError, match="no CSV at or after line 3"):
         opened("csv", file)
     with pytest.raises(UserError, match="no rows"):
         opened("csv", csv_file([]))
     file.write_text("")
     with pytest.raises(UserError, match="header line"):
         opened("csv", file)
+
+
+def tags_of(opened, file, **label):
+    data = opened(
+        "csv", file, id=None, split=None, fractions=[1, 0, 0],
+        labels={"tags": {"kind": "multi_label", "column": "tags", **label}},
+    )  # fmt: skip
+    train, names = data.split("train"), data.info.space("tags").classes
+    return [[names[label] for label in row] for row in train.labels("tags").lists()], data.info.notes
+
+
+SUN = [["extra", "sun"], ["sun"], ["extra"], []]
+"""The tags of the rows below, however they are written."""
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["sun;extra", "sun", "extra", ""], ["tags: labels are divided at ;"]),
+        (["sun | extra", "sun", "extra", ""], ["tags: labels are divided at |"]),
+        (["sun, extra", "sun", "extra", ""], ["tags: labels are divided at ,"]),
+        (["['sun', 'extra']", "['sun']", "['extra']", "[]"], []),
+        (['["sun", "extra"]', '["sun"]', '["extra"]', "[]"], []),
+        (["['sun' 'extra']", "['sun']", "['extra']", "[]"], []),
+        (["[sun, extra]", "sun", "extra", "nan"], ['tags: 1 values "nan" are read as no label']),
+    ],
+)
+def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, said):
+    rows = [(str(i), f"text {i}", "train", "red", cell, "1", "1") for i, cell in enumerate(cells)]
+    labels, notes = tags_of(opened, csv_file(rows))
+    assert [sorted(row) for row in labels] == SUN
+    assert list(notes) == said
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        (
+            ["ear, nose", "eye"],
+            r"one label or several at line 2: name it; found: ear, nose; allowed: separator=','",
+        ),
+        (["a;b", "a", "b", "c, d"], r"one label or several at line 5: name it; found: c, d"),
+        (["sun rain", "sun", "rain"], r"one label or several at line 2: .*separator=' '"),
+        (["sun", "Sun"], r"a class is spelt in two ways at line 3 and line 2; found: sun, Sun"),
+        (["sun", '"sun"'], r"a class is spelt in two ways at line 3"),
+        (["sun", "['sun', "], r"begins with \[ and is no list of labels at line 3"),
+        (["nan", ""], "key tags: no row has a label"),
+    ],
+)
+def test_notations_that_are_not_clear_are_refused_with_their_line(csv_file, opened, cells, problem):
+    rows = [(str(i), f"text {i}", "train", "red", cell, "1", "1") for i, cell in enumerate(cells)]
+    with pytest.raises(UserError, match=problem) as caught:
+        tags_of(opened, csv_file(rows))
+    assert "data.csv" in caught.value.line()
+
+
+def test_what_a_user_names_is_not_guessed(csv_file, opened):
+    cells = ["ear, nose", "Eye", "eye", "nan", "['x']"]
+    rows = [(str(i), f"text {i}", "train", "red", cell, "1", "1") for i, cell in enumerate(cells)]
+    assert tags_of(opened, csv_file(rows), classes=cells) == ([[cell] for cell in cells], ())
+    assert tags_of(opened, csv_file(rows[:1]), separator=",")[0] == [["ear", "nose"]]
+    assert tags_of(opened, csv_file(rows[:1]), separator=";")[0] == [["ear, nose"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        (["a;b", "c"], "one label or several at line 2"),
+        (["a, b", "a", "b"], "one label or several at line 2"),
+        (["['a', 'b']", "a"], "several labels at line 2; found: a, b; allowed: one, or kind: multi_label"),
+        (["red", "Red"], "spelt in two ways"),
+    ],
+)
+def test_a_single_label_is_one(csv_file, opened, cells, problem):
+    rows = [(str(i), f"text {i}", "train", cell, "", "1", "1") for i, cell in enumerate(cells)]
+    with pytest.raises(UserError, match=problem):
+        opened("csv", csv_file(rows), labels={"colour": LABELS["colour"]})
+    allowed = [("0", "one", "train", "ear, nose", "", "", ""), ("1", "two", "train", "['eye']", "", "", "")]
+    data = opened("csv", csv_file(allowed), labels={"colour": LABELS["colour"]})
+    assert data.info.space("colour").classes == ("ear, nose", "eye")
+
+
+def test_columns_of_0_and_1(csv_file, opened):
+    rows = [("a", "one", "train", "", "", "1", "0.0"), ("b", "two", "train", "", "", "yes", "True")]
+    labels = {"stars": {"kind": "multi_label", "columns": ["room", "food"]}}
+    data = opened("csv", csv_file(rows), labels=labels)
+    assert data.info.space("stars").classes == ("room", "food")
+    assert data.split("train").labels("stars").lists() == [[1], [0, 1]]
+    with pytest.raises(UserError, match="key room: neither 0 nor 1 at line 3; found: 2; allowed: 1, 0, true"):
+        opened("csv", csv_file([rows[0], (*rows[1][:6], "2")]), labels=labels)
+    with pytest.raises(UserError, match=r"key labels\.stars\.columns\.0: no such column; did you mean room"):
+        opened("csv", csv_file(rows), labels={"stars": {"kind": "multi_label", "columns": ["rooms"]}})
+
+
+def test_large_numbers_are_classes_of_their_own(tmp_path, opened):
+    table = pa.table(
+        {"key": ["a", "b"], "body": ["t", "u"], "part": ["train"] * 2, "colour": [1234567.0, 1234568.0]}
+    )
+    pq.write_table(table, tmp_path / "data.parquet")
+    data = opened("parquet", tmp_path / "data.parquet", labels={"colour": LABELS["colour"]})
+    assert len(data.info.space("colour").classes) == 2
+
+
+def split_of(data):
+    """Each row's split by its id."""
+    return {id: split for split in data.info.rows for id in data.split(split).ids}
+
+
+def test_copies_of_a_text_and_rows_of_a_group_share_a_split(csv_file, opened):
+    rows = [(f"k{i}", f"Text, {i % 20}!", "", f"c{i % 2}", f"g{i // 3}", "1", "1") for i in range(60)]
+    labels = {"colour": LABELS["colour"]}
+    data = opened("csv", csv_file(rows), split=None, labels=labels)
+    split = split_of(data)
+    assert len(data.info.rows) > 1
+    assert all(split[f"k{i}"] == split[f"k{i + 20}"] == split[f"k{i + 40}"] for i in range(20))
+    assert data.info.notes == ("rows with the content of another row, which lie in one split with it: 60",)
+    apart = [(row[0], f"text {row[0]}", *row[2:]) for row in rows]
+    split = split_of(opened("csv", csv_file(apart), split=None, group="tags", labels=labels))
+    assert all(split[f"k{i}"] == split[f"k{i // 3 * 3}"] for i in range(60))
+    given = [(*row[:2], "train" if i % 3 else "test", *row[3:]) for i, row in enumerate(apart)]
+    with pytest.raises(UserError, match="a group is in two splits at line 2 and line 3; found: g0"):
+        opened("csv", csv_file(given), group="tags", labels=labels)
+
+
+def test_validation_that_is_not_given_is_held_out_of_train_and_said(csv_file, opened):
+    rows = [
+        (f"k{i}", f"text {i // 2}", "test" if i % 5 == 4 else "train", f"c{i % 2}", "", "", "")
+        for i in range(200)
+    ]
+    data = opened("csv", csv_file(rows), labels={"colour": LABELS["colour"]})
+    held = data.info.rows["validation"]
+    assert data.info.rows["test"] == 40
+    assert 5 < held < 40
+    said = f"no validation rows are given: {held} of 160 training rows are held out for it"
+    assert data.info.notes[0] == said
+    assert data.info.notes[1].startswith("rows with the content of a training row: ")
+    split = split_of(data)
+    assert all(
+        split[f"k{i}"] in (split[f"k{i + 1}"], "test") or split[f"k{i + 1}"] == "test"
+        for i in range(0, 200, 2)
+    )
+    with pytest.raises(UserError, match="no row is for training"):
+        opened("csv", csv_file([rows[4]]), labels={"colour": LABELS["colour"]})
+
+
+def test_several_files_are_one_table_and_their_names_may_say_the_split(tmp_path, opened):
+    for name, count in (("reviews_train", 9), ("reviews-Test", 3), ("more", 2)):
+        lines = [f"text of {name} {i},c{i % 2}" for i in range(count)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["body,colour", *lines]) + "\n")
+    files = [str(tmp_path / f"{name}.csv") for name in ("reviews_train", "reviews-Test", "more")]
+    options = {"text": "body", "labels": {"colour": LABELS["colour"]}}
+    data = Dataset.open(prepare("csv", tmp_path / "home", {"path": files[:2], **options}))
+    assert (data.info.rows["test"], sum(data.info.rows.values())) == (3, 12)
+    assert (data.info.source, data.info.name) == ("reviews_train.csv, reviews-Test.csv", "reviews_train")
+    with pytest.raises(UserError, match=r"more\.csv: the name says no split"):
+        prepare("csv", tmp_path / "home", {"path": files, **options})
+    (tmp_path / "more.csv").write_text("body,colour\n,c0\n")
+    (tmp_path / "reviews_train.csv").rename(tmp_path / "other.csv")
+    with pytest.raises(UserError, match=r"more\.csv, key body: empty at line 2"):
+        prepare("csv", tmp_path / "home", {"path": [str(tmp_path / "other.csv"), files[2]], **options})
+
+
+def test_what_is_missing_is_asked_for_with_the_columns_and_an_example(csv_file, tmp_path):
+    for options in ({}, {"text": "body"}):
+        with pytest.raises(
+            UserError, match=r"say which column it is; found: the columns key, body.*for instance text="
+        ):
+            prepare("csv", tmp_path / "home", {"path": str(csv_file()), **options})
+    wrong = {"labels": {"topic": {"kind": "single", "columns": "colour"}}}
+    with pytest.raises(UserError, match="unknown key; did you mean column"):
+        prepare("csv", tmp_path / "home", {"path": str(csv_file()), "text": "body", **wrong})
+
+
+def test_the_folder_has_the_name_of_the_file(csv_file, tmp_path):
+    options = {
+        "text": "body",
+        "labels": {"colour": LABELS["colour"]},
+        "path": str(csv_file()),
+        "split": "part",
+    }
+    assert prepare("csv", tmp_path / "home", options).name.startswith("data-")
+    assert prepare("csv", tmp_path / "home", {**options, "name": "my set/2"}).name.startswith("my_set_2-")
 
 
 def test_a_truncated_parquet_file_is_named(tmp_path, opened):
@@ -201,10 +393,8 @@ def test_an_edited_file_is_prepared_anew(csv_file, opened):
     "wrong",
     [
         {"image": "body"},
-        {"text": None},
         {"fractions": [0.5, 0.1, 0.1]},
         {"encoding": "utf-9"},
-        {"labels": {}},
         {"labels": {"x": {"kind": "double", "column": "c"}}},
         {"labels": {"x": {"kind": "single", "column": "c", "classes": ["1", "1", "2"]}}},
         {"labels": {"x": {"kind": "aspects", "columns": ["c", "c"]}}},
@@ -262,8 +452,21 @@ class TestCsv(SourceTestCase):
     options = OPTIONS
     warts = (
         Wart({"data.csv": as_csv(WRONG)}, "food"),
-        Wart({"data.csv": ""}, "the header line must name each column once"),
+        Wart({"data.csv": ""}, "is empty: there is no header line"),
         Wart({}, "data.options.delimiter", {"delimiter": ";;"}),
+    )
+
+
+class TestJsonl(SourceTestCase):
+    name = "jsonl"
+    files = {
+        "data.jsonl": "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in SIMPLE),
+    }
+    path = "data.jsonl"
+    options = OPTIONS
+    warts = (
+        Wart({"data.jsonl": '{"body": '}, "not valid JSON at line 1"),
+        Wart({"data.jsonl": '{"key": "a1", "part": "train"}\n'}, "no such column; found: body"),
     )
 
 

@@ -171,10 +171,31 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
 
 def test_a_failed_pass_leaves_no_file(model, tmp_path):
     file = tmp_path / "in.jsonl"
-    file.write_text('{"text": "ball"}\n{"other": 1}\n')
-    with pytest.raises(UserError, match="no such column in line 2"), sink(tmp_path / "out.csv") as write:
+    file.write_text('{"text": "ball"}\n{"text": 1}\n')
+    with pytest.raises(UserError, match="no text at line 2"), sink(tmp_path / "out.csv") as write:
         Labelling(model, file, batch_size=1).run(write)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("settings", [(), TAGS])
+def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, finished, tiny, tmp_path):
+    job_data = JobData.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
+    run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    frame = pd.DataFrame({"body": ["", "ball", None, "law"], "key": list("wxyz")})
+    frame.to_parquet(tmp_path / "in.parquet")
+    model = load_model(tmp_path / "model", "cpu")
+    labelling = Labelling(model, tmp_path / "in.parquet", batch_size=1, columns=("body", "key"))
+    with sink(tmp_path / f"out.{form}") as write:
+        assert labelling.run(write).empty == 2
+    read = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(form, lambda f: pd.read_json(f, lines=True))
+    rows = read(tmp_path / f"out.{form}").astype(object).fillna("").to_dict("records")
+    assert [row["id"] for row in rows] == list("wxyz")
+    assert [row["error"] for row in rows] == ["the text is empty", "", "the text is empty", ""]
+    nothing = rows[0]["label"]
+    assert nothing == "[]" if form == "csv" and settings else not len(nothing)
+    assert len(rows[1]["label"]) or settings
 
 
 def test_other_labels_are_not_scored(model, tiny, tmp_path):
@@ -196,17 +217,17 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
 
 
 BAD_INPUT = {
-    "a.csv": ("body\nball\n", r"no such column in line 1.*found: body.*allowed: text"),
+    "a.csv": ("body\nball\n", r"no such column.*found: text; allowed: body, with --text COLUMN"),
     "b.csv": ("id,text\n1,ball\n2\n", "wrong number of fields at line 3"),
-    "c.csv": ("", "no rows"),
+    "c.csv": ("", "is empty: there is no header line"),
     "d.csv": ("text\n", "no rows"),
-    "e.csv": ('text\n"ball\n', "cannot be read"),
+    "e.csv": ('text\n"ball\n', "no CSV at or after line 2"),
     "f.jsonl": ('{"text": "ball"}\n{"text": 3}\n', "no text at line 2; found: 3"),
     "g.jsonl": ("[1]\n", "not an object at line 1"),
     "h.jsonl": ('{"text": "ball"}\n{\n', "not valid JSON at line 2"),
-    "i.parquet": ("text", "cannot be read"),
+    "i.parquet": ("text", "not a whole Parquet file"),
     "j.xlsx": ("", "not a form that can be read"),
-    "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice in line 1"),
+    "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice"),
     "l.jsonl": ('{"text": "a \\ud800"}\n', r"key text: no Unicode text at line 1 of .*l\.jsonl"),
     "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: no Unicode text at line 1"),
 }
@@ -224,7 +245,7 @@ def test_bad_input_is_told_with_its_row(name, model, tmp_path):
 def test_the_columns_of_parquet_are_told(model, tmp_path):
     file = tmp_path / "in.parquet"
     pq.write_table(pa.table({"body": ["ball"], "more": [1]}), file)
-    with pytest.raises(UserError, match="no such column in its schema; found: body, more; allowed: text"):
+    with pytest.raises(UserError, match="no such column; found: text; allowed: body, more"):
         Labelling(model, file).run(lambda _: None)
     pq.write_table(pa.table([pa.array(["ball"]), pa.array(["law"])], names=["text", "text"]), file)
     with pytest.raises(UserError, match="key text: this column occurs twice"):

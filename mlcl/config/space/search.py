@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from mlcl.config.metric_name import validation_metric
 from mlcl.config.section import Section
 from mlcl.config.space.error_location import Place
 from mlcl.config.space.samplers import SAMPLERS
@@ -25,6 +26,11 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _metrics(value: Any) -> Any:
+    listed = _listed(value)
+    return tuple(map(validation_metric, listed)) if isinstance(listed, list | tuple) else listed
+
+
 class SearchConfig(Section):
     """How the space is searched."""
 
@@ -32,7 +38,7 @@ class SearchConfig(Section):
     scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
         "asha", description="which trials stop early"
     )
-    metric: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(
+    metric: Annotated[tuple[str, ...], BeforeValidator(_metrics), Field(min_length=1)] | None = Field(
         None, description="one, or several for a Pareto front; default: the job's evaluation.metric"
     )
     mode: Annotated[tuple[Mode, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(

@@ -21,7 +21,7 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.sources.common.table import SPLIT_NAMES
+from mlcl.data.sources.common.table_splits import SPLIT_NAMES
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -16,7 +16,7 @@ from mlcl.config.section import Section
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import hash_of_files, in_batches
-from mlcl.data.sources.common.table import SPLIT_NAMES
+from mlcl.data.sources.common.table_splits import SPLIT_NAMES
 from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset

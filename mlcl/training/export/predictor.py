@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from mlcl.training.export.predictions import check_threshold, decide, label_deci
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 
 SPLIT = "test"
+EMPTY = "the text is empty"
+"""The error of a row without a text."""
 NAMES = {"train": "train", "validation": "val", "test": "test"}
 """What the names of a run's metrics call the splits."""
 
@@ -34,18 +37,21 @@ NAMES = {"train": "train", "validation": "val", "test": "test"}
 class Labelled:
     """The number of rows, the way that predicted them, and their metrics where the labels are known.
 
-    `unknown`: the input was a data set without the labels that the model predicts.
+    `unknown`: the input was a data set without the labels that the model predicts. `empty`: rows without a
+    text, which have an `error` in place of a label.
     """
 
     rows: int
     way: Way
     metrics: dict[str, float] = field(default_factory=dict)
     unknown: bool = False
+    empty: int = 0
 
 
 class Labelling:
     """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
 
+    `columns` name a table's content and its ids. Predictions of a file of texts have the column `error`.
     Raises UserError for a split, a way, a threshold or an input that does not fit the model.
     """
 
@@ -58,8 +64,9 @@ class Labelling:
         threshold: float | None = None,
         batch_size: int | None = None,
         probabilities: bool = False,
+        columns: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        self._model, self._path = model, path
+        self._model, self._path, self._columns = model, path, columns
         check_threshold(model.index, threshold)
         self._way = model.way(way)
         self._scored: list[Way] = [self._way] if way else list(model.index.ways)
@@ -72,14 +79,18 @@ class Labelling:
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
-        items = read_items(self._path, modality) if its is None else split_items(its)
-        rows = 0
+        items = read_items(self._path, modality, *self._columns) if its is None else split_items(its)
+        rows = empty = 0
         for batch in batches(items, self._batch_size):
-            self._write([item.id for item in batch], self._outputs(batch), write)
+            problems = None
+            if its is None and modality == "text":
+                problems = ["" if str(item.content).strip() else EMPTY for item in batch]
+                empty += problems.count(EMPTY)
+            self._write([item.id for item in batch], self._outputs(batch), write, problems)
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
-        return Labelled(rows, self._way, unknown=its is not None)
+        return Labelled(rows, self._way, unknown=its is not None, empty=empty)
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
         """Encodes in batches and classifies all rows at once, as the run did: the bits are the same."""
@@ -117,10 +128,23 @@ class Labelling:
         contents, places = zip(*((item.content, item.place) for item in batch), strict=True)
         return self._model.outputs(contents, places)
 
-    def _write(self, ids: list[str], output_MO: Tensor, write: Sink) -> None:
+    def _write(
+        self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
+    ) -> None:
         probabilities = array(self._model.probabilities(output_MO, self._way))
-        columns = {"id": ids, **decide(self._model.index, probabilities, self._way, self._threshold).columns}
-        write(columns | ({"probabilities": probabilities.tolist()} if self._all else {}))
+        columns = dict(decide(self._model.index, probabilities, self._way, self._threshold).columns)
+        if self._all:
+            columns["probabilities"] = probabilities.tolist()
+        if problems is not None:
+            columns = {name: list(map(_unless, problems, values)) for name, values in columns.items()}
+            columns["error"] = problems
+        write({"id": ids, **columns})
+
+
+def _unless(problem: str, value: Any) -> Any:
+    if not problem:
+        return value
+    return [] if isinstance(value, list) else None
 
 
 def _can_score(index: Index, split: Split) -> bool:

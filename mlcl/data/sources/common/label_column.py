@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from mlcl.config.section import Section
 from mlcl.data.format import RESERVED, SpaceName
@@ -51,16 +51,33 @@ class SingleColumn(_Label):
 
 
 class MultiLabelColumn(_Label):
-    """Any number of classes a row: a list, or a text with separators."""
+    """Any number of classes a row: a list, a text with separators, or a column of 0 and 1 for each class."""
 
     kind: Literal["multi_label"]
-    column: str
-    separator: str = Field(";", min_length=1, description="between the classes of a text")
+    column: str | None = None
+    columns: Names | None = Field(
+        None, description="in place of column: the classes, each a column of 0 and 1"
+    )
+    separator: str | None = Field(
+        None,
+        min_length=1,
+        description="between the classes of a text; default: ; or | or , where it is clear",
+    )
     classes: Names | None = Field(None, description="in order; default: those that occur, sorted")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.column is None) == (self.columns is None):
+            raise ValueError("give exactly one of column and columns")
+        if self.columns is not None and (self.classes or self.separator):
+            raise ValueError("classes and separator go with column")
+        return self
 
     def wanted(self) -> dict[str, str]:
         """Option key to the column it names."""
-        return {"column": self.column}
+        if self.columns is not None:
+            return {f"columns.{i}": column for i, column in enumerate(self.columns)}
+        return {"column": self.column or ""}
 
 
 class AspectColumns(_Label):
@@ -101,4 +118,4 @@ def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
     return labels
 
 
-LabelColumns = Annotated[dict[SpaceName, LabelColumn], Field(min_length=1), AfterValidator(_free)]
+LabelColumns = Annotated[dict[SpaceName, LabelColumn], AfterValidator(_free)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from mlcl.data.format import LabelSpace
@@ -15,30 +16,53 @@ from mlcl.data.sources.common.label_column import (
     MultiLabelColumn,
     SingleColumn,
 )
+from mlcl.data.sources.common.label_notation import (
+    FLAGS,
+    NOTHING,
+    SEPARATORS,
+    divides,
+    form_of,
+    items_of,
+    text_of,
+)
+from mlcl.data.table_file import Row
 from mlcl.errors import UserError, did_you_mean
+
+Cell = str | tuple[str, ...]
+"""A text as it stands in the table, or the labels of a list."""
 
 
 class LabelReader:
-    """Collects one label space row by row; `space` and `values` are right once all rows are in."""
+    """Collects one label space row by row; what it gives is right once all rows are in.
 
-    def __init__(self, name: str, label: LabelColumn, file: Path) -> None:
-        self._name, self._label, self._file = name, label, file
-        given = label.classes if isinstance(label, SingleColumn | MultiLabelColumn) else None
-        self._given = given is not None
-        self._index: dict[str, int] = {label_: i for i, label_ in enumerate(given or ())}
-        self._rows: list[list[int]] = []
+    A notation is recognised over the whole column or refused: then what gives labels raises UserError with
+    the first row that is not clear.
+    """
+
+    def __init__(self, label: LabelColumn) -> None:
+        self._label = label
+        column = label.column if isinstance(label, SingleColumn | MultiLabelColumn) else None
+        self._column, self._wide = (
+            column or "",
+            label.columns if isinstance(label, MultiLabelColumn) else None,
+        )
+        self._given = None if isinstance(label, AspectColumns | HierarchyOf) else label.classes or self._wide
+        self._first: dict[Cell, Row] = {}
+        self._number: dict[Cell, int] = {}
+        self._rows: list[int] = []
         self._ratings: list[list[float]] = []
 
-    def add(self, place: str, values: Mapping[str, Any]) -> None:
-        """Read one row. Raises UserError for a class or a rating that is not allowed."""
+    def add(self, row: Row) -> None:
+        """Read one row. Raises UserError for a value that is no label and no rating."""
         if isinstance(self._label, AspectColumns):
-            self._ratings.append(
-                [self._rating(place, column, values[column]) for column in self._label.columns]
-            )
-        elif isinstance(self._label, SingleColumn | MultiLabelColumn):
-            self._rows.append(
-                [self._class(place, label) for label in self._labels(values[self._label.column])]
-            )
+            scale = self._label.scale
+            self._ratings.append([_rating(row, column, scale) for column in self._label.columns])
+        elif not isinstance(self._label, HierarchyOf):
+            cell = self._cell(row)
+            self._rows.append(self._number.setdefault(cell, len(self._number)))
+            if cell not in self._first:
+                kept = {name: row.values.get(name) for name in self._label.wanted().values()}
+                self._first[cell] = row._replace(values=kept)
 
     def space(self) -> LabelSpace:
         """The label space."""
@@ -47,9 +71,7 @@ class LabelReader:
             return LabelSpace(kind="hierarchy", levels=label.levels)
         if isinstance(label, AspectColumns):
             return LabelSpace(kind="aspects", aspects=label.columns, scale=label.scale)
-        if not self._index:
-            raise UserError("no row has a label", file=self._file, key=label.column)
-        return LabelSpace(kind=label.kind, classes=tuple(self._classes()))
+        return LabelSpace(kind=label.kind, classes=self._classes)
 
     def values(self) -> list[Any] | None:
         """The column of the data set; a hierarchy has none."""
@@ -62,51 +84,133 @@ class LabelReader:
 
     def class_rows(self) -> list[list[int]]:
         """The class indices of every row; none for ratings and hierarchies."""
-        order = {label: i for i, label in enumerate(self._classes())}
-        final = [order[label] for label in self._index]
-        return [[final[c] for c in row] for row in self._rows]
+        index = {name: i for i, name in enumerate(self._classes)} if self._rows else {}
+        known = [[index[name] for name in labels] for labels in self._labels.values()] if index else []
+        return [known[cell] for cell in self._rows]
 
-    def _classes(self) -> list[str]:
-        return list(self._index) if self._given else _sorted(self._index)
+    def notes(self) -> list[str]:
+        """What was recognised that nobody said."""
+        if not self._rows or self._wide:
+            return []
+        notes = []
+        if isinstance(self._label, MultiLabelColumn) and self._separator and not self._label.separator:
+            notes.append(f"{self._column}: labels are divided at {self._separator}")
+        cells = list(self._number)
+        count = Counter(cells[number] for number in self._rows)
+        nothing = [
+            cell for cell in cells if isinstance(cell, str) and cell in NOTHING - set(self._given or ())
+        ]
+        notes += [f'{self._column}: {count[cell]} values "{cell}" are read as no label' for cell in nothing]
+        return notes
 
-    def _labels(self, value: Any) -> Sequence[str]:
-        if isinstance(self._label, MultiLabelColumn):
-            parts = value.split(self._label.separator) if isinstance(value, str) else value or ()
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        found = dict.fromkeys(label for labels in self._labels.values() for label in labels)
+        if not found:
+            column = self._column or self._label.wanted()["columns.0"]
+            raise UserError("no row has a label", file=next(iter(self._first.values())).file, key=column)
+        return self._given or tuple(_sorted(found))
+
+    @cached_property
+    def _labels(self) -> dict[Cell, tuple[str, ...]]:
+        """The labels of each distinct cell, in the order in which the cells occur."""
+        found = {cell: self._labels_of(cell) for cell in self._first}
+        spelt: dict[str, tuple[str, Cell]] = {}
+        for cell, labels in found.items():
+            for label in labels:
+                if self._given:
+                    self._check_known(label, cell)
+                    continue
+                other, there = spelt.setdefault(form_of(label), (label, cell))
+                if other != label:
+                    raise self._first[cell].error(
+                        "a class is spelt in two ways", self._column, [other, label],
+                        "one of them, or both named in classes", f" and {self._first[there].place}",
+                    )  # fmt: skip
+        return found
+
+    def _check_known(self, label: str, cell: Cell) -> None:
+        assert self._given is not None
+        if label not in self._given:
+            hint = did_you_mean(label, self._given)
+            raise self._first[cell].error("unknown class", self._column, label, list(self._given), hint)
+
+    def _labels_of(self, cell: Cell) -> tuple[str, ...]:
+        if isinstance(cell, tuple):
+            parts: Iterable[str] = cell
+        elif self._given and cell in self._given:
+            parts = (cell,)
         else:
-            parts = (value,)
-        texts = [_text(part) for part in parts]
-        return [text for text in texts if text]
+            parts = cell.split(self._separator) if self._separator else (cell,)
+        nothing = NOTHING - set(self._given or ()) | {""}
+        labels = tuple(text for part in parts if (text := part.strip()) not in nothing)
+        if isinstance(self._label, SingleColumn) and len(labels) > 1:
+            raise self._first[cell].error("several labels", self._column, labels, "one, or kind: multi_label")
+        return labels
 
-    def _class(self, place: str, label: str) -> int:
-        if label not in self._index:
-            if self._given:
-                key = self._label.wanted()["column"]
-                problem = f"unknown class at {place}{did_you_mean(label, self._index)}"
-                raise UserError(problem, file=self._file, key=key, found=label, allowed=list(self._index))
-            self._index[label] = len(self._index)
-        return self._index[label]
+    @cached_property
+    def _separator(self) -> str | None:
+        """What stands between the labels of a text. Raises UserError where that is not clear."""
+        if isinstance(self._label, MultiLabelColumn) and self._label.separator:
+            return self._label.separator
+        cells = [cell for cell in self._first if isinstance(cell, str) and cell not in (self._given or ())]
+        found = [sign for sign in SEPARATORS if any(sign in cell for cell in cells)]
+        if isinstance(self._label, SingleColumn):
+            wrong = [sign for sign in found if sign in ";|" or divides(cells, sign)]
+            if wrong and not self._given:
+                raise self._unclear(
+                    cells, wrong[0], "kind: multi_label, or classes=[...] that names it whole"
+                )
+            return None
+        if not found and divides(cells, " ") and not self._given:
+            raise self._unclear(cells, " ", "separator=' ', or another one where no blank divides labels")
+        if len(found) > 1 or (found == [","] and not divides(cells, ",")):
+            raise self._unclear(cells, found[-1], [f"separator='{sign}'" for sign in found])
+        return found[0] if found else None
 
-    def _rating(self, place: str, column: str, value: Any) -> float:
-        assert isinstance(self._label, AspectColumns)
-        text = _text(value)
-        if not text:
-            return 0.0
+    def _unclear(self, cells: Sequence[str], sign: str, allowed: object) -> UserError:
+        cell = next(cell for cell in cells if sign in cell)
+        return self._first[cell].error("one label or several", self._column, cell, allowed, ": name it")
+
+    def _cell(self, row: Row) -> Cell:
+        if self._wide:
+            return tuple(column for column in self._wide if _flag(row, column))
+        value = row.values.get(self._column)
         try:
-            rating = float(text)
-        except ValueError:
-            rating = math.nan
-        if rating != 0 and rating not in self._label.scale:
-            scale = [f"{step:g}" for step in self._label.scale]
-            raise UserError(
-                f"not a rating at {place}", file=self._file, key=column, found=text, allowed=scale
-            )
-        return rating
+            if isinstance(value, list | tuple):
+                return tuple(map(text_of, value))
+            text = text_of(value)
+            listed = None if text in (self._given or ()) else items_of(text)
+        except ValueError as error:
+            raise row.error(str(error), self._column, value) from None
+        return text if listed is None else tuple(listed)
 
 
-def _text(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return f"{value:g}" if isinstance(value, float) else str(value).strip()
+def _text(row: Row, column: str) -> str:
+    try:
+        return text_of(row.values.get(column))
+    except ValueError as error:
+        raise row.error(str(error), column) from None
+
+
+def _flag(row: Row, column: str) -> bool:
+    text = _text(row, column).lower().removesuffix(".0")
+    if text not in FLAGS:
+        raise row.error("neither 0 nor 1", column, row.values[column], [flag for flag in FLAGS if flag])
+    return FLAGS[text]
+
+
+def _rating(row: Row, column: str, scale: Sequence[float]) -> float:
+    text = _text(row, column)
+    if not text or text in NOTHING:
+        return 0.0
+    try:
+        rating = float(text)
+    except ValueError:
+        rating = math.nan
+    if rating != 0 and rating not in scale:
+        raise row.error("not a rating", column, text, [f"{step:g}" for step in scale])
+    return rating
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:

@@ -8,8 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.common.distribution import distinct, hold_out
-from mlcl.data.split_assignment import train_every_class
+from mlcl.data.sources.common.distribution import distinct
 
 Names = Sequence[Collection[str]]
 """The labels of each row, by name."""
@@ -36,20 +35,3 @@ def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))
     return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
-
-
-def hold_out_validation(
-    splits: list[str], labels: Sequence[Sequence[int]], keys: Sequence[str], seed: int, share: float
-) -> None:
-    """Turn a seeded share of the training rows to validation, in place; every class keeps a training row.
-
-    `labels` are class indices. Rows of one key stay together. Only training rows are looked at: the test
-    split stays as it was published.
-    """
-    train = [row for row, split in enumerate(splits) if split == "train"]
-    own = [keys[row] for row in train]
-    held = [hold_out(key, seed, share) for key in own]
-    train_every_class(held, [[labels[row] for row in train]], own, seed)
-    trained = {key for key, split in zip(own, held, strict=True) if split == "train"}
-    for row, key in zip(train, own, strict=True):
-        splits[row] = "train" if key in trained else "validation"

@@ -10,7 +10,6 @@ letters, spaces or marks.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -21,7 +20,7 @@ from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions
-from mlcl.data.split_assignment import draw, words_of
+from mlcl.data.split_assignment import digest_of, draw
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -127,7 +126,7 @@ def _usable(reviews: Iterable[Review], options: ReviewOptions) -> Iterator[Revie
     rated = all if options.complete else any
     seen: set[bytes] = set()
     for review in reviews:
-        digest = hashlib.sha256(words_of(review.text).encode()).digest()[:16]
+        digest = digest_of(review.text)
         long_enough = len(review.text.split()) >= max(1, options.min_words)
         if long_enough and rated(review.ratings) and digest not in seen:
             seen.add(digest)

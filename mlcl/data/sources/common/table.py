@@ -1,18 +1,18 @@
-"""What the sources `csv` and `parquet` share: columns of a table as texts or images with label spaces.
+"""What the sources of tables share: columns as texts, images or vectors with label spaces.
 
-The table is read twice: once for ids, splits and labels, which are checked whole, then once for the content.
+The files are read twice: once for ids, splits and labels, which are checked whole, then once for the content.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.section import Section
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace, Modality
@@ -25,48 +25,48 @@ from mlcl.data.sources.common.class_parents import (
 from mlcl.data.sources.common.distribution import file_state, in_batches
 from mlcl.data.sources.common.label_column import HierarchyOf, LabelColumns
 from mlcl.data.sources.common.label_reader import LabelReader
+from mlcl.data.sources.common.table_splits import SPLIT_NAMES, TableRows, divide, split_of_file
 from mlcl.data.sources.common.user_path import UserPath
-from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
+from mlcl.data.split_assignment import FRACTIONS, digest_of
+from mlcl.data.table_file import Row, TableFile
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
-SPLIT_NAMES = {name: name for name in SPLITS} | {
-    "val": "validation",
-    "valid": "validation",
-    "dev": "validation",
-}
-"""How a split may be written."""
-LONGEST_FIELD = 1 << 27
-"""Characters of one field of a CSV file; the module's own limit of 131,072 is short for clinical notes."""
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str | Path) else value
 
 
-class Row(NamedTuple):
-    """One row, and what to call its place in messages ("line 7")."""
-
-    place: str
-    values: Mapping[str, Any]
+Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class TableOptions(Section):
     """How the columns of a table are read."""
 
-    path: UserPath = Field(description="the file")
+    path: Paths = Field(description="the file, or several with the same columns")
     text: str | None = Field(None, description="column of the text")
     image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
     vectors: str | None = Field(None, description="column of a vector: a list of numbers, in CSV as JSON")
     id: str | None = Field(None, description="column of a unique id; default: the row's number")
-    labels: LabelColumns = Field(description="label space to its column")
-    split: str | None = Field(None, description="column of the split; default: a seeded hash of the id")
-    fractions: tuple[float, float, float] = Field(
-        FRACTIONS, description="train, validation, test, without split"
+    labels: LabelColumns = Field({}, description="label space to its column or columns")
+    split: str | None = Field(
+        None,
+        description="column of the split; default: the files' names, such as train.csv, else a seeded hash",
     )
-    name: str | None = Field(None, description="default: the file's name")
+    group: str | None = Field(
+        None,
+        description="column of what must stay in one split, such as a patient; copies of a text always do",
+    )
+    fractions: tuple[float, float, float] = Field(
+        FRACTIONS, description="train, validation, test, where no split is given"
+    )
+    name: str | None = Field(None, description="of the data set; default: the file's name")
     licence: str = Field("not stated", description="the data's licence")
     allow_untrained: bool = Field(False, description="accept labels that only the test split has")
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
-        if sum(column is not None for column in (self.text, self.image, self.vectors)) != 1:
+        if sum(column is not None for column in (self.text, self.image, self.vectors)) > 1:
             raise ValueError("give exactly one of text, image and vectors")
         return self
 
@@ -89,63 +89,85 @@ class TableOptions(Section):
         """The column of the text, the image or the vector."""
         return self.text or self.image or self.vectors or ""
 
+    def columns(self) -> dict[str, str]:
+        """Option key to the column it names."""
+        named = {"id": self.id, "split": self.split, "group": self.group, self.modality: self.content}
+        for name, label in self.labels.items():
+            named |= {f"labels.{name}.{key}": column for key, column in label.wanted().items()}
+        return {key: column for key, column in named.items() if column is not None}
+
 
 def state(options: TableOptions) -> list[Any]:
     """Plain data that changes when the files do. Raises UserError for a file that is not there."""
-    files = {"path": options.path}
+    files = [("path", path) for path in options.path]
     for name, label in options.labels.items():
         if isinstance(label, HierarchyOf) and label.parents is not None:
-            files[f"labels.{name}.parents"] = label.parents
-    for key, file in files.items():
+            files.append((f"labels.{name}.parents", label.parents))
+    for key, file in files:
         if not file.is_file():
             raise UserError("no such file", file=file, key=f"data.options.{key}")
-    return [part for file in files.values() for part in file_state(file)]
+    return [part for _, file in files for part in file_state(file)]
 
 
 @dataclass
 class _Read:
     """What the first reading keeps."""
 
-    ids: list[str]
-    splits: list[str]
     labels: dict[str, LabelReader]
+    rows: TableRows = field(default_factory=TableRows)
     dim: int | None = None
 
 
 def write_table(
-    folder: Path,
-    options: TableOptions,
-    columns: list[str],
-    rows: Callable[[], Iterator[Row]],
-    split_seed: int,
+    folder: Path, options: TableOptions, tables: Sequence[TableFile], split_seed: int
 ) -> DatasetInfo:
     """Write a table as a data set. Raises UserError with file, place and column for the first bad value."""
-    _check_columns(options, columns)
-    read = _first_reading(options, rows())
-    if options.split is None:
-        read.splits = [assign(row_id, split_seed, options.fractions) for row_id in read.ids]
-        classes = [own for reader in read.labels.values() if (own := reader.class_rows())]
-        train_every_class(read.splits, classes, read.ids, split_seed)
+    for table in tables:
+        _check_columns(options, table)
+    _check_levels(options)
+    read = _first_reading(options, tables)
+    classes = [own for reader in read.labels.values() if (own := reader.class_rows())]
+    notes = divide(read.rows, classes, options.fractions, split_seed)
+    spaces = _spaces(options, read)
+    if not options.allow_untrained:
+        _check_trained(options, read, spaces)
     return write_dataset(
         folder,
-        name=options.name or options.path.stem,
+        name=options.name or options.path[0].stem,
         modality=options.modality,
         dim=read.dim,
-        label_spaces=_spaces(options, read),
-        batches=_batches(options, read, rows()),
-        source=str(options.path.name),
+        label_spaces=spaces,
+        batches=_batches(options, read, chain.from_iterable(_rows(options, tables))),
+        source=", ".join(path.name for path in options.path),
         licence=options.licence,
         allow_untrained=options.allow_untrained,
+        notes=[*notes, *(note for reader in read.labels.values() for note in reader.notes())],
     )
 
 
-def _check_columns(options: TableOptions, columns: list[str]) -> None:
-    wanted = {"id": options.id, "split": options.split, options.modality: options.content}
-    for name, label in options.labels.items():
-        wanted |= {f"labels.{name}.{key}": column for key, column in label.wanted().items()}
-    for key, column in wanted.items():
-        if column is not None and column not in columns:
-            raise UserError("no such column", file=options.path, key=key, found=column, allowed=columns)
+def _rows(options: TableOptions, tables: Sequence[TableFile]) -> list[Iterator[Row]]:
+    return [table.rows(set(options.columns().values())) for table in tables]
+
+
+def _check_columns(options: TableOptions, table: TableFile) -> None:
+    if not options.content or not options.labels:
+        key = "labels" if options.content else "text"
+        raise UserError("say which column it is", file=table.path, key=key, **_example(table))
+    for key, column in options.columns().items():
+        table.require(column, key)
+
+
+def _example(table: TableFile) -> dict[str, str]:
+    """What was found and what is allowed, for a table whose columns nobody has named."""
+    first = next(table.rows(table.columns), Row(table.path, "", {})).values
+    text = max(table.columns, key=lambda column: len(str(first.get(column, ""))))
+    label = next((column for column in reversed(table.columns) if column != text), "COLUMN")
+    given = f"text={text} 'labels={{{label}: {{kind: single, column: {label}}}}}'"
+    found = f"the columns {', '.join(table.columns)}"
+    return {"found": found, "allowed": f"for instance {given}; `mlcl init FILE` looks and asks"}
+
+
+def _check_levels(options: TableOptions) -> None:
     for name, label in options.labels.items():
         levels = label.levels_of()
         several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
@@ -154,7 +176,7 @@ def _check_columns(options: TableOptions, columns: list[str]) -> None:
         for level in levels:
             if level not in fitting:
                 problem, key = f"not a {kind} label space", f"labels.{name}.levels"
-                raise UserError(problem, file=options.path, key=key, found=level, allowed=fitting)
+                raise UserError(problem, file=options.path[0], key=key, found=level, allowed=fitting)
 
 
 def _spaces(options: TableOptions, read: _Read) -> dict[str, LabelSpace]:
@@ -172,51 +194,88 @@ def _spaces(options: TableOptions, read: _Read) -> dict[str, LabelSpace]:
                 pairs_in_rows(rows[fine], rows[coarse], spaces[fine], spaces[coarse])
                 for coarse, fine in pairwise(label.levels)
             ]
-        file, key = label.parents or options.path, f"labels.{name}.parents"
+        file, key = label.parents or options.path[0], f"labels.{name}.parents"
         spaces[name] = hierarchy_of(pairs, label.levels, spaces, file, key)
     return spaces
 
 
-def _first_reading(options: TableOptions, rows: Iterator[Row]) -> _Read:
-    read = _Read(
-        [], [], {name: LabelReader(name, label, options.path) for name, label in options.labels.items()}
-    )
+def _check_trained(options: TableOptions, read: _Read, spaces: Mapping[str, LabelSpace]) -> None:
+    """Raises UserError for a label that only rows of the test split have, with the first of them."""
+    for name, reader in read.labels.items():
+        labels = reader.class_rows()
+        splits = read.rows.splits[: len(labels)]
+        known = {c for row, split in zip(labels, splits, strict=True) if split != "test" for c in row}
+        for row, found in enumerate(labels):
+            if unknown := set(found) - known:
+                raise UserError(
+                    f"label in the test split only, at {read.rows.places[row]}",
+                    file=options.path[0],
+                    key=name,
+                    found=spaces[name].classes[min(unknown)],
+                    allowed="labels that other rows have; with allow_untrained=true any",
+                )
+
+
+def _first_reading(options: TableOptions, tables: Sequence[TableFile]) -> _Read:
+    read = _Read({name: LabelReader(label) for name, label in options.labels.items()})
+    of_files = _splits_of_files(options)
     places: dict[str, str] = {}
-    for number, row in enumerate(rows):
-        row_id = str(number) if options.id is None else str(_filled(options, row, options.id))
-        if row_id in places:
-            raise UserError(
-                f"id of {row.place} stands in {places[row_id]} too", file=options.path, found=row_id
-            )
-        places[row_id] = row.place
-        read.ids.append(row_id)
-        content = _filled(options, row, options.content)
-        if options.vectors is not None:
-            read.dim = _dim(options, row.place, content, read.dim)
-        if options.split is not None:
-            read.splits.append(_split(options, row, options.split))
-        for reader in read.labels.values():
-            reader.add(row.place, row.values)
-    if not read.ids:
-        raise UserError("no rows", file=options.path)
+    for split, rows in zip(of_files, _rows(options, tables), strict=True):
+        for row in rows:
+            place = row.place if len(tables) == 1 else f"{row.place} of {row.file.name}"
+            row_id = str(len(places)) if options.id is None else str(_filled(row, options.id))
+            if row_id in places:
+                problem = f"id of {place} stands in {places[row_id]} too"
+                raise UserError(problem, file=row.file, key=options.id, found=row_id)
+            places[row_id] = place
+            _read_row(options, read, row)
+            if options.split is not None:
+                read.rows.splits.append(_split(row, options.split))
+            elif split is not None:
+                read.rows.splits.append(split)
+    if not places:
+        raise UserError("no rows", file=options.path[0])
+    read.rows.ids, read.rows.places = list(places), list(places.values())
     return read
 
 
-def _filled(options: TableOptions, row: Row, column: str) -> Any:
-    value = row.values[column]
+def _splits_of_files(options: TableOptions) -> list[str | None]:
+    """The split that the name of each of several files says. Raises UserError where only some say one."""
+    if options.split is not None or len(options.path) == 1:
+        return [None] * len(options.path)
+    found = [split_of_file(path) for path in options.path]
+    if None in found and set(found) != {None}:
+        file, allowed = options.path[found.index(None)], "a name such as test.csv, or split=COLUMN"
+        raise UserError("the name says no split, as those of other files do", file=file, allowed=allowed)
+    return found
+
+
+def _read_row(options: TableOptions, read: _Read, row: Row) -> None:
+    content = _filled(row, options.content)
+    if options.modality == "text" and not isinstance(content, str | int | float):
+        raise row.error("no text", options.content, type(content).__name__)
+    if options.vectors is not None:
+        read.dim = _dim(row, options.vectors, content, read.dim)
+    read.rows.contents.append(digest_of(str(content) if options.text else str(content).encode()))
+    if options.group is not None:
+        read.rows.groups.append(str(_filled(row, options.group)).strip())
+    for reader in read.labels.values():
+        reader.add(row)
+
+
+def _filled(row: Row, column: str) -> Any:
+    value = row.values.get(column)
     if value is None or (isinstance(value, str) and not value.strip()):
-        raise UserError(f"empty at {row.place}", file=options.path, key=column)
+        raise row.error("empty", column)
     return value
 
 
-def _dim(options: TableOptions, place: str, value: Any, known: int | None) -> int:
+def _dim(row: Row, column: str, value: Any, known: int | None) -> int:
     """The size of a vector, which all rows share."""
     vector = _vector(value)
     if not vector or len(vector) != (known or len(vector)):
-        raise UserError(
-            f"no vector of the first row's size at {place}", file=options.path, key=options.content,
-            found=value if vector is None else f"{len(vector)} numbers", allowed=known,
-        )  # fmt: skip
+        found = value if vector is None else f"{len(vector)} numbers"
+        raise row.error("no vector of the first row's size", column, found, known)
     return len(vector)
 
 
@@ -229,17 +288,16 @@ def _vector(value: Any) -> list[float] | None:
         return None
 
 
-def _split(options: TableOptions, row: Row, column: str) -> str:
-    found = str(row.values[column]).strip().lower()
+def _split(row: Row, column: str) -> str:
+    found = str(row.values.get(column)).strip().lower()
     if found not in SPLIT_NAMES:
-        problem = f"unknown split at {row.place}"
-        raise UserError(problem, file=options.path, key=column, found=row.values[column], allowed=SPLITS)
+        raise row.error("unknown split", column, row.values.get(column), SPLITS)
     return SPLIT_NAMES[found]
 
 
 def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, Any]]:
     labels = {name: values for name, reader in read.labels.items() if (values := reader.values()) is not None}
-    columns = {"id": read.ids, "split": read.splits, **labels}
+    columns = {"id": read.rows.ids, "split": read.rows.splits, **labels}
     return in_batches(columns, options.modality, (_content(options, row) for row in rows))
 
 
@@ -255,7 +313,6 @@ def _content(options: TableOptions, row: Row) -> Any:
     if isinstance(value, bytes):
         return value
     try:
-        return (options.path.parent / str(value)).read_bytes()
+        return (row.file.parent / str(value)).read_bytes()
     except OSError as error:
-        problem = f"image cannot be read at {row.place}"
-        raise UserError(problem, file=options.path, key=options.content, found=error) from None
+        raise row.error("image cannot be read", options.content, error) from None
