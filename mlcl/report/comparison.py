@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from mlcl.config import default_mode
 from mlcl.errors import UserError, did_you_mean
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
+from mlcl.significance.baseline_verdict import figure_name
 from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
 
@@ -69,14 +70,16 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
     data, and settings that share no seed.
     """
-    every = [_with_neighbours(setting) for setting in settings]
-    known = [each for each in every if _has(each, metric)]
-    left_out = [each for each in every if known and each not in known and each.optional and is_fitted(each)]
-    settings = [each for each in every if each not in left_out]
+    known = [each for each in settings if _has(each, metric)]
+    left_out = [
+        each for each in settings if known and each not in known and each.optional and is_fitted(each)
+    ]
+    settings = [each for each in settings if each not in left_out]
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
+    settings = [_under(name, each) for each in settings]
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [_pair(reference, other, name) for other in others]
@@ -103,20 +106,6 @@ def is_fitted(setting: ComparedSetting) -> bool:
     return "baseline" in setting.job
 
 
-def _with_neighbours(setting: ComparedSetting) -> ComparedSetting:
-    """A fitted baseline with its figures also under the names with neighbours; others as they are."""
-    if not is_fitted(setting):
-        return setting
-    runs = {
-        seed: replace(
-            run,
-            metrics={way + name: value for name, value in run.metrics.items() for way in ("", *NEIGHBOURS)},
-        )
-        for seed, run in setting.runs.items()
-    }
-    return replace(setting, runs=runs)
-
-
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k.
 
@@ -135,14 +124,31 @@ def _names(metric: str) -> list[str]:
 
 
 def _has(setting: ComparedSetting, metric: str) -> bool:
-    return not setting.metrics.isdisjoint(_names(metric))
+    return any(_own_name(name, setting) in setting.metrics for name in _names(metric))
+
+
+def _own_name(name: str, setting: ComparedSetting) -> str:
+    """What a setting calls a figure: a fitted baseline has none with neighbours."""
+    return figure_name(name, setting.metrics) if is_fitted(setting) else name
+
+
+def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
+    """The setting with its figure under this name."""
+    own = _own_name(name, setting)
+    if own == name:
+        return setting
+    runs = {
+        seed: replace(run, metrics={**run.metrics, name: run.metrics[own]})
+        for seed, run in setting.runs.items()
+    }
+    return replace(setting, runs=runs)
 
 
 def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
-    shared = set.intersection(*(setting.metrics for setting in settings))
     for name in _names(metric):
-        if name in shared:
+        if all(_own_name(name, setting) in setting.metrics for setting in settings):
             return name
+    shared = set.intersection(*(setting.metrics for setting in settings))
     for setting in settings:
         if not _has(setting, metric):
             hint = did_you_mean(metric, sorted(setting.metrics))

@@ -1,27 +1,15 @@
-"""Comparisons as blocks of a report."""
+"""A comparison as blocks of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mlcl.errors import UserError
-from mlcl.report.compared_settings import ComparedSetting
-from mlcl.report.comparison import Comparison, Row, compare_settings
+from mlcl.report.comparison import Comparison, Row
 from mlcl.report.comparison_tables import DIGITS, HEADS, LEFT, grid, notes, title
 from mlcl.report.document import Block, Cell, Table, Text, number_cell
 
 
-def comparison_blocks(settings: Sequence[ComparedSetting], metrics: Sequence[str]) -> tuple[Block, ...]:
-    """All settings compared with the first by each metric, or the reason why they cannot be."""
-    blocks: list[Block] = []
-    complete = [setting for setting in settings if setting.runs]
-    for metric in metrics:
-        try:
-            found = compare_settings(complete, metric)
-        except UserError as error:
-            return (*blocks, Text(f"No test: {error.line()}."))
-        blocks += [Text(title(found)), _table(found), *map(Text, notes(found))]
-    return tuple(blocks)
+def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
+    """All settings compared with the reference: the table and the notes below it."""
+    return (Text(title(found)), _table(found), *map(Text, notes(found)))
 
 
 def _table(found: Comparison) -> Table:

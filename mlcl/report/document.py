@@ -15,7 +15,7 @@ class Cell:
     """A cell of a table. `run_id` is the run that it links to.
 
     A number also has its full `value`, its `metric`, and the `runs` from which it can be computed again: it
-    is their mean, or the `statistic` named.
+    is their mean, or the `statistic` named. The `best` of several is bold; `shade` in [0, 1] colours it.
     """
 
     text: str
@@ -24,6 +24,8 @@ class Cell:
     metric: str = ""
     runs: tuple[str, ...] = ()
     statistic: str = ""
+    best: bool = False
+    shade: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,17 @@ DEFAULTS = EmbeddingOptions()
 
 @dataclass
 class EmbeddingPlots:
-    """Draws the embeddings of settings. `scratch` holds the files that are downloaded."""
+    """Draws the embeddings of settings. `scratch` holds the files that are downloaded.
+
+    `knn` has the best k, lambda and tau of each setting that was drawn, by the mean over its seeds.
+    """
 
     runs: Runs
     job_data_cache: JobDataCache
     scratch: Path
     announce: Callable[[str], None]
     options: EmbeddingOptions
+    knn: dict[str, str] = field(default_factory=dict, init=False)
     _announced: bool = field(default=False, init=False)
 
     def __call__(self, ids: Mapping[str, Sequence[str]]) -> PlotCollection:
@@ -66,7 +70,8 @@ class EmbeddingPlots:
         first = {setting: seeds[0] for setting, seeds in folders.items()}
         classes, instance = self.options.classes, self.options.instance
         pictures, left = representation_plots(first, job_data, classes=classes, instance=instance)
-        curves, more = neighbour_plots(folders, self.job_data_cache)
+        curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
+        self.knn |= chosen
         return [*curves, *pictures], [*more, *left]
 
     def _announce(self) -> None:

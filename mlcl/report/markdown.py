@@ -62,7 +62,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
 
 
 def _cell(cell: Cell, link: Callable[[str], str]) -> str:
-    text = markdown(cell.text)
+    text = f"**{markdown(cell.text)}**" if cell.best else markdown(cell.text)
     return f"[{text}]({link(cell.run_id)})" if cell.run_id and text else text
 
 

@@ -20,6 +20,7 @@ from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.sweep_plots import sweep_plots
+from mlcl.report.sweep_result import sweep_result
 from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
@@ -87,7 +88,9 @@ def make_report(
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = read_sweep(runs, group)
-    return sweep_document(runs, sweep, sweep_plots(sweep, draw_embeddings))
+    result = sweep_result(runs, sweep)
+    plots = sweep_plots(sweep, draw_embeddings, result.setting)
+    return sweep_document(runs, sweep, result, plots, draw_embeddings.knn)
 
 
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:

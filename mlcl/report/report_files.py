@@ -77,7 +77,7 @@ def write_report(document: Document, folder: Path, link: Callable[[str], str], m
 def _write(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
     pictures = folder / PICTURES
     pictures.mkdir(parents=True)
-    images = {plot.name: to_svg(plot.figure(), outlines=True) for plot in document.plots}
+    images = {plot.name: to_svg(plot.figure()) for plot in document.plots}
     (folder / PAGE).write_text(as_html(document, images, link, made), encoding="utf-8")
     (folder / MARKDOWN).write_text(as_markdown(document, link), encoding="utf-8")
     for plot in document.plots:

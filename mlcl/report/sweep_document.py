@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.report.compared_settings import confirmed_settings
 from mlcl.report.comparison_section import comparison_blocks
 from mlcl.report.document import (
     Block,
@@ -14,17 +15,20 @@ from mlcl.report.document import (
     Code,
     Details,
     Document,
+    Picture,
     Section,
     Table,
     Text,
     plot_blocks,
     text_row,
 )
+from mlcl.report.plots.forest import forest_plot
 from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.plots.score_plots import front_of
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
+from mlcl.report.sweep_result import SweepResult, chosen_settings, next_command
 from mlcl.report.sweep_tables import (
     budget_table,
     headline_metrics,
@@ -39,19 +43,25 @@ from mlcl.report.sweep_tables import (
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
+FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
 TOP = 10
 """Search trials that are shown at first."""
 
 
-def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> Document:
-    """The report. Figures of the search and of fresh seeds are in different sections."""
+def sweep_document(
+    runs: Runs, data: SweepData, result: SweepResult, collection: PlotCollection, knn: Mapping[str, str]
+) -> Document:
+    """The report. Figures of the search and of fresh seeds are in different sections.
+
+    `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting.
+    """
     plots, missing = collection
     sections = [
-        Section("Result", _result(data)),
-        Section("What was asked", _asked(data)),
-        Section("On fresh seeds", _fresh(runs, data)),
+        Section("Result", _result(data, result, knn)),
+        Section("On fresh seeds", _fresh(data, result)),
         Section("Found by the search", _found(data)),
         Section("Plots", plot_blocks(plots, missing)),
+        Section("What was asked", _asked(data)),
         Section("What it took", _costs(data)),
         Section("Where it comes from", _source(runs, data)),
     ]
@@ -61,30 +71,21 @@ def sweep_document(runs: Runs, data: SweepData, collection: PlotCollection) -> D
     return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing), data.conclusions)
 
 
-def _result(data: SweepData) -> tuple[Block, ...]:
-    best = data.best
-    if best is None:
+def _result(data: SweepData, result: SweepResult, knn: Mapping[str, str]) -> tuple[Block, ...]:
+    """The verdict, the differences as a picture, what to use and the next command."""
+    if result.setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
-    better = "highest" if data.mode == "max" else "lowest"
-    of = _counted(len(data.complete), "complete search trial")
-    blocks: list[Block] = [
-        *map(Text, data.conclusions),
-        Text(
-            f"{best['setting']} has the {better} {data.score} of {of}. "
-            "It was selected by that figure, which therefore flatters it; "
-            "what fresh seeds say is not selected by anything."
-        ),
-        *_front(data),
-    ]
-    metrics = headline_metrics(data.confirmation, data.score)[:1]
-    if len(data.confirmation) and metrics:
-        table = settings_table(data.confirmation, [data.score, *metrics], data.groups)
-        blocks += [table, *_called(data, best), *_shrinkage(data)]
-    else:
+    said = data.conclusions or ((result.verdict.sentence,) if result.verdict else ())
+    blocks: list[Block] = [*map(Text, said), *_front(data)]
+    if not len(data.confirmation):
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
-    keys = [key for key in (*data.varied, *data.answered) if not pd.isna(best[key])]
-    settings = tuple(text_row(key, value_text(best[key])) for key in keys)
-    return (*blocks, Text(f"The settings of {best['setting']}:"), Table(("key", "value"), settings))
+    if result.comparison is not None:
+        blocks.append(Picture(forest_plot(result.comparison)))
+    settings = chosen_settings(data, result.setting, knn.get(result.setting, ""))
+    rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
+    what, command = next_command(data, result)
+    blocks += [Text(f"Use {result.setting}:"), Table(("key", "value"), rows, left=(0, 1))]
+    return (*blocks, Text(f"{what}:"), Code(command))
 
 
 def _front(data: SweepData) -> list[Block]:
@@ -141,16 +142,17 @@ def _asked(data: SweepData) -> tuple[Block, ...]:
     )
 
 
-def _fresh(runs: Runs, data: SweepData) -> tuple[Block, ...]:
-    if not len(data.confirmation):
+def _fresh(data: SweepData, result: SweepResult) -> tuple[Block, ...]:
+    best = data.best
+    if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
     metrics = headline_metrics(data.confirmation, data.score)
-    settings = confirmed_settings(runs, data.run, data.name)
-    blocks: list[Block] = [settings_table(data.confirmation, metrics, data.groups)]
-    if len([each for each in settings if each.runs]) > 1:
-        blocks += comparison_blocks(settings, metrics[:1])
+    compared = (Text(result.problem),) if result.problem else ()
     return (
-        *blocks,
+        settings_table(data.confirmation, [data.score, *metrics], data.groups),
+        *(comparison_blocks(result.comparison) if result.comparison else compared),
+        *_called(data, best),
+        *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),
         Details("All figures on test", (metrics_table(data.confirmation),)),
         *_failures(data.confirmation),
@@ -165,8 +167,11 @@ def _found(data: SweepData) -> tuple[Block, ...]:
     how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
     goals = [goal.metric for goal in data.goals if goal.metric != data.score]
     columns = (data.score, goals, (*data.varied, *data.answered))
+    better = "highest" if data.mode == "max" else "lowest"
+    first = data.best_first.head(1)
     return (
         Text(said),
+        *(Text(f"{name} has the {better} {data.score}. {FLATTERS}") for name in first["setting"]),
         Text(
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),

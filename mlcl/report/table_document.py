@@ -19,6 +19,7 @@ from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
+from mlcl.report.table_matrix import matrix_blocks
 from mlcl.report.table_plots import cell_plots
 from mlcl.report.table_ranks import rank_sections
 from mlcl.report.table_searches import search_sections
@@ -29,11 +30,13 @@ def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> D
     """The report with its plots."""
     plots, missing = collection
     said = map(Text, (*data.verdicts, data.about or data.title))
+    matrices = [block for name in data.names for block in matrix_blocks(data, name)]
     sections = [
-        Section("Result", (*said, _results(data), *map(Picture, cell_plots(data)))),
+        Section("Result", (*said, *matrices)),
         *rank_sections(data.ranks),
         Section("Tests", paired_test_blocks(data)),
         *search_sections(data),
+        Section("Every cell", (_results(data), *map(Picture, cell_plots(data)))),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", plot_blocks(plots, missing)),
         Section("Where it comes from", _source(runs, data)),

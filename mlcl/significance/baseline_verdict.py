@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Flag, auto
 from typing import Any, Literal, Self
@@ -37,7 +37,7 @@ class Contender:
         return cls(label, role, _finite(score, metrics), _finite(score.replace("val/", "test/"), metrics))
 
 
-def figure_name(score: str, metrics: Mapping[str, float]) -> str:
+def figure_name(score: str, metrics: Container[str]) -> str:
     """The score's name among the metrics of a run: a baseline has no neighbours, and is scored without."""
     return score if score in metrics else re.sub(r"^knn(_best)?/", "", score)
 
@@ -95,6 +95,9 @@ class BaselineVerdict:
         parts.append(f"p = {its.p:.3g} over {its.n} seed{'' if its.n == 1 else 's'}")
         if smallest_p(its.n) > 1 - LEVEL:
             parts.append(f"which can never reach {1 - LEVEL:.2g}")
+        further = its.further_seeds()
+        if further:
+            parts.append(f"about {further} more seeds would decide")
         return ", ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:

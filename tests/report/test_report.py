@@ -119,7 +119,7 @@ def test_search_seeds_and_fresh_seeds_never_mix(page, database):
 def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
     _, report = searched
     flat = " ".join(page.text.split())
-    assert f"{report.best.label} has the highest knn_best/val/accuracy of" in flat
+    assert f"{report.best.label} has the highest knn_best/val/accuracy." in flat
     change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", flat)
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
     fresh = statistics.fmean(report.confirmations[-1].values("knn_best/val/accuracy"))
@@ -174,7 +174,7 @@ def told(store, tiny, tmp_path_factory):
 
 def test_the_best_is_told_with_free_keys_and_its_name_on_fresh_seeds(told):
     text = told("free", "metric: val/accuracy", "  evaluation.knn.k: {choice: [1, 3]}")
-    result, _, rest = text.partition("## What was asked")
+    result, _, rest = text.partition("## Found by the search")
     assert "trial 0 and as written are the same job: on fresh seeds it is called as written." in result
     assert re.search(r"\| train.lr \| 0.001 \|\n\| evaluation.knn.k \| [13] \|", result)
     assert "A pruned one's score is of its last validation by val/accuracy." in rest
@@ -182,7 +182,7 @@ def test_the_best_is_told_with_free_keys_and_its_name_on_fresh_seeds(told):
 
 def test_trials_are_told_with_all_goals_the_front_and_why_they_failed(told):
     text = told("goals", "metric: [val/accuracy, val/macro_f1], prune_by: val/accuracy")
-    result, _, rest = text.partition("## What was asked")
+    result, _, rest = text.partition("## Found by the search")
     assert "On the Pareto front of val/accuracy (max) and val/macro_f1 (max): trial 0." in result
     assert "| trial | state | val/accuracy | val/macro_f1 | train.lr |" in rest
     assert "| 0.9800 | 0.002 |" in re.sub(r"\[([\d.]+)\]\([^)]*\)", r"\1", rest)
@@ -339,7 +339,8 @@ def test_a_name_that_is_no_sweep(store, tmp_path):
 def test_the_sweeps_page_in_mlflow_says_the_result(store, searched, made, page):
     note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
     assert f"/runs/{made.run_id}/artifacts/report/report.html)" in note
-    assert f"{searched[1].best.label} has the highest" in note
+    assert searched[1].verdict.sentence.partition(": ")[2] in note
+    assert "Use trial " in note
     assert note.endswith("Written by `mlcl report`.")
     assert len(note) < 5000
 

@@ -82,7 +82,15 @@ def test_each_group_has_its_plots_under_names_of_its_own(drawn):
     plots, left = drawn
     assert set(plots) == {
         f"{name}-1"
-        for name in ("learning", "knn_k", "knn_lambda", "neighbour_overlap", "tsne", "tsne_neighbours")
+        for name in (
+            "learning",
+            "knn_heat",
+            "knn_k",
+            "knn_lambda",
+            "neighbour_overlap",
+            "tsne",
+            "tsne_neighbours",
+        )
     }
     assert plots["tsne-1"].title == "The representation of test rows (t-SNE): 30 rows"
     assert left["knn_temperature: 30 rows"] == "the grid has one tau alone"

@@ -1,5 +1,6 @@
 """A table's report: its figures are those of the runs, its tests those of the pairs."""
 
+import re
 import statistics
 
 import pytest
@@ -46,6 +47,18 @@ def test_means_and_spreads_beside_what_is_printed(text):
     assert f"| Beer, CE | 5 of 6 | {statistics.fmean(there):.2f} |" in text
 
 
+def test_the_matrix_has_the_best_cell_of_each_data_set_in_bold(text):
+    result = text.partition("## Result\n")[2].partition("\n## ")[0]
+    best, other, lone = (
+        f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}"
+        for place in (("Hotel", "MLCL"), ("Hotel", "CE"), ("Beer", "CE"))
+        for values in [[100 * value for value in CELLS[place] if value is not None]]
+    )
+    assert "| accuracy | CE | MLCL | lost |" in result
+    assert f"| Hotel | {other} | **{best}** |  |" in result
+    assert f"| Beer | {lone} |  |  |" in result
+
+
 def test_every_seed_leads_to_its_run(text, ids):
     for (row, column, seed), id in ids.items():
         assert f"[{100 * CELLS[row, column][seed]:.2f}](http://127.0.0.1:5000/#/experiments/" in text
@@ -58,7 +71,8 @@ def test_cells_of_the_same_rows_are_tested_in_pairs(text):
     (p,) = holm([paired.p])
     expected = f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} |"
     assert f"| Hotel | MLCL | CE | 6 {expected}" in text
-    assert "| Beer | " not in text  # other data: nothing of it is tested
+    tests = text.partition("## Tests\n")[2].partition("\n## ")[0]
+    assert "| Beer | " not in tests  # other data: nothing of it is tested
     assert "6 pairs can reach p = 0.0312." in text
 
 
@@ -74,11 +88,16 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
     figures = {(m, f"set{j}"): {0: 50.0 + k + j} for k, m in enumerate("abc") for j in range(3)}
     its = compare_methods("accuracy", figures, "abc", ["set0", "set1", "set2"], higher=True, control="a")
     unranked = {"metric": "macro-F1", "sentences": ["macro-F1 is not ranked."]}
-    cells = {place: [{"metrics": {"test/accuracy": v[0] / 100}}] for place, v in figures.items()}
+    cells = {
+        place: [{"metrics": {"test/accuracy": v[0] / 100}, "data": place[1]}] for place, v in figures.items()
+    }
     store.table("ranked", cells, ranks=[as_dict(its), unranked])
     made = make_report(Runs(store.tracker), "ranked", tmp_path, folder=tmp_path / "it", log=False)
     assert "ranks-accuracy" in made.plots
     text = (tmp_path / "it" / "report.md").read_text()
+    assert "| accuracy | set0 | set1 | set2 | average rank |" in text
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    assert "| c | **52.00** | **53.00** | **54.00** | **1.00** |" in plain
     assert "## accuracy over data sets\n\naccuracy of 3 methods over 3 data sets" in text
     assert "| c | 1.00 | +2.00 |" in text
     assert "| 1 c |  | 0/3/0 | 0/3/0 |" in text

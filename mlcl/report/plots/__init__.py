@@ -1,1 +1,1 @@
-"""The plots of a report, each drawn by matplotlib for files and by plotly for the page."""
+"""The plots of a report, drawn by matplotlib."""

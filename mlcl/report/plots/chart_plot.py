@@ -10,12 +10,11 @@ import pandas as pd
 from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.matplotlib_backend import draw
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.plotly_backend import draw_interactive
 
 
 def chart_plot(name: str, title: str, caption: str, chart: Chart) -> Plot:
     """The chart as a plot. The columns of its table are series, x, y, and low, high, text as needed."""
-    return Plot(name, title, caption, _table(chart), partial(draw, chart), partial(draw_interactive, chart))
+    return Plot(name, title, caption, _table(chart), partial(draw, chart))
 
 
 def _table(chart: Chart) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
 from mlcl.report.plots.knn_scores import AXES, SPLITS, KnnScores
-from mlcl.report.plots.plot import Plot, PlotSkipped
+from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
 
 SHOWN = {
     "k": ("k", Axis("k (neighbours)", log=True)),
@@ -29,6 +29,7 @@ def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
         for split in SPLITS
         if each.points[split].notna().any()
     ]
+    require_change(value for line in series for value in line.y)
     best = [each.points.loc[[each.best]] for each in scores.values()]
     series.append(_marks("best on validation", axis, best))
     own = [each.points.loc[[each.own]] for each in scores.values() if each.own not in (None, each.best)]
@@ -53,6 +54,11 @@ def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:
     return Series(name, "points", points[axis].tolist(), points["value"].tolist(), texts=_texts(points))
 
 
+def best_words(scores: KnnScores) -> str:
+    """The best point of the grid: `k 50, lambda 0.3, tau 1`."""
+    return _texts(scores.points.loc[[scores.best]])[0]
+
+
 def _texts(points: pd.DataFrame) -> list[str]:
     return [
         ", ".join(f"{SHOWN[axis][0]} {value:.3g}" for axis, value in zip(AXES, row, strict=True))
@@ -67,8 +73,7 @@ def _named(setting: str, split: str, scores: Mapping[str, KnnScores]) -> str:
 def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
     others = " and ".join(SHOWN[other][0] for other in AXES if other != axis)
     best = "; ".join(
-        f"{f'{setting}: ' if len(scores) > 1 else ''}{_texts(each.points.loc[[each.best]])[0]}"
-        for setting, each in scores.items()
+        f"{f'{setting}: ' if len(scores) > 1 else ''}{best_words(each)}" for setting, each in scores.items()
     )
     text = f"With {others} at the best on validation ({best}). "
     if any(each.points["test"].notna().any() for each in scores.values()):

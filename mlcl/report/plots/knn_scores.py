@@ -28,12 +28,14 @@ class KnnScores:
     """The scored points of a setting.
 
     `points` has the columns `AXES`, `val` and `test` (means), `val_sd` and `test_sd` (NaN for one seed) and
-    `in_grid`. `best` is the row of the grid with the best mean on validation, `own` that of the job.
+    `in_grid`. `best` is the row of the grid with the best mean on validation, `own` that of the job; `seeds`
+    counts the runs.
     """
 
     points: pd.DataFrame
     best: int
     own: int | None
+    seeds: int
 
     def along(self, axis: str) -> pd.DataFrame:
         """The points of the grid along one axis, with the other axes at their best."""
@@ -79,7 +81,8 @@ def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
     sign = 1 if default_mode(job.evaluation.metric) == "max" else -1
     best = np.nanargmax(np.where(points["in_grid"], sign * points["val"], np.nan))
     own = _own(job)
-    return KnnScores(points, int(best), None if own is None else int(_inside(points, own).argmax()))
+    place = None if own is None else int(_inside(points, own).argmax())
+    return KnnScores(points, int(best), place, len(tables))
 
 
 def _own(job: JobConfig) -> KnnGrid | None:

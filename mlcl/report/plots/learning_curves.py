@@ -9,7 +9,7 @@ import numpy as np
 
 from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots
+from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots, require_change
 from mlcl.report.sweep_data import SweepData
 
 History = Sequence[tuple[int, float]]
@@ -90,6 +90,7 @@ def _plot(name: str, title: str, axis: Axis, series: Iterable[Series]) -> Plot:
     shown = tuple(one for one in series if len(one.x) > 1)
     if not shown:
         raise PlotSkipped("fewer than two steps of it were logged")
+    require_change(value for one in shown for value in (*one.y, *(one.low or ())))
     caption = _BAND if any(one.low is not None for one in shown) else "One training of each setting."
     if short := ", ".join(one.name for one in series if len(one.x) == 1):
         caption += f" Not drawn, for its seeds share one step alone: {short}."

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
@@ -19,6 +19,9 @@ _MARKS = 12
 """Most markers on a line: more would hide its dashes."""
 _WIDE = 50
 """The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
+_PATH = re.compile(r' d="[^"]*"')
+_DIGITS = re.compile(r"(\.\d{2})\d+")
+"""Digits of a path's coordinates that nobody can see: they are half of a file."""
 _NAMED = 28
 """The number of letters in all names of a horizontal axis from which on they are slanted."""
 
@@ -30,7 +33,7 @@ def draw(chart: Chart) -> Figure:
         axes = figure.add_subplot()
         bars = [position for position, series in enumerate(chart.series) if series.kind == "bars"]
         for position, series in enumerate(chart.series):
-            look = style.series_style(position)
+            look = style.series_style(position, series.name)
             if series.kind == "bars":
                 _draw_bars(axes, series, look, bars.index(position), len(bars))
             else:
@@ -51,15 +54,12 @@ def legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=style.FONT_SIZE - 1)
 
 
-def to_svg(figure: Figure, *, outlines: bool = False) -> str:
-    """The figure as SVG; the same figure gives the same file.
-
-    With `outlines` texts become shapes, since the fonts of a reader may have other widths.
-    """
+def to_svg(figure: Figure) -> str:
+    """The figure as SVG; the same figure gives the same file."""
     file = StringIO()
-    with style.matplotlib_style(), matplotlib.rc_context({"svg.fonttype": "path" if outlines else "none"}):
+    with style.matplotlib_style():
         figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
+    return _PATH.sub(lambda path: _DIGITS.sub(r"\1", path[0]), file.getvalue())
 
 
 def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
@@ -70,7 +70,7 @@ def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
         color=look.colour,
         linestyle=look.dashes if line else "none",
         linewidth=style.LINE_WIDTH,
-        marker=look.marker[0],
+        marker=look.marker,
         markersize=6 if line or len(series.x) < style.CLOUD else 3,
         markevery=max(1, len(series.x) // _MARKS) if line else None,
         label=style.as_text(series.name),
@@ -93,7 +93,7 @@ def _draw_bars(axes: Axes, series: Series, look: style.SeriesStyle, position: in
         capsize=3,
         facecolor=(look.colour, style.FILL),
         edgecolor=look.colour,
-        hatch=look.hatch[0],
+        hatch=look.hatch,
         label=style.as_text(series.name),
     )
 

@@ -31,7 +31,7 @@ NEIGHBOURS = 80
 """Nearest training rows that are drawn, as in the paper."""
 MOST = 5
 """The number of shared labels from which on neighbours have the same mark."""
-_STAR = [marker for marker, _ in style.MARKERS].index("*")
+_STAR = style.MARKERS.index("*")
 _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
 

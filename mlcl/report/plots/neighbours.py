@@ -16,9 +16,10 @@ from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.chart_plot import chart_plot
-from mlcl.report.plots.knn_curves import SHOWN, curve_plot
-from mlcl.report.plots.knn_scores import knn_grid, knn_scores, knn_table
-from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots
+from mlcl.report.plots.knn_curves import SHOWN, best_words, curve_plot
+from mlcl.report.plots.knn_heat import heat_plot
+from mlcl.report.plots.knn_scores import KnnScores, knn_grid, knn_scores, knn_table
+from mlcl.report.plots.plot import Plot, PlotSkipped, build_plots
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_neighbours import stored_overlap
 from mlcl.training.stored_run import StoredRun
@@ -30,8 +31,10 @@ CURVES = 2
 
 def neighbour_plots(
     folders: Mapping[str, Sequence[Path]], job_data_of: Callable[[Path], JobData]
-) -> PlotCollection:
+) -> tuple[list[Plot], list[tuple[str, str]], dict[str, str]]:
     """The metric by k, lambda and tau, and the labels that rows share with their neighbours.
+
+    Plots, reasons of those that are missing, and the best (k, lambda, tau) of each setting in words.
 
     `folders`: the folders of each setting's runs, or of their artifacts, one for each seed. `job_data_of`
     gives the data of the run in a folder; all runs must have as many rows of the same data set. Test figures
@@ -59,18 +62,17 @@ def neighbour_plots(
             left[f"neighbours of {setting}", error.problem] = None
         except PlotSkipped as reason:
             left[f"curves of {setting}", str(reason)] = None
-    plots, reasons = build_plots({**_curves(tables, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
-    return plots, [*left, *reasons]
-
-
-def _curves(
-    tables: Mapping[str, Sequence[Array]], jobs: Mapping[str, JobConfig]
-) -> dict[str, Callable[[], Plot]]:
-    if not tables:
-        return {}
     scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
-    metric = jobs[next(iter(tables))].evaluation.metric.rpartition("/")[2]
-    return {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
+    plots, reasons = build_plots({**_curves(scores, jobs), NAME: lambda: overlap_plot(shares, ks, split)})
+    return plots, [*left, *reasons], {setting: best_words(each) for setting, each in scores.items()}
+
+
+def _curves(scores: Mapping[str, KnnScores], jobs: Mapping[str, JobConfig]) -> dict[str, Callable[[], Plot]]:
+    if not scores:
+        return {}
+    metric = jobs[next(iter(scores))].evaluation.metric.rpartition("/")[2]
+    curves = {f"knn_{axis}": partial(curve_plot, axis, scores, metric) for axis in SHOWN}
+    return {"knn_heat": partial(heat_plot, scores, metric), **curves}
 
 
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:

@@ -8,37 +8,24 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import optuna
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from plotly.graph_objects import Figure as Interactive
 
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend, log_ruler
-from mlcl.report.plots.plotly_backend import LOG, apply_style
 from mlcl.report.plots.study import quiet
 
-Options = Callable[[Callable[[str], str]], dict[str, Any]]
-"""Gives the arguments of a function that draws; the function that it takes escapes their texts."""
 
+def optuna_figure(draw: Callable[..., Any], study: optuna.Study, mode: str = "max", **options: Any) -> Figure:
+    """Draws a study without a title.
 
-def optuna_drawings(
-    still: Callable[..., Any], live: Callable[..., Any], options: Options, mode: str = "max"
-) -> tuple[Callable[[], Figure], Callable[[], Interactive]]:
-    """Draws a plot without its title, with matplotlib and with plotly.
-
-    `still` and `live` are functions of `optuna.visualization.matplotlib` and of `optuna.visualization`, or
-    call them. `mode` (max or min) orders the colours of scores.
+    `draw` is a function of `optuna.visualization.matplotlib`, or calls one. `mode` (max or min) orders the
+    colours of scores.
     """
-    return (
-        lambda: _still(still, options(style.as_text), mode),
-        lambda: _live(live, options(style.as_html), mode),
-    )
-
-
-def _still(draw: Callable[..., Any], options: dict[str, Any], mode: str) -> Figure:
     with quiet(), style.matplotlib_style(), _off_screen():
-        figure: Figure = np.ravel(draw(**options))[0].figure
+        figure: Figure = np.ravel(draw(study, **options))[0].figure
         pyplot.close(figure)
         # Without this layout there is no room for the legend and the colour bar.
         figure.set_layout_engine("constrained")
@@ -48,19 +35,6 @@ def _still(draw: Callable[..., Any], options: dict[str, Any], mode: str) -> Figu
             _restyle(axes, mode)
         _move_legend(figure)
     return figure
-
-
-def _live(draw: Callable[..., Any], options: dict[str, Any], mode: str) -> Interactive:
-    with quiet():
-        figure = draw(**options)
-    figure.update_layout(title=None)
-    figure.update_traces(
-        colorscale=style.score_colormap(mode), reversescale=False, selector={"type": "contour"}
-    )
-    figure.update_traces(colorbar_title_side="right", selector={"type": "contour"})
-    figure.update_xaxes(LOG, selector={"type": "log"})
-    figure.update_yaxes(LOG, selector={"type": "log"})
-    return apply_style(figure, legend=sum(bool(trace.name) for trace in figure.data) > 1)
 
 
 @contextmanager

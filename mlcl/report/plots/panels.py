@@ -11,14 +11,10 @@ from functools import partial
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from plotly.graph_objects import Figure as Interactive
-from plotly.graph_objects import Scatter
-from plotly.subplots import make_subplots
 
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.plotly_backend import apply_style
 
 COLUMNS = 2
 """Most panels in a row: more would be too small on a phone."""
@@ -63,7 +59,7 @@ class Panel:
 def panel_plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot:
     """The panels as a plot. Its table has a row for each point: panel, kind, point, x, y."""
     panels = _without_empty(panels)
-    return Plot(name, title, caption, _table(panels), partial(_draw, panels), partial(_explore, panels))
+    return Plot(name, title, caption, _table(panels), partial(_draw, panels))
 
 
 def _without_empty(panels: Sequence[Panel]) -> list[Panel]:
@@ -106,7 +102,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             cloud.x,
             cloud.y,
             linestyle="none",
-            marker=style.MARKERS[cloud.marker % len(style.MARKERS)][0],
+            marker=style.MARKERS[cloud.marker % len(style.MARKERS)],
             markersize=17 if cloud.stands_out else 4 if points >= _CROWD else 5.5,
             markerfacecolor="white" if cloud.hollow else colour,
             markeredgecolor="black" if cloud.stands_out else colour,
@@ -120,53 +116,6 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_visible(True)
     axes.spines[:].set_color("#bbbbbb")
-
-
-def _explore(panels: Sequence[Panel]) -> Interactive:
-    columns = min(COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
-    titles = [style.as_html(panel.title) for panel in panels]
-    figure = make_subplots(
-        lines, columns, subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.1
-    )
-    in_legend: set[str] = set()
-    for position, panel in enumerate(panels):
-        place = {"row": position // columns + 1, "col": position % columns + 1}
-        for rank, cloud in sorted(enumerate(panel.clouds), key=_largest_first):
-            # The first trace with points makes the entry in the legend; an empty trace makes none.
-            first = bool(len(cloud.x)) and cloud.name not in in_legend
-            in_legend |= {cloud.name} if first else set()
-            figure.add_trace(_trace(cloud, first, rank), **place)
-    figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
-    figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=True, mirror=True)
-    apply_style(figure, legend=True)
-    figure.update_layout(legend={"y": -0.05}, margin={"l": 20}, height=200 + 380 * lines)
-    return figure
-
-
-def _largest_first(ranked: tuple[int, Cloud]) -> tuple[bool, int]:
-    return ranked[1].stands_out, -len(ranked[1].x)
-
-
-def _trace(cloud: Cloud, first: bool, rank: int) -> Scatter:
-    colour = style.COLOURS[cloud.colour % len(style.COLOURS)]
-    return Scatter(
-        x=list(cloud.x),
-        y=list(cloud.y),
-        mode="markers",
-        name=style.as_html(_short(cloud.name)),
-        legendgroup=style.as_html(cloud.name),
-        showlegend=first,
-        legendrank=rank,
-        hovertext=[style.as_html(text) for text in cloud.texts],
-        hoverinfo="text+name",
-        marker={
-            "color": "white" if cloud.hollow else colour,
-            "symbol": style.MARKERS[cloud.marker % len(style.MARKERS)][1],
-            "size": 18 if cloud.stands_out else 7,
-            "line": {"color": "black" if cloud.stands_out else colour, "width": 1},
-        },
-    )
 
 
 def _short(name: str) -> str:

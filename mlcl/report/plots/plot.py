@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
-from plotly.graph_objects import Figure as Interactive
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Plot:
     """A plot of a report.
 
     `name` is the stem of its files, `title` and `caption` are plain text, `table` has the data. Each call of
-    `figure` draws it with matplotlib, and of `interactive` with plotly.
+    `figure` draws it.
     """
 
     name: str
@@ -23,7 +22,6 @@ class Plot:
     caption: str
     table: pd.DataFrame
     figure: Callable[[], Figure]
-    interactive: Callable[[], Interactive]
 
 
 PlotCollection = tuple[list[Plot], list[tuple[str, str]]]
@@ -32,6 +30,12 @@ PlotCollection = tuple[list[Plot], list[tuple[str, str]]]
 
 class PlotSkipped(Exception):  # noqa: N818
     """A plot has nothing to show, for the reason given."""
+
+
+def require_change(values: Iterable[float]) -> None:
+    """Raises PlotSkipped where all values are the same: a picture of a constant tells nothing."""
+    if len(set(values)) < 2:
+        raise PlotSkipped("its values are all the same")
 
 
 def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:

@@ -12,19 +12,16 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
-from plotly.graph_objects import Figure as Interactive
-from plotly.graph_objects import Scatter
 
 from mlcl.report.plots import style
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.plotly_backend import apply_style
 
 _BAR = 0.5
 """The distance between two bars, in heights of a name."""
 _AXIS = 3.2
 """The width of the axis in inches."""
-_INCHES, _PIXELS = 0.075, 7
-"""The width of a letter of a name, in both figures."""
+_INCHES = 0.075
+"""The width of a letter of a name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,6 @@ def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot
         caption,
         table.sort_values("average rank", kind="stable", ignore_index=True),
         partial(_draw, diagram),
-        partial(_explore, diagram),
     )
 
 
@@ -108,20 +104,4 @@ def _draw(diagram: RankDiagram) -> Figure:
         for label in labels:
             text = style.as_text(label.text)
             axes.text(label.x, label.y, text, ha=label.side, va="center", fontsize=style.FONT_SIZE - 1)
-    return figure
-
-
-def _explore(diagram: RankDiagram) -> Interactive:
-    lines, labels = _shapes(diagram)
-    figure = Interactive()
-    for line in lines:
-        look = {"color": "black", "width": line.width}
-        figure.add_trace(Scatter(x=line.x, y=line.y, mode="lines", line=look, hoverinfo="skip"))
-    for x, y, text, side in labels:
-        figure.add_annotation(x=x, y=y, text=style.as_html(text), xanchor=side, showarrow=False)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    apply_style(figure)
-    margin = {"l": 20, "r": _PIXELS * _letters(diagram), "t": 20, "b": 20}
-    figure.update_layout(height=24 * _height(labels) + 60, margin=margin)
     return figure

@@ -1,43 +1,34 @@
-"""Plots of the scores of a search's trials, drawn by Optuna: by trial, and the Pareto front."""
+"""Plots of the scores of a search's trials: by trial, and the Pareto front."""
 
 from __future__ import annotations
 
 import optuna
-import pandas as pd
 from matplotlib.axes import Axes
-from optuna.visualization import matplotlib as still
-from optuna.visualization import plot_optimization_history, plot_pareto_front
-from plotly.graph_objects import Figure as Interactive
-from plotly.graph_objects import Scatter
+from optuna.visualization.matplotlib import plot_pareto_front
 
-from mlcl.report.plots.optuna_drawing import optuna_drawings
-from mlcl.report.plots.plot import Plot, PlotSkipped
+from mlcl.report.plots import style
+from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.optuna_drawing import optuna_figure
+from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
 from mlcl.report.plots.study import study_of
-from mlcl.report.plots.trials import pruned_note, pruned_trials, require_complete
+from mlcl.report.plots.trials import require_complete
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking import State
-
-_LABEL, _COLOUR = "stopped early", "#666666"
 
 
 def history_plot(data: SweepData) -> Plot:
-    """The score by trial. Raises PlotSkipped where no trial is complete."""
+    """The final scores by trial. Raises PlotSkipped where no two complete trials differ."""
     require_complete(data)
-    early = pruned_trials(data)
-    final = data.search["score"].where(data.search["state"] == State.COMPLETE)
-    best = final.cummax() if data.mode == "max" else final.cummin()
-    table = data.search[["number", "state", "score"]].rename(columns={"number": "trial"})
-    return Plot(
-        "history",
-        "Score by trial",
-        f"Complete trials, and the best of them so far.{pruned_note(data)}",
-        table.assign(**{"best so far": best.ffill()}),
-        *optuna_drawings(
-            _still_history,
-            _live_history,
-            lambda text: {"study": study_of(data), "early": early, "score": text(data.score)},
-        ),
+    done = data.complete.sort_values("number")
+    require_change(done["score"])
+    best = done["score"].cummax() if data.mode == "max" else done["score"].cummin()
+    trial = [float(number) for number in done["number"]]
+    series = (
+        Series("complete", "points", trial, done["score"].tolist(), texts=done["setting"].tolist()),
+        Series("best", "line", trial, best.tolist(), texts=done["setting"].tolist()),
     )
+    caption = "Complete trials, and the best of them so far. Pruned trials have no final score."
+    return chart_plot("history", "Score by trial", caption, Chart(Axis("trial"), Axis(data.score), series))
 
 
 def pareto_plot(data: SweepData) -> Plot:
@@ -55,10 +46,8 @@ def pareto_plot(data: SweepData) -> Plot:
         + ", ".join(f"{metric}: {mode}" for metric, mode in goals.items())
         + ".",
         table,
-        *optuna_drawings(
-            _still_pareto,
-            _live_pareto,
-            lambda text: {"study": study_of(data, goals), "names": [text(metric) for metric in goals]},
+        lambda: optuna_figure(
+            _draw_pareto, study_of(data, goals), names=[style.as_text(metric) for metric in goals]
         ),
     )
 
@@ -72,31 +61,8 @@ def _goals(data: SweepData) -> dict[str, str]:
     return {goal.metric: goal.mode for goal in data.goals}
 
 
-def _still_history(study: optuna.Study, early: pd.DataFrame, score: str) -> Axes:
-    axes = still.plot_optimization_history(study, target_name=score)
-    if len(early):
-        axes.scatter(early["number"], early["score"], facecolors="none", edgecolors=_COLOUR, label=_LABEL)
-        axes.legend()
-    return axes
-
-
-def _live_history(study: optuna.Study, early: pd.DataFrame, score: str) -> Interactive:
-    figure = plot_optimization_history(study, target_name=score)
-    if len(early):
-        marks = {"color": _COLOUR, "symbol": "circle-open"}
-        x, y = early["number"].tolist(), early["score"].tolist()
-        figure.add_trace(Scatter(x=x, y=y, mode="markers", marker=marks, name=_LABEL))
-    return figure
-
-
-def _still_pareto(study: optuna.Study, names: list[str]) -> Axes:
-    axes = still.plot_pareto_front(study, target_names=names)
+def _draw_pareto(study: optuna.Study, names: list[str]) -> Axes:
+    axes = plot_pareto_front(study, target_names=names)
     # Larger points, since red and blue look alike in print.
     axes.collections[-1].set(sizes=[90])
     return axes
-
-
-def _live_pareto(study: optuna.Study, names: list[str]) -> Interactive:
-    figure = plot_pareto_front(study, target_names=names)
-    figure.data[-1].marker.update(size=12, symbol="diamond")
-    return figure

@@ -5,7 +5,6 @@ The colours are those of Okabe and Ito without their yellow, which is too pale f
 
 from __future__ import annotations
 
-import html
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,23 +12,14 @@ from typing import Any
 import matplotlib
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-MARKERS = (
-    ("o", "circle"),
-    ("s", "square"),
-    ("^", "triangle-up"),
-    ("D", "diamond"),
-    ("v", "triangle-down"),
-    ("P", "cross"),
-    ("X", "x"),
-    ("*", "star"),
-)
-"""Names in matplotlib and in plotly."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1, 2), (6, 2, 1, 2), (9, 3), (3, 1, 3, 3))
 """Lengths of strokes and gaps, in line widths."""
-HATCHES = (("", ""), ("//", "/"), ("..", "."), ("xx", "x"), ("--", "-"), ("||", "|"), ("++", "+"))
-"""Names in matplotlib and in plotly."""
+HATCHES = ("", "//", "..", "xx", "--", "||", "++")
 BEST = "#D55E00"
 """Colour of the best setting."""
+MEANINGS = {"complete": "#0072B2", "pruned": "#888888", "best": BEST, "baseline": "#009E73"}
+"""The colours of series with these names, in every plot."""
 FONT_SIZE = 11
 LINE_WIDTH = 1.8
 BAND = 0.2
@@ -44,6 +34,7 @@ _RC: Any = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
     "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of equal widths: one of them is everywhere
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE,
     "axes.spines.top": False,
@@ -60,33 +51,26 @@ _RC: Any = {
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The style of a series; `marker` and `hatch` have names for (matplotlib, plotly)."""
+    """The style of a series."""
 
     colour: str
-    marker: tuple[str, str]
+    marker: str
     dash: tuple[int, ...]
-    hatch: tuple[str, str]
+    hatch: str
 
     @property
     def dashes(self) -> str | tuple[int, tuple[int, ...]]:
-        """The dash for matplotlib."""
+        """The dash as matplotlib takes it."""
         return (0, self.dash) if self.dash else "solid"
 
-    @property
-    def strokes(self) -> str:
-        """The dash for plotly."""
-        return ",".join(f"{2 * length}px" for length in self.dash) or "solid"
 
-    def shade(self, opacity: float) -> str:
-        """The colour with this opacity, as CSS."""
-        red, green, blue = (int(self.colour[start : start + 2], 16) for start in (1, 3, 5))
-        return f"rgba({red},{green},{blue},{opacity})"
+def series_style(position: int, name: str = "") -> SeriesStyle:
+    """The style of the series at a position, in the colour of its name where it has a meaning.
 
-
-def series_style(position: int) -> SeriesStyle:
-    """The style of the series at a position. The lengths of the lists differ, so that styles repeat late."""
+    The lengths of the lists differ, so that styles repeat late.
+    """
     return SeriesStyle(
-        COLOURS[position % len(COLOURS)],
+        MEANINGS.get(name, COLOURS[position % len(COLOURS)]),
         MARKERS[position % len(MARKERS)],
         DASHES[position % len(DASHES)],
         HATCHES[position % len(HATCHES)],
@@ -94,7 +78,7 @@ def series_style(position: int) -> SeriesStyle:
 
 
 def score_colormap(mode: str) -> str:
-    """The colour map of scores, darker for better ones, by its name in both libraries."""
+    """The colour map of scores, darker for better ones, by its name."""
     return "cividis_r" if mode == "max" else "cividis"
 
 
@@ -106,8 +90,3 @@ def matplotlib_style() -> AbstractContextManager[None]:
 def as_text(text: str) -> str:
     """The text escaped for matplotlib, so that nothing is read as a formula."""
     return text.replace("$", r"\$")
-
-
-def as_html(text: str) -> str:
-    """The text escaped for plotly, so that nothing is read as markup or a formula."""
-    return html.escape(text, quote=False).replace("$", "&#36;")

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from mlcl.report.plots.plot import Plot, PlotSkipped
-from mlcl.report.plots.trials import best_number, head_key, pruned_note, pruned_trials, require_complete
-from mlcl.report.plots.triangle import Triangle, draw_triangle, explore_triangle
+from mlcl.report.plots.trials import best_number, head_key, pruned_trials, require_complete
+from mlcl.report.plots.triangle import Triangle, draw_triangle
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
@@ -27,7 +27,6 @@ def ternary_plot(data: SweepData) -> Plot:
         score=data.complete["score"].tolist(),
         score_name=data.score,
         mode=data.mode,
-        texts=data.complete["setting"].tolist(),
         best=data.complete["number"].tolist().index(best_number(data)),
         early=_folded(early, parts).to_numpy(float),
     )
@@ -36,10 +35,9 @@ def ternary_plot(data: SweepData) -> Plot:
     return Plot(
         "ternary",
         f"{data.score} by the shares of the loss",
-        f"Each corner is a loss of that part alone.{lumped}{pruned_note(data)}",
+        f"Each corner is a loss of that part alone.{lumped}",
         _table(data, complete, early),
         partial(draw_triangle, triangle),
-        partial(explore_triangle, triangle),
     )
 
 

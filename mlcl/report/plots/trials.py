@@ -49,13 +49,3 @@ def pruned_trials(data: SweepData) -> pd.DataFrame:
 def best_number(data: SweepData) -> int:
     """The number of the best trial; -1 where no trial is complete."""
     return -1 if data.best is None else int(data.best["number"])
-
-
-def pruned_note(data: SweepData) -> str:
-    """A sentence of a caption on the pruned trials; empty where there are none."""
-    if pruned_trials(data).empty:
-        return ""
-    how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
-    return (
-        f" Trials that were stopped early are shown with their last score{how}, that of a shorter training."
-    )

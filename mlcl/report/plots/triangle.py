@@ -10,12 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from plotly.graph_objects import Figure as Interactive
-from plotly.graph_objects import Scatterternary
 
 from mlcl.report.plots import style
 from mlcl.report.plots.matplotlib_backend import legend
-from mlcl.report.plots.plotly_backend import apply_style
 
 Shares = NDArray[Any]
 _CORNERS = np.array([[0.5, np.sqrt(3) / 2], [0.0, 0.0], [1.0, 0.0]])
@@ -33,7 +30,6 @@ class Triangle:
     score: Sequence[float]
     score_name: str
     mode: str
-    texts: Sequence[str]
     best: int
     early: Shares
 
@@ -52,7 +48,7 @@ def draw_triangle(triangle: Triangle) -> Figure:
         _draw_lines(axes, triangle.parts)
         if len(triangle.early):
             x, y = project(triangle.early).T
-            axes.scatter(x, y, facecolors="none", edgecolors="#666666", label="stopped early")
+            axes.scatter(x, y, facecolors="none", edgecolors=style.MEANINGS["pruned"], label="pruned")
         x, y = project(triangle.shares).T
         points = axes.scatter(
             x,
@@ -77,34 +73,6 @@ def draw_triangle(triangle: Triangle) -> Figure:
         figure.colorbar(points, ax=axes, label=style.as_text(triangle.score_name), shrink=0.7)
         legend(figure, axes)
     return figure
-
-
-def explore_triangle(triangle: Triangle) -> Interactive:
-    """The triangle drawn by plotly."""
-    marks = {
-        "color": list(triangle.score),
-        "colorscale": style.score_colormap(triangle.mode),
-        "size": 10,
-        "colorbar": {"title": {"text": style.as_html(triangle.score_name), "side": "right"}},
-    }
-    best = triangle.shares[[triangle.best]]
-    figure = Interactive(
-        [
-            _cloud("stopped early", triangle.early, {"color": "#666666", "symbol": "circle-open", "size": 8}),
-            _cloud("complete", triangle.shares, marks, [style.as_html(text) for text in triangle.texts]),
-            _cloud("best", best, {"color": style.BEST, "symbol": "star", "size": 16}),
-        ]
-    )
-    titles = [{"title": style.as_html(part)} for part in triangle.parts]
-    figure.update_layout(ternary=dict(zip(("aaxis", "baxis", "caxis"), titles, strict=True)))
-    return apply_style(figure, legend=True)
-
-
-def _cloud(
-    name: str, shares: Shares, marker: dict[str, Any], texts: Sequence[str] | None = None
-) -> Scatterternary:
-    a, b, c = shares.T.tolist()
-    return Scatterternary(a=a, b=b, c=c, mode="markers", name=name, marker=marker, hovertext=texts)
 
 
 def _draw_lines(axes: Axes, parts: Sequence[str]) -> None:

@@ -43,7 +43,4 @@ def test_each_method_hangs_at_its_rank_and_the_best_on_top(plot):
 
 def test_names_are_text_and_no_markup(plot):
     assert "with m &lt;b&gt; $x$ (2.00)" in to_svg(plot.figure())
-    labels = [each.text for each in plot.interactive().layout.annotations]
-    assert "with m &lt;b&gt; &#36;x&#36; (2.00)" in labels
-    assert "critical difference 1.25" in labels
-    assert len(plot.interactive().data) == len(plot.figure().axes[0].lines)
+    assert "critical difference 1.25" in to_svg(plot.figure())

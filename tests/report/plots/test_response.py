@@ -1,82 +1,101 @@
-"""The curves of one setting: a head's temperature, the weight of all heads."""
+"""The score over one key: trials of equally many epochs, and the fitted curve."""
 
 import numpy as np
 import pytest
 
+from mlcl.report.plots.gaussian_process import FEWEST, fitted_curve
 from mlcl.report.plots.plot import PlotSkipped
-from mlcl.report.plots.response import gamma_plot, heads_weight, tau_plots
+from mlcl.report.plots.response import gamma_plot, heads_weight, response_plots
+from mlcl.report.plots.stages import MOST, score_stages
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 TAU, WEIGHT = "objective.heads.section.temperature", "objective.heads.section.weight"
+END = "val/accuracy at the end: 15 trials"
 
 
-def set_to(key, values):
-    """A change of the frame: the key takes these values in turn."""
-    return lambda frame: frame.assign(**{key: [values[row % len(values)] for row in range(len(frame))]})
+def curves(data):
+    """Validations of the made-up trials: the first pruned one has 1, the next 2, those that ended 9."""
+    pruned = data.search[data.search["state"] == "PRUNED"]["run_id"].tolist()
+
+    def history(run_id, _metric):
+        count = pruned.index(run_id) + 1 if run_id in pruned else 9
+        return [(10 * n, float(run_id.removeprefix("run")) + n / 10) for n in range(1, count + 1)]
+
+    return history
 
 
-def test_each_temperature_has_a_curve_on_a_logarithmic_axis(search_of):
-    plots = tau_plots(search_of(heads=("section", "chapter", "category")))
-    assert [plot.name for plot in plots] == ["tau_section", "tau_chapter", "tau_category"]
-    for plot in plots:
-        assert plot.figure().axes[0].get_xscale() == "log"
-        assert plot.interactive().layout.xaxis.type == "log"
+def test_each_number_has_a_plot_a_temperature_on_a_logarithmic_axis(search_of):
+    plots = {plot.name: plot for plot in response_plots(search_of(heads=("section", "chapter")))}
+    assert list(plots) == [
+        "tau_section", "tau_chapter", "response_section-weight", "response_chapter-weight",
+        "response_encoder-width",
+    ]  # fmt: skip
+    for name, plot in plots.items():
+        scale = "log" if name.startswith("tau") else "linear"
+        assert [axes.get_xscale() for axes in plot.figure().axes] == [scale]
 
 
-def test_points_are_the_trials_with_the_best_and_the_stopped_apart(search_of):
-    data = search_of()
-    table = tau_plots(data)[0].table
-    found = dict(zip(table["text"], table.itertuples(index=False, name=None), strict=True))
-    for _, row in data.search.iterrows():
-        name = "stopped early" if row["state"] == "PRUNED" else "complete"
-        name = "best" if row["number"] == data.best["number"] else name
-        assert found[row["setting"]][:3] == (name, row[TAU], row["score"])
-    assert len(found) == len(data.search)
+def test_only_trials_of_equally_many_epochs_share_a_stage(search_of):
+    data = search_of(history=curves(search_of()))
+    stages = score_stages(data)
+    titles = ["val/accuracy at epoch 1: 20 trials", "val/accuracy at epoch 3: 18 trials"]
+    assert list(stages) == [*titles, "val/accuracy at epoch 5: 16 trials", END]
+    for title, validation in zip(titles, (1, 3), strict=True):
+        for row, score in stages[title].items():
+            assert score == float(row) + validation / 10
+    assert stages[END].tolist() == data.complete["score"].tolist()
+    assert len(stages) == MOST + 1
 
 
-def test_repeated_values_give_the_mean_with_the_sample_deviation(search_of):
-    data = search_of(24, change=set_to(TAU, [0.1, 0.2, 0.5]))
-    plot = tau_plots(data)[0]
-    for _, row in plot.table.iterrows():
-        scores = [
-            trial["score"]
-            for _, trial in data.complete.iterrows()
-            if trial[TAU] == row["temperature of section"]
-        ]
-        mean = sum(scores) / len(scores)
-        spread = (sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) ** 0.5
-        np.testing.assert_allclose(
-            [row["val/accuracy"], row["low"], row["high"]], [mean, mean - spread, mean + spread]
-        )
-    assert plot.table["temperature of section"].tolist() == [0.1, 0.2, 0.5]
-    assert "standard deviation" in plot.caption
+def test_the_table_has_the_state_of_each_trial_by_stage(search_of):
+    data = search_of(history=curves(search_of()))
+    plot = response_plots(data)[0]
+    table = plot.table
+    for _, row in table[table["stage"] == END].iterrows():
+        (trial,) = data.complete[data.complete["setting"] == row["setting"]].to_dict("records")
+        state = "best" if trial["number"] == data.best["number"] else "complete"
+        found = (row["state"], row["temperature of section"], row["score"])
+        assert found == (state, trial[TAU], trial["score"])
+    assert set(table[table["stage"] != END]["state"]) == {"best", "complete", "pruned"}
+    assert [axes.get_title(loc="left") for axes in plot.figure().axes] == list(dict.fromkeys(table["stage"]))
 
 
-def test_head_without_its_temperature_in_some_trials(search_of):
-    data = search_of(8, change=lambda frame: frame.assign(**{TAU: frame[TAU].where(frame["number"] < 4)}))
-    assert len(tau_plots(data)[0].table) == 4
+@pytest.mark.parametrize("log", [False, True])
+def test_the_curve_finds_the_shape_under_the_noise(log):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.05, 1.0, 40)
+    place = np.log(x / 0.2) if log else (x - 0.4) * 3
+    curve = fitted_curve(x, np.exp(-(place**2)) + rng.normal(0, 0.05, 40), log=log)
+    truth = np.exp(-((np.log(curve.x / 0.2) if log else (curve.x - 0.4) * 3) ** 2))
+    assert np.abs(curve.mean - truth).max() < 0.1
+    assert 0.005 < curve.deviation.mean() < 0.05  # of the mean, not of one score
+    again = fitted_curve(x, np.zeros(40), log=log)
+    assert again is None
+
+
+def test_few_or_equal_points_have_no_curve():
+    x = np.linspace(0.1, 1, FEWEST)
+    assert fitted_curve(x, x, log=False) is not None
+    assert fitted_curve(x[1:], x[1:], log=False) is None
+    assert fitted_curve(np.ones(FEWEST), x, log=False) is None
 
 
 def test_gamma_is_what_the_classifier_leaves(search_of):
     data = search_of()
-    table = gamma_plot(data).table
-    by_text = dict(zip(table["text"], table["weight of all heads"], strict=True))
-    for _, row in data.search.iterrows():
-        assert by_text[row["setting"]] == 1 - row[CLASSIFIER_WEIGHT]
+    table = gamma_plot(data).table.set_index("setting")["weight of all heads"]
+    for _, row in data.complete.iterrows():
+        assert table[row["setting"]] == 1 - row[CLASSIFIER_WEIGHT]
 
 
 def test_gamma_of_a_fixed_classifier_is_the_heads_own_weight(search_of):
     data = search_of(heads=("section",), change=lambda frame: frame.assign(**{CLASSIFIER_WEIGHT: 1.0}))
     assert heads_weight(data.search).tolist() == data.search[WEIGHT].tolist()
-    assert set(gamma_plot(data).table["weight of all heads"]) == set(data.search[WEIGHT])
+    assert gamma_plot(data).table["weight of all heads"].tolist() == data.complete[WEIGHT].tolist()
 
 
 def test_nothing_varied(search_of):
-    with pytest.raises(PlotSkipped, match="no temperature differs"):
-        tau_plots(search_of(varied=("encoder.name",)))
+    with pytest.raises(PlotSkipped, match="no number differs"):
+        response_plots(search_of(varied=("encoder.name",)))
+    same = {CLASSIFIER_WEIGHT: 0.4, WEIGHT: 0.6}
     with pytest.raises(PlotSkipped, match="same in all trials"):
-        gamma_plot(
-            search_of(
-                change=lambda frame: frame.assign(**{CLASSIFIER_WEIGHT: 0.4, WEIGHT: 0.6}), heads=("section",)
-            )
-        )
+        gamma_plot(search_of(change=lambda frame: frame.assign(**same), heads=("section",)))
