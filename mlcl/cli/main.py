@@ -20,6 +20,7 @@ from mlcl.cli import (
     data,
     doctor,
     export,
+    init,
     jobs,
     plugins,
     posthoc,
@@ -41,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("baseline")(baseline.baseline)
 app.command("sweep")(sweep.sweep)
