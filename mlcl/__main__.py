@@ -1,6 +1,35 @@
-"""`python -m mlcl` is `mlcl`."""
+"""`mlcl`, also as `python -m mlcl`: listens to Ctrl-C before it loads anything that takes time."""
 
-from mlcl.cli.main import main
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from types import FrameType
+
+STOPPED = 130
+
+
+def main() -> None:
+    """Runs the command line. A stop that is asked for outside of trainings ends it in one line."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _stop)
+    from mlcl.cli.main import main
+
+    main()
+
+
+def _stop(_signal: int, frame: FrameType | None) -> None:
+    with suppress(OSError):  # the terminal may be closed
+        os.write(2, b"stopped\n")
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            # An exception inside of an import becomes any other one, and may abort native code.
+            os._exit(STOPPED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
 
 if __name__ == "__main__":
     main()

@@ -48,6 +48,10 @@ class UserError(Exception):
         return {name: None if value is None else _short(value) for name, value in text.items()}
 
 
+class MachineError(Exception):
+    """A fault of the machine, in one line. The command line prints it and exits with status 3."""
+
+
 def _rebuild(problem: str, file: str | None, key: str | None, found: object, allowed: object) -> UserError:
     return UserError(problem, file=file, key=key, found=found, allowed=allowed)
 

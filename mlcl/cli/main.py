@@ -33,7 +33,7 @@ from mlcl.cli import (
     sweep,
 )
 from mlcl.cli.output import Exit, fail, print_json, say_failed
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 
 app = typer.Typer(
     name="mlcl",
@@ -93,6 +93,8 @@ def main() -> None:
         sys.exit(fail(error, as_json="--json" in sys.argv))
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
+    except MachineError as error:
+        sys.exit(say_failed(str(error), as_json="--json" in sys.argv))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             sys.exit(_disk_full(error))
@@ -103,7 +105,7 @@ def main() -> None:
         sys.exit(Exit.FAILED)
     finally:
         # A Ctrl-C while the interpreter ends must not change the exit status.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 

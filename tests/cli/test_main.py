@@ -1,5 +1,6 @@
 """What the command line loads before it knows which command it is."""
 
+import signal
 import subprocess
 import sys
 
@@ -19,3 +20,17 @@ def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):
     code = f"import sys, {modules}\nsys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_while_libraries_are_loaded_is_one_line(number):
+    """`losses` loads torch: it is struck in the middle of that."""
+    command = [sys.executable, "-X", "importtime", "-m", "mlcl", "losses"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "mlcl.errors" in line:
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, said, out) == (130, ["stopped"], "")

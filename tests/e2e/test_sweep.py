@@ -3,8 +3,11 @@
 import json
 import os
 import signal
+import time
+from contextlib import suppress
 
 import optuna
+import psutil
 import pytest
 import yaml
 from patience import PATIENCE, until
@@ -127,13 +130,26 @@ def check_baselines(report):
     assert verdict["paired"]["n"] == 2
 
 
-def test_stopped_with_ctrl_c_and_gone_on_with(mlcl):
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
+    """As `timeout`, systemd and a closed terminal do it: more than one signal, and to every process."""
     command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--trials", 2, "--json", "train.epochs=100")
     process = mlcl.start(*command)
     until(lambda: checkpoints(mlcl))
-    os.killpg(process.pid, signal.SIGINT)
+    driver = psutil.Process(process.pid)
+    processes = [driver, *driver.children(recursive=True)]
+    assert len(processes) > 5
+    for each in [*processes, driver]:
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
+    began = time.monotonic()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
+    assert time.monotonic() - began < 45, err
+    assert all(json.loads(line) for line in err.splitlines())
+    assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
+    left = [path.name for path in mlcl.home.glob("sweeps/*/*")]
+    assert not [name for name in left if name.startswith(("ray-", "STOP"))]
     stopped = json.loads(out)
     assert stopped["state"] == "STOPPED"
     assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}

@@ -66,7 +66,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """A listener that ignores BrokenPipeError: trainings go on when their progress has no reader."""
+    """A listener that ignores OSError: trainings go on when their progress has no reader or terminal."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:
@@ -74,7 +74,7 @@ def steady(watch: ProgressListener) -> ProgressListener:
         if not gone:
             try:
                 watch(event)
-            except BrokenPipeError:
+            except OSError:
                 gone = True
 
     return tell

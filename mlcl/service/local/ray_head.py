@@ -68,6 +68,7 @@ class RayHead(Server):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self._token),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # the caller's, not 15 more
             # Without it Ray takes the machine's own address for 127.0.0.1, and then listens on all of them.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }

@@ -8,14 +8,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 
 import ray
 
 from mlcl.errors import UserError
 from mlcl.service.runs.head_monitor import head_monitored, silent
+from mlcl.service.runs.local_ray import local_ray
 from mlcl.service.runs.shared_folder import check_shared
+from mlcl.service.runs.signals import ASKING
 
 
 def _reach(address: str) -> None:
@@ -49,15 +51,24 @@ def ray_session(
         yield
         return
     address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _reach(address)
-    with _own_handlers():
-        _init(address, cpus)
-    try:
+    with ExitStack() as stack:
+        with _own_handlers():
+            stack.enter_context(_cluster(address, announce) if address else local_ray(cpus, announce))
         # Ray prints deaths of its workers to standard output, which is for results.
-        head = ray.get_runtime_context().gcs_address
-        with redirect_stdout(sys.stderr), head_monitored(head, announce) if address else nullcontext():
-            check_shared(home)
+        stack.enter_context(redirect_stdout(sys.stderr))
+        check_shared(home)
+        yield
+
+
+@contextmanager
+def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
+    _reach(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    except ConnectionError as error:
+        raise _refused(address, str(error.__cause__)) from None
+    try:
+        with head_monitored(ray.get_runtime_context().gcs_address, announce):
             yield
     finally:
         ray.shutdown()
@@ -69,30 +80,13 @@ def _own_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in ASKING}
     try:
         yield
     finally:
         for number, handler in before.items():
             if handler is not None:  # None is a handler of another library, which cannot be set again
                 signal.signal(number, handler)
-
-
-def _init(address: str | None, cpus: int) -> None:
-    if address:
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-        except ConnectionError as error:
-            raise _refused(address, str(error.__cause__)) from None
-    else:
-        # "local": a plain init would join whatever cluster an earlier session left behind.
-        ray.init(
-            address="local",
-            num_cpus=max(cpus, os.cpu_count() or 1),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
 
 
 def _refused(address: str, cause: str) -> UserError:

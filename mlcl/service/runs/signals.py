@@ -1,12 +1,18 @@
-"""Ctrl-C and SIGTERM as a wish to stop: the first asks, the second insists."""
+"""Ctrl-C, SIGTERM and a closed terminal as a wish to stop: the first asks, the second insists."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that ask for a stop."""
+SAME = 0.5
+"""Seconds in which signals are one: `timeout`, a closed terminal and systemd send two."""
 
 
 class StopRequest:
@@ -15,6 +21,7 @@ class StopRequest:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._shielded = False
+        self._asked = 0.0
 
     def __call__(self) -> bool:
         """Whether a stop has been asked for."""
@@ -22,6 +29,7 @@ class StopRequest:
 
     def set(self) -> None:
         """Asks for a stop."""
+        self._asked = time.monotonic()
         self._event.set()
 
     @contextmanager
@@ -35,14 +43,14 @@ class StopRequest:
 
     def insists(self) -> bool:
         """Whether another signal may interrupt what is going on."""
-        return self() and not self._shielded
+        return self() and not self._shielded and time.monotonic() - self._asked >= SAME
 
 
 @contextmanager
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
-    """While inside, SIGINT and SIGTERM set the request; a second signal raises KeyboardInterrupt.
+    """While inside, the signals set the request; a second one raises KeyboardInterrupt.
 
-    Outside of the main thread signals cannot be caught: then nothing is installed.
+    One that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread signals cannot be caught: then nothing is installed.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -54,9 +62,11 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
             raise KeyboardInterrupt
         if not request():
             request.set()
-            announce("stopping; once more to insist")
+            with suppress(OSError):  # the terminal may be closed
+                announce("stopping; once more to insist")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield request
     finally:

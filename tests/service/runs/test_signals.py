@@ -4,10 +4,35 @@ import threading
 
 import pytest
 
-from mlcl.service.runs.signals import stop_on_signal
+from mlcl.service.runs import signals
+from mlcl.service.runs.signals import ASKING, stop_on_signal
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(autouse=True)
+def each(monkeypatch):
+    """Every signal counts, however soon it comes."""
+    monkeypatch.setattr(signals, "SAME", 0.0)
+
+
+def test_signals_that_come_together_are_one(monkeypatch):
+    monkeypatch.setattr(signals, "SAME", 600.0)
+    with stop_on_signal() as stop:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        assert stop()
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signal() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", ASKING)
 def test_the_first_signal_asks_and_the_second_insists(number):
     before = signal.getsignal(number)
     with stop_on_signal() as stop:

@@ -1,0 +1,134 @@
+"""A Ray on this machine that lives and ends with its command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import ray
+from ray._common.utils import get_default_ray_temp_dir
+from ray._private import services
+
+from mlcl.errors import MachineError, UserError
+
+ATTEMPTS = 2
+"""Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
+HELD = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that Ray's processes are not to get: Ray itself holds back Ctrl-C."""
+MAX_SOCKET = 107
+"""Bytes in the path of a socket, by Linux."""
+SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+"""How long the end of the longest of Ray's sockets is."""
+SHORT = Path("/tmp/ray")
+"""Where Ray's files lie if TMPDIR is too long."""
+
+
+@contextmanager
+def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
+    """Starts a Ray with so many CPUs, and ends all of its processes on the way out.
+
+    A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
+    ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
+    """
+    folder = short_folder(announce)
+    before = _children()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _signals_held():
+                _init(cpus, folder)
+            break
+        except BaseException as error:
+            _end(before)
+            if not isinstance(error, Exception):
+                raise
+            load = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} CPUs"
+            if attempt == ATTEMPTS:
+                reason = " ".join(str(error).split())[:300]
+                raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
+            announce(f"Ray did not start ({load}): it is started again")
+    try:
+        yield
+    finally:
+        _end(before)
+
+
+def _init(cpus: int, folder: str | None) -> None:
+    # "local": a plain init would join whatever cluster an earlier session left behind.
+    ray.init(
+        address="local",
+        num_cpus=max(cpus, os.cpu_count() or 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=folder,
+    )
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
+
+
+def _end(before: set[psutil.Process]) -> None:
+    """Ends Ray and kills what is left: its processes do not hear SIGTERM."""
+    daemons = _children() - before
+    left = [*daemons, *(child for daemon in daemons for child in _descendants(daemon))]
+    ray.shutdown()
+    for process in left:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(left, timeout=5)
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+class _Killed(services.ConsolePopen):
+    """A process of Ray, which is killed where Ray asks it to end: it would wait a second for each in vain."""
+
+    def terminate(self) -> None:
+        self.kill()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Processes that are started inside never get the signals, nor do theirs."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    original, services.ConsolePopen = services.ConsolePopen, _Killed
+    try:
+        yield
+    finally:
+        services.ConsolePopen = original
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def short_folder(announce: Callable[[str], None]) -> str | None:
+    """Where Ray's files go, None for its own choice. Raises UserError where no path is short enough."""
+    usual = get_default_ray_temp_dir()
+    if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
+        return None
+    try:
+        SHORT.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=SHORT).close()
+    except OSError:
+        longest = MAX_SOCKET - len("/ray" + SOCKET)
+        raise UserError(
+            "too long for the sockets of Ray, and /tmp cannot be written",
+            key="RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR",
+            found=str(Path(usual).parent),
+            allowed=f"{longest} characters",
+        ) from None
+    announce(f"{Path(usual).parent} is too long for Ray's sockets: its files are in {SHORT}")
+    return str(SHORT)
