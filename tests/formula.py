@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from mlcl.config import JobConfig
-from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, train
+from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, train
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
@@ -107,6 +107,8 @@ def _play(task: TrialTask, callbacks) -> dict:
     def report(result: dict) -> None:
         if result[ENDED]:
             last.update(result)
+        elif NOTE in result:
+            callbacks.note(task.key, result[NOTE])
         elif callbacks.abort() or callbacks.rung(task.key, result[EPOCH], result[SCORE]):
             raise _Pruned
 

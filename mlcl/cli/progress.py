@@ -53,7 +53,7 @@ class RunProgress:
     def _draw(self, event: Event, bar: Progress) -> None:
         if self._task is None:
             self._task = bar.add_task("", total=event.steps, completed=event.step, details="")
-        if event.kind == "note":
+        if event.kind in ("note", "damage"):
             bar.console.print(event.note)
         what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
         details = "  ".join(part for part in (self._loss, self._pace, _validation(event)) if part)
@@ -65,7 +65,7 @@ class RunProgress:
         if quiet or event.kind == "saving":
             return
         self._last_line = now
-        if event.kind in ("phase", "start", "note"):
+        if event.kind in ("phase", "start", "note", "damage"):
             training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
             if event.note or training:
                 say(event.note or training)

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from mlcl.cli.options import DEFAULT_HOME, BudgetText, DryRun, Home, Json, Parallel
+from mlcl.cli.options import DEFAULT_HOME, BudgetText, DryRun, Home, Json, Parallel, StrictCode
 from mlcl.cli.output import (
     EXIT_OF,
     Exit,
@@ -60,6 +60,7 @@ def reproduce(
     ] = None,
     parallel: Parallel = None,
     budget: BudgetText = None,
+    strict_code: StrictCode = False,
     dry_run: DryRun = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -86,14 +87,20 @@ def reproduce(
     if dry_run:
         print_tree(plan_merge(plan, merge) if merge else plan_table(plan, home), as_json=json)
         return
-    report = _run(plan, merge or (), figures, home, as_json=json)
+    report = _run(plan, merge or (), figures, home, strict_code=strict_code, as_json=json)
     _tell(report, home, as_json=json)
     failed = report.state == "COMPLETE" and report.outside
     raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
 
 
 def _run(
-    plan: TablePlan, merge: Sequence[Path], figures: Path | None, home: Path, *, as_json: bool
+    plan: TablePlan,
+    merge: Sequence[Path],
+    figures: Path | None,
+    home: Path,
+    *,
+    strict_code: bool,
+    as_json: bool,
 ) -> TableReport:
     """Trains what is missing, or merges what others trained, and writes the figures of cells where asked."""
     from mlcl.cli.sweep_live import progress_view
@@ -105,7 +112,7 @@ def _run(
         if merge:
             report = run_merge(plan, merge, home=home, watch=watch)
         else:
-            report = run_table(plan, home=home, watch=watch)
+            report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
     if figures is not None:
         written = write_cells(report, figures)
         say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")

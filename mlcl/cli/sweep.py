@@ -18,6 +18,7 @@ from mlcl.cli.options import (
     Overrides,
     Parallel,
     PrintConfig,
+    StrictCode,
     study_option,
 )
 from mlcl.cli.output import (
@@ -81,6 +82,7 @@ def sweep(
     gpus: Gpus = None,
     parallel: Parallel = None,
     study: Study = None,
+    strict_code: StrictCode = False,
     dry_run: DryRun = False,
     print_config: PrintConfig = False,
     json: Json = False,
@@ -117,7 +119,7 @@ def sweep(
 
         print_tree(plan_sweep(plan, home), as_json=json)
     else:
-        _run(plan, home, as_json=json)
+        _run(plan, home, strict_code=strict_code, as_json=json)
 
 
 def _name(text: str) -> str:
@@ -135,14 +137,14 @@ def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[st
     return [(path.stem, load_job(path, shared)) for path in paths]
 
 
-def _run(plan: SweepPlan, home: Path, *, as_json: bool) -> None:
+def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> None:
     from mlcl.cli.sweep_document import document
     from mlcl.cli.sweep_live import progress_view
     from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
 
     with progress_view(as_json=as_json) as watch:
-        report = run_sweep(plan, home=home, watch=watch)
+        report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     pages = dashboard(tracking_uri(home))
     if as_json:
         print_json(document(report, pages))

@@ -15,6 +15,7 @@ NAMES = {
     Tag.COMMAND: "command",
     Tag.COMMIT: "commit",
     Tag.DIRTY: "with uncommitted changes",
+    Tag.CODE: "code changed on the way",
     Tag.JOB_HASH: "job hash",
     Tag.DATA: "data",
     Tag.FINGERPRINT: "data fingerprint",

@@ -46,6 +46,7 @@ class Tag(StrEnum):
     PYTHON = "mlcl.python"  # version of the interpreter
     MACHINE = "mlcl.machine"  # the processor's architecture
     JOB = "mlcl.job"  # id of the cluster job
+    CODE = "mlcl.code"  # of a sweep or table: the code of its commands, where it changed on the way
     COMMAND = "mlcl.command"  # the command that made a table
 
     # Of a sweep.

@@ -16,7 +16,7 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     params = log_parameters({key: value for key, value in keys.items() if key not in free})
-    params[CLASSIFIER_WEIGHT] = _text(job.objective.classifier_weight)
+    params[CLASSIFIER_WEIGHT] = _text(round(job.objective.classifier_weight, 12))  # 1 less other weights
     return params
 
 
@@ -46,5 +46,5 @@ def _is_log_scaled(key: str, value: Any) -> bool:
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return repr(round(value, 12))
+        return repr(value)  # the shortest text that reads back as the same number
     return str(value)[:MAX_PARAM]

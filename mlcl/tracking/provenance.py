@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -28,6 +29,18 @@ class Provenance:
 
     tags: dict[str, str]
     diff: str
+
+
+def code() -> str:
+    """This package's version, commit, and a digest of uncommitted changes: `0.1.0 1a2b3c4d5e6f +89abcdef`."""
+    folder = Path(__file__).parents[1]
+    commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
+    if commit is None:
+        carried = _carried((Path.cwd(),))
+        commit, diff = carried.tags.get(Tag.COMMIT), carried.diff
+    parts = [metadata.version("mlcl"), (commit or "").strip()[:12]]
+    parts.append(f"+{hashlib.sha256(diff.encode()).hexdigest()[:8]}" if diff else "")
+    return " ".join(part for part in parts if part)
 
 
 def provenance(*folders: Path) -> Provenance:

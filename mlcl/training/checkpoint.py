@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,9 @@ import torch
 from mlcl.errors import UserError
 
 CHECKPOINT = "checkpoint.pt"
+PREVIOUS = "checkpoint.previous.pt"
+"""The one before, which is loaded where the last one is damaged."""
+CHECKPOINTS = (CHECKPOINT, PREVIOUS)
 VERSION = 1
 
 
@@ -41,26 +44,54 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`; a kill at any moment leaves either the old file or the new one."""
-    with new_file(path) as partial, partial.open("wb") as file:
-        torch.save({"version": VERSION, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
+    """Writes `state`; the one before becomes PREVIOUS. A kill at any moment leaves one of them whole."""
+    with new_file(path) as partial:
+        with partial.open("wb") as file:
+            torch.save({"version": VERSION, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            path.replace(path.with_name(PREVIOUS))
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint that cannot be read, or is not what was written."""
+
+
+def last_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> tuple[dict[str, Any] | None, str]:
+    """The state of the last checkpoint that is whole, None for none; and a line about damaged ones, or "".
+
+    Raises UserError for another format, another job or other data.
+    """
+    damaged = []
+    for file in (path, path.with_name(PREVIOUS)):
+        if not file.exists():
+            continue
+        try:
+            state = load_checkpoint(file, job_hash=job_hash, fingerprint=fingerprint)
+        except DamagedCheckpointError as error:
+            damaged.append(f"{error.file} is damaged ({error.found})")
+        else:
+            return state, "".join(f"{each}: going on from the checkpoint before" for each in damaged)
+    return None, f"{', '.join(damaged)}: this training begins anew" if damaged else ""
 
 
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
     """The state of a checkpoint of this job on this data.
 
-    Tensors and plain containers only: nothing is unpickled that could run code. Raises UserError for a
-    damaged file, another format, another job or other data.
+    Tensors and plain containers only: nothing is unpickled that could run code. Raises
+    DamagedCheckpointError, or UserError for another format, another job or other data.
     """
     try:
+        with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
+            bad = archive.testzip()
+        if bad is not None:
+            raise ValueError(f"the checksum of {bad} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:
+        # Damaged bytes make PyTorch and zipfile raise almost anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            "not a readable checkpoint", file=path, found=reason, allowed="--fresh starts anew"
-        ) from None
+        raise DamagedCheckpointError("not a readable checkpoint", file=path, found=reason) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise UserError("another checkpoint format", file=path, found=found, allowed=VERSION)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["start", "step", "validation", "saving", "phase", "note", "end"]
+Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage", "end"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Event:
     `step` counts optimiser steps, the one axis of all metrics. A `step` event carries metrics only where a
     logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` the
     step of the evaluation that begins (embedding, linear probe, neighbours, test, transfer); `note` is a
-    message to the user.
+    message to the user, `damage` one about a damaged checkpoint.
     """
 
     kind: Kind

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
-from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
+from mlcl.training.checkpoint import last_checkpoint, save_checkpoint
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes
@@ -94,10 +94,14 @@ class Loop:
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
-        """Loads the checkpoint and returns whether there is one. Raises UserError for another job's."""
-        if self.checkpoint is None or not self.checkpoint.exists():
+        """Loads the last whole checkpoint; whether there is one. Raises UserError for another job's."""
+        if self.checkpoint is None:
             return False
-        state = load_checkpoint(self.checkpoint, **self.identity)
+        state, damage = last_checkpoint(self.checkpoint, **self.identity)
+        if damage:
+            self.tell("damage", note=damage)
+        if state is None:
+            return False
         load_trained_weights(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])

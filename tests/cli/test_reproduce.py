@@ -67,7 +67,7 @@ class Reproduce:
     def write(self, tree):
         (self.folder / "tables" / "table.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
 
-    def run_table(self, plan, *, home, watch):
+    def run_table(self, plan, *, home, watch, strict_code):
         self.plan = plan
         watch(ProgressEvent("note", "this goes to standard error"))
         return self.report

@@ -28,7 +28,7 @@ class Sweeps:
         (folder / "job.yaml").write_text(yaml.safe_dump(job_tree(folder / "data")))
         (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
 
-    def run_sweep(self, plan, *, home, watch):
+    def run_sweep(self, plan, *, home, watch, strict_code):
         self.plan = plan
         watch(ProgressEvent("note", "this goes to standard error"))
         return self.report

@@ -1,8 +1,12 @@
+import re
 import subprocess
+import sys
 
+import pytest
 from builders import tiny_job
 
 from mlcl.tracking import log_parameters, params_of, provenance
+from mlcl.tracking.provenance import code
 
 
 def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
@@ -27,6 +31,11 @@ def test_a_list_has_its_items_beside_it():
     assert log_parameters({"k": [1, 0.5], "x.temperature": 0.1, "none": None}) == {
         "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1.0"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [3.3e-13, 1.23456789012345e-07, 0.1 + 0.2, 5e-324, 1e22, 1.0])
+def test_a_number_is_logged_as_it_is(value):
+    assert float(log_parameters({"train.weight_decay": value})["train.weight_decay"]) == value
 
 
 def test_the_items_of_a_grid_are_no_parameters():
@@ -76,3 +85,20 @@ def test_provenance_without_git(tmp_path):
     found = provenance(tmp_path)
     assert "mlflow.source.git.commit" not in found.tags
     assert found.tags["mlcl.version.torch"]
+
+
+def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    package = tmp_path / "mlcl" / "tracking" / "provenance.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    (tmp_path / "job.yaml").write_text("")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    monkeypatch.setattr(sys.modules[code.__module__], "__file__", str(package))
+    clean = code()
+    assert re.fullmatch(r"\S+ [0-9a-f]{12}", clean)
+    (tmp_path / "job.yaml").write_text("a job is no code")
+    assert code() == clean
+    package.write_text("x = 1")
+    assert re.fullmatch(rf"{clean} \+[0-9a-f]{{8}}", code())

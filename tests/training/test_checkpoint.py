@@ -1,10 +1,11 @@
 import pickle
+import random
 
 import pytest
 import torch
 
 from mlcl.errors import UserError
-from mlcl.training.checkpoint import load_checkpoint, save_checkpoint
+from mlcl.training.checkpoint import PREVIOUS, last_checkpoint, load_checkpoint, save_checkpoint
 from mlcl.training.random_state import rng_state, seed_all, set_rng_state
 
 IDENTITY = {"job_hash": "j", "fingerprint": "f"}
@@ -64,6 +65,45 @@ def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
     torch.save({"version": 99, **IDENTITY}, path)
     with pytest.raises(UserError, match="another checkpoint format"):
         load_checkpoint(path, **IDENTITY)
+
+
+def test_a_flipped_bit_is_never_loaded(tmp_path):
+    path = tmp_path / "c.pt"
+    save_checkpoint(path, {**IDENTITY, "model": {"w": torch.arange(300.0)}, "step": 7})
+    whole, refused = path.read_bytes(), 0
+    for place in random.Random(2).sample(range(8 * len(whole)), 300):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            state = load_checkpoint(path, **IDENTITY)
+        except UserError:
+            refused += 1
+        else:  # in a byte that nothing reads
+            assert (state["step"], state["model"]["w"].tolist()) == (7, list(range(300)))
+    assert refused > 200
+
+
+def test_the_one_before_stands_in_for_a_damaged_one(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    assert last_checkpoint(path, **IDENTITY) == (None, "")
+    for step in (1, 2, 3):
+        save_checkpoint(path, {**IDENTITY, "step": step})
+    state, said = last_checkpoint(path, **IDENTITY)
+    assert (state["step"], said) == (3, "")
+    path.write_bytes(path.read_bytes()[:100])
+    state, said = last_checkpoint(path, **IDENTITY)
+    assert state["step"] == 2
+    assert str(path) in said
+    assert "going on from the checkpoint before" in said
+    (tmp_path / PREVIOUS).write_bytes(b"")
+    state, said = last_checkpoint(path, **IDENTITY)
+    assert state is None
+    assert said.endswith("this training begins anew")
+    path.unlink()  # killed between two renames
+    save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})
+    state, said = last_checkpoint(path, **IDENTITY)
+    assert (state["step"], said) == (2, "")
 
 
 def test_random_state_is_restored_and_ranks_differ():

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.training.builders import build_loop, build_model
+from mlcl.training.checkpoint import CHECKPOINTS
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
@@ -100,6 +101,29 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert train_curve(events) == train_curve(whole_events)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
+    job = tiny_job(tiny, checkpoint_every=1)
+    whole = run(job, tmp_path, tmp_path / "whole")
+    steps, events = [], []
+
+    def stop():
+        steps.append(1)
+        return len(steps) == 8
+
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "parts", should_stop=stop)
+    for name in CHECKPOINTS[:damaged]:
+        path = tmp_path / "parts" / name
+        path.write_bytes(path.read_bytes()[:-1000])
+    resumed = run(job, tmp_path, tmp_path / "parts", events)
+    (said,) = [event.note for event in events if event.kind == "damage"]
+    assert said.count("is damaged") == damaged
+    assert resumed.resumed == (damaged == 1)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert without_times(resumed.metrics) == without_times(whole.metrics)
 
 
 def train_curve(events):

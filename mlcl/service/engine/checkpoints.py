@@ -11,13 +11,14 @@ from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RESUMABLE, RunFolders
 from mlcl.tracking import State
-from mlcl.training.checkpoint import CHECKPOINT
+from mlcl.training.checkpoint import CHECKPOINTS
 
 
 def drop_checkpoint(folder: Path, state: State) -> None:
     """Removes the checkpoint of a complete or pruned training; a failed one keeps it, to be looked at."""
     if state in (State.COMPLETE, State.PRUNED):
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        for name in CHECKPOINTS:
+            (folder / name).unlink(missing_ok=True)
 
 
 def left_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
@@ -26,11 +27,11 @@ def left_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
     A sweep or table whose ledger cannot be read is passed over.
     """
     for folder, record in RunFolders(home).records():
-        if (file := folder.path / CHECKPOINT).exists() and record.state not in RESUMABLE:
-            yield file, record.state
-    for owner, files in groupby(
-        sorted(home.glob(f"*/*/trials/*/{CHECKPOINT}")), lambda file: file.parents[2]
-    ):
+        for file in (folder.path / name for name in CHECKPOINTS):
+            if file.exists() and record.state not in RESUMABLE:
+                yield file, record.state
+    found = [file for name in CHECKPOINTS for file in home.glob(f"*/*/trials/*/{name}")]
+    for owner, files in groupby(sorted(found), lambda file: file.parents[2]):
         with suppress(UserError):
             entries = Ledger(owner).entries
             for file in files:

@@ -30,7 +30,8 @@ from mlcl.service.runs.signals import StopRequest, stop_on_signal
 from mlcl.tracking import RunLog, State, provenance
 from mlcl.tracking.atomic_files import locked, remove_partial_files
 from mlcl.tracking.delivery import Delivery
-from mlcl.tracking.names import MAX_REASON
+from mlcl.tracking.names import MAX_REASON, Tag
+from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
 from mlcl.tracking.undelivered import owned_by
 
@@ -150,8 +151,11 @@ class Command:
         )
 
 
-def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
-    """Takes the sweep or table up, trains, concludes. Raises UserError before anything has been started."""
+def run_command(task: Task[R], home: Path, watch: ProgressListener, *, strict_code: bool = False) -> R:
+    """Takes the sweep or table up, trains, concludes. Raises UserError before anything has been started.
+
+    With `strict_code` also where the command before ran other code, which is said otherwise.
+    """
     tracker = Tracker(home)
     watch = steady(watch)
 
@@ -164,6 +168,7 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener) -> R:
     with (
         stop_on_signal(announce) as stop,
         _held(home, task) as folder,
+        _compared(folder, announce, strict_code),
         _cluster(task, folder, home, announce) as packing,
         Delivery(tracker, announce) as delivery,
     ):
@@ -200,6 +205,17 @@ def _held(home: Path, task: Task[R]) -> Iterator[RunFolder]:
                 _tidy(folder.path)
                 if folder.record is None:
                     shutil.rmtree(folder.path, ignore_errors=True)
+
+
+@contextmanager
+def _compared(folder: RunFolder, announce: Callable[[str], None], strict: bool) -> Iterator[None]:
+    """Says where the last command ran other code; refuses it if `strict`."""
+    codes, present = Ledger(folder.path).codes, code()
+    if codes and codes[-1] != present:
+        if strict:
+            raise UserError("the code has changed", key="--strict-code", found=present, allowed=codes[-1])
+        announce(f"the code has changed since the last command: {codes[-1]}, now {present}")
+    yield
 
 
 def _tidy(folder: Path) -> None:
@@ -256,7 +272,7 @@ class _Run(Generic[R]):
 
     def _take_up(self) -> Work[R]:
         task, ledger, id = self.task, self.command.ledger, self.command.folder.path.name
-        self.command.folder.open(  # first: a kill leaves no folder without a record
+        record = self.command.folder.open(  # first: a kill leaves no folder without a record
             experiment=task.experiment,
             job_hash=task.job_hash,
             fingerprint=task.fingerprint,
@@ -266,8 +282,11 @@ class _Run(Generic[R]):
         )
         if not ledger.head:
             ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
-        ledger.append("session", **task.asked)
-        return task.take_up(self.command)
+        ledger.append("session", code=code(), **task.asked)
+        work = task.take_up(self.command)
+        if len(ledger.codes) > 1:
+            RunLog.attach(self.command.logs.home, record.log).tags({Tag.CODE: ", then ".join(ledger.codes)})
+        return work
 
     def _reason(self, error: BaseException) -> str:
         return self.command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]

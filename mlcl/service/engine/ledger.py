@@ -51,6 +51,8 @@ class Ledger:
         self.history: list[tuple[str, str, int]] = []
         """(event, key, epoch) of every rung and close, as they came: what a pruner is replayed from."""
         self.registered: dict[str, str] = {}
+        self.codes: list[str] = []
+        """The code of each command, without repetitions; releases without checksums did not write it down."""
         self.clock_seconds = 0.0
         self.state = State.RUNNING
         self._versions: dict[str, list[SpaceVersion]] = {}
@@ -168,6 +170,9 @@ class Ledger:
 
     def _on_session(self, event: dict[str, Any]) -> None:
         self.state = State.RUNNING
+        its = event.get("code", "")
+        if its and its not in self.codes[-1:]:
+            self.codes.append(its)
         self._on_killed(event)
 
     def _on_killed(self, _event: dict[str, Any]) -> None:

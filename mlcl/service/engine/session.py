@@ -168,6 +168,10 @@ class Session:
                 self._engine.forecasts.rung(entry, epoch, left)
         return early
 
+    def note(self, key: str, text: str) -> None:
+        """Something to say about a training."""
+        self._reporter.note(f"{self._ledger.entries[key].label}: {text}")
+
     def end(self, key: str, result: dict[str, Any]) -> None:
         """A training's last report; without one it was stopped early, or the command ended its process."""
         entry = self._ledger.entries[key]

@@ -16,6 +16,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.trial_scores import Scores
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
@@ -28,7 +29,7 @@ from mlcl.training.files import result_files
 from mlcl.training.job_data import JobData
 from mlcl.training.memory import give_back
 
-SCORE, EPOCH, ENDED, VALUES, REASON = "score", "epoch", "ended", "values", "reason"
+SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
 """Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
 PATIENCE = 60.0
 """Seconds that a process of a killed command may go on writing before its successor gives up."""
@@ -102,7 +103,7 @@ def train(task: TrialTask, report: Report) -> None:
 
 def _values(task: TrialTask, report: Report) -> list[float]:
     """Reports what was scored before, goes on with the training, and returns its final values."""
-    scores = Scores(Path(task.folder))
+    scores = _scores(task, report)
     for epoch, score in scores.rungs:
         report({SCORE: score, EPOCH: epoch, ENDED: ""})
     if scores.values is not None:
@@ -122,6 +123,16 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     finally:
         log.flush()
     return values
+
+
+def _scores(task: TrialTask, report: Report) -> Scores:
+    """What was scored before; where the file is damaged, by the ledger."""
+    folder = Path(task.folder)
+    try:
+        return Scores(folder)
+    except UserError as error:
+        report({NOTE: f"{error.file}, {error.key} is damaged: written anew from the ledger", ENDED: ""})
+        return Scores.anew(folder, Ledger(Path(task.stop_file).parent).entries[task.key].rungs)
 
 
 def _experiment(
@@ -177,9 +188,14 @@ def _group(
 
 
 def _rungs(metric: str, scores: Scores, report: Report) -> Listener:
-    """Reports the selecting metric at every validation but the last, which the final evaluation replaces."""
+    """Reports the selecting metric at every validation but the last, which the final evaluation replaces.
+
+    Also what is damaged.
+    """
 
     def listen(event: Event) -> None:
+        if event.kind == "damage":
+            report({NOTE: event.note, ENDED: ""})
         if event.kind != "validation" or event.epoch >= event.epochs:
             return
         # Two-phase jobs have no classifier while they train: their neighbours stand in for it.

@@ -6,9 +6,12 @@ everything again; it repeats only the epochs since its checkpoint, so the rest m
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger_lines import Chain
 
 SCORES = "scores.jsonl"
 
@@ -16,7 +19,8 @@ SCORES = "scores.jsonl"
 class Scores:
     """The scores of one training: those of its validations, and the final values once there are any.
 
-    Only the process that holds the training's folder may write.
+    Only the process that holds the training's folder may write. Its lines have checksums like those of a
+    ledger. Raises UserError where one is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,7 +28,17 @@ class Scores:
         self._path = folder / SCORES
         self.rungs: list[tuple[int, float]] = []
         self.values: list[float] | None = None
+        self._chain = Chain()
         self._read()
+
+    @classmethod
+    def anew(cls, folder: Path, rungs: Iterable[tuple[int, float]]) -> Scores:
+        """Replaces a damaged file by these scores; the final values are found again by an evaluation."""
+        (folder / SCORES).unlink(missing_ok=True)
+        scores = cls(folder)
+        for epoch, score in rungs:
+            scores.add(epoch, score)
+        return scores
 
     def _read(self) -> None:
         if not self._path.exists():
@@ -33,12 +47,15 @@ class Scores:
         whole = raw.rfind(b"\n") + 1
         if whole < len(raw):
             os.truncate(self._path, whole)  # torn: its writer was killed
-        for line in raw[:whole].splitlines():
-            entry = json.loads(line)
-            if "values" in entry:
-                self.values = entry["values"]
-            else:
-                self.rungs.append((entry["epoch"], entry["score"]))
+        for number, line in enumerate(raw[:whole].splitlines(), start=1):
+            try:
+                entry = self._chain.read(line)
+                if "values" in entry:
+                    self.values = [float(value) for value in entry["values"]]
+                else:
+                    self.rungs.append((int(entry["epoch"]), float(entry["score"])))
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError("damaged", file=self._path, key=f"line {number}", found=error) from None
 
     def add(self, epoch: int, score: float) -> bool:
         """Keeps a validation's score; False where this epoch has one already."""
@@ -54,7 +71,9 @@ class Scores:
         self.values = values
 
     def _append(self, entry: dict[str, object]) -> None:
+        line = self._chain.seal(entry)
         with self._path.open("ab") as file:
-            file.write(json.dumps(entry).encode() + b"\n")
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self._chain.read(line[:-1])

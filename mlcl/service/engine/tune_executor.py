@@ -20,7 +20,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
-from mlcl.service.engine.trial import ENDED, EPOCH, SCORE, TrialTask, run_trial
+from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, run_trial
 from mlcl.service.engine.tune_patches import patched_tune
 from mlcl.service.runs.run_store import MAX_RESTARTS
 
@@ -38,6 +38,9 @@ class TrialCallbacks(Protocol):
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
         """A validation's score; whether the training is to be stopped early."""
+
+    def note(self, key: str, text: str) -> None:
+        """What a training says to the user."""
 
     def end(self, key: str, result: dict[str, Any]) -> None:
         """The last report of a training; empty where it was stopped early or its processes died."""
@@ -77,6 +80,9 @@ class _Guard:
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
         return self._ask(lambda: self._callbacks.rung(key, epoch, score), False)
+
+    def note(self, key: str, text: str) -> None:
+        self._ask(lambda: self._callbacks.note(key, text), None)
 
     def end(self, key: str, result: dict[str, Any]) -> None:
         self._ask(lambda: self._callbacks.end(key, result), None)
@@ -131,7 +137,11 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
     def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
         if result.get(ENDED):
             return TrialScheduler.CONTINUE
-        early = self._callbacks.rung(TrialTask.of(trial.config).key, int(result[EPOCH]), float(result[SCORE]))
+        key = TrialTask.of(trial.config).key
+        if result.get(NOTE):
+            self._callbacks.note(key, result[NOTE])
+            return TrialScheduler.CONTINUE
+        early = self._callbacks.rung(key, int(result[EPOCH]), float(result[SCORE]))
         return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
 
 

@@ -31,6 +31,10 @@ class ServiceError(Exception):
     """A server did not start as it should."""
 
 
+class EndedError(ServiceError):
+    """A server ended while it started."""
+
+
 @dataclass(frozen=True)
 class UpResult:
     """The running service; `fresh`: the names of the servers that this call started."""
@@ -70,8 +74,16 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
                 announce(f"starting {server.title}: {server.log}")
                 running[server.name] = _start(server)
                 write_state(folder, ServiceState(settings, running))
-            for server in servers:
-                _wait_for(server, running[server.name], stop, announce)
+            for server in (*servers, *servers):  # the first may have died while the second was waited for
+                try:
+                    _wait_for(server, running[server.name], stop, announce)
+                except EndedError as error:  # Ray gives itself 30 seconds, too few on a busy machine
+                    announce(f"{error}; it is started again")
+                    discard(folder, running[server.name])
+                    server.prepare()
+                    running[server.name] = _start(server)
+                    write_state(folder, ServiceState(settings, running))
+                    _wait_for(server, running[server.name], stop, announce)
                 running[server.name] = _whole(running[server.name])
             write_cluster(folder, settings)
             write_state(folder, ServiceState(settings, running))
@@ -143,7 +155,7 @@ def _wait_for(
             raise KeyboardInterrupt
         if not running.lives():
             ended = f"{server.title} ended while it started"
-            raise ServiceError(f"{ended}; {server.log} ends: {_end_of(server.log)}")
+            raise EndedError(f"{ended}; {server.log} ends: {_end_of(server.log)}")
         if not problem.passing or time.monotonic() > deadline:
             raise ServiceError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
         time.sleep(LOOK_EVERY)

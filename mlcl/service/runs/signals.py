@@ -50,7 +50,8 @@ class StopRequest:
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
     """While inside, the signals set the request; a second one raises KeyboardInterrupt.
 
-    One that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread signals cannot be caught: then nothing is installed.
+    One that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread signals cannot be
+    caught: then nothing is installed.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

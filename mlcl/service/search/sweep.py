@@ -39,9 +39,11 @@ RUN_PATIENCE = 5.0
 """Seconds that the best trial's run may take to be there in MLflow, for the sweep's run to name it."""
 
 
-def run_sweep(plan: SweepPlan, *, home: Path, watch: ProgressListener) -> SweepReport:
+def run_sweep(
+    plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
+) -> SweepReport:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
-    return run_command(SweepTask(plan, home), home, watch)
+    return run_command(SweepTask(plan, home), home, watch, strict_code=strict_code)
 
 
 class SweepTask(Task[SweepReport]):

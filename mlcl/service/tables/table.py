@@ -30,12 +30,14 @@ MAX_MISSING = 3
 """Figures that a reason names; the report has them all."""
 
 
-def run_table(plan: TablePlan, *, home: Path, watch: ProgressListener) -> TableReport:
+def run_table(
+    plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
+) -> TableReport:
     """Trains the cells that are missing and says what all came to. Raises UserError before any start.
 
     What an interrupted or killed command left is gone on with; what is complete is never trained again.
     """
-    return run_command(TableTask(plan, home), home, watch)
+    return run_command(TableTask(plan, home), home, watch, strict_code=strict_code)
 
 
 class TableTask(Task[TableReport]):

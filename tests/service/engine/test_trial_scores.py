@@ -2,6 +2,7 @@
 
 import pytest
 
+from mlcl.errors import UserError
 from mlcl.service.engine.trial_scores import SCORES, Scores
 
 
@@ -36,3 +37,26 @@ def test_a_torn_line_never_happened(tmp_path, kept):
     assert (tmp_path / SCORES).read_bytes() == whole
     again.finish([0.25, 0.5])
     assert Scores(tmp_path).values == [0.25, 0.5]
+
+
+def test_a_flipped_bit_is_found_and_the_scores_written_anew(tmp_path):
+    scores = Scores(tmp_path)
+    scores.add(1, 0.5)
+    scores.finish([0.7])
+    whole = (tmp_path / SCORES).read_bytes()
+    for place in range(8 * (len(whole) - 1)):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        (tmp_path / SCORES).write_bytes(flipped)
+        with pytest.raises(UserError, match=r"scores.jsonl, key line \d: damaged"):
+            Scores(tmp_path)
+    again = Scores.anew(tmp_path, [(1, 0.5), (2, 0.6)])
+    assert (again.rungs, again.values) == (Scores(tmp_path).rungs, None) == ([(1, 0.5), (2, 0.6)], None)
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    (tmp_path / SCORES).write_text('{"epoch": 1, "score": 0.5}\n')
+    scores = Scores(tmp_path)
+    scores.finish([0.7])
+    again = Scores(tmp_path)
+    assert (again.rungs, again.values) == ([(1, 0.5)], [0.7])

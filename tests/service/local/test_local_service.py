@@ -217,6 +217,21 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     assert read_state(service.folder) is None
 
 
+def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, monkeypatch):
+    killed, problem = [], MlflowServer.problem
+
+    def once(self):
+        if not killed:
+            killed.append(service.roots()["ray"])
+            service.kill("ray")
+        return problem(self)
+
+    monkeypatch.setattr(MlflowServer, "problem", once)
+    service.up()
+    assert service.roots()["ray"] != killed[0]
+    assert service.wrong() == {"ray": "", "mlflow": ""}
+
+
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))

@@ -1,11 +1,16 @@
-"""A session on a cluster that does not let a command in."""
+"""A session on a cluster that does not let a command in, and on a machine that is too busy."""
 
+import signal
 import socket
+import subprocess
+import sys
 
+import psutil
 import pytest
 import ray
 
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
+from mlcl.service.runs import local_ray
 from mlcl.service.runs.ray_session import ray_session
 
 
@@ -41,3 +46,64 @@ def test_nobody_at_the_address(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
     with pytest.raises(UserError, match="no Ray cluster answers"), ray_session(tmp_path):
         pass
+
+
+class Busy:
+    """A machine on which the first starts of Ray fail and leave a process."""
+
+    def __init__(self, failures):
+        self.failures, self.left, self.masks, self.folders = failures, [], [], []
+
+    def init(self, **how):
+        self.folders.append(how["_temp_dir"])
+        self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        if len(self.left) <= self.failures:
+            raise RuntimeError("The current node timed out during startup.\nThis could happen")
+
+
+@pytest.fixture
+def busy(monkeypatch, request):
+    busy = Busy(request.param)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", busy.init)
+    yield busy
+    assert all(process.wait(60) == -signal.SIGKILL for process in busy.left)
+
+
+@pytest.mark.parametrize("busy", [1], indirect=True)
+def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr("mlcl.service.runs.ray_session.check_shared", lambda _: None)
+    with ray_session(tmp_path, announce=said.append):
+        assert busy.left[0].poll() == -signal.SIGKILL
+        assert psutil.pid_exists(busy.left[1].pid)
+    assert len(said) == 1
+    assert "it is started again" in said[0]
+    assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
+    assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("busy", [9], indirect=True)
+def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
+    with pytest.raises(MachineError) as caught, ray_session(tmp_path):
+        pass
+    assert "Ray did not start in 2 attempts (load " in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(busy.left) == 2
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(variable, "/t")
+    assert local_ray.short_folder(pytest.fail) is None
+    monkeypatch.setenv(variable, "/" + 60 * "t")
+    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "ray")
+    said = []
+    assert local_ray.short_folder(said.append) == str(tmp_path / "ray")
+    assert len(said) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "file" / "ray")
+    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray"):
+        local_ray.short_folder(said.append)
