@@ -2,7 +2,8 @@
 
     python benchmarks/losses.py [--quick] [--losses supcon any] [--sizes 2048] [--labels 80] [--json FILE]
 
-Forward and backward in float32 on one thread. The limit is the two matrix products that no exact loss avoids,
+Forward and backward in float32 on one thread; bf16 is `ours` with bfloat16 embeddings, and
+the relative errors of value and gradient are from `ours` in float64. The limit is the two matrix products that no exact loss avoids,
 S = Z Z^T and G = S Z. All are timed in turns; a ratio is the median over rounds of the ratio within a round,
 ± half the distance of its quartiles. MiB are the peak above the inputs, each in a process of its own.
 pytorch-metric-learning has no multi-label loss of this kind, so it stands beside supcon alone. The exit code
@@ -22,7 +23,7 @@ import torch
 from losses_clock import Typical, in_turns, ratio, typical
 from losses_labels import label_share
 from losses_memory import peak
-from losses_scenes import Case, cases_of, one_pass, two_products
+from losses_scenes import Case, cases_of, errors, one_pass, two_products
 from losses_table import WIDTHS, Row, label_line, line
 
 from mlcl.losses import LOSSES
@@ -37,6 +38,8 @@ QUICK = {"sizes": [512], "labels": [80], "large": [2_048], "seconds": 0.2}
 SMALL, SMALL_SECONDS = 128, 0.3
 SMALL_COLUMNS = ("loss", "B", "L", "ms", "dense ms", "/ dense", "target", "met")
 LARGE_COLUMNS = ("loss", "B", "L", "MiB", "target", "met")
+HALF_COLUMNS = ("loss", "B", "L", "ms", "bf16 ms", "/ bf16", "value", "gradient", "f32 value", "f32 grad")
+PRODUCT_LOSSES = ("supcon", "simdis")
 LARGE_DIM, LARGE_LABELS = 128, 80
 MOST_LABELS = 8_692
 LABEL_LOSSES = ("any", "simdis", "mulsupcon")
@@ -64,8 +67,12 @@ def main() -> int:
     for size in a.large:
         at_size = names if size < SLOW_ROWS else a.losses or SLOW_LOSSES
         cases += cases_of(at_size, size, [LARGE_LABELS], LARGE_DIM)
+    products = [name for name in PRODUCT_LOSSES if name in names]
+    cases = [case for size in a.sizes for case in cases_of(products, size, [LARGE_LABELS], LARGE_DIM)]
+    half = printed(f"bfloat16, d={LARGE_DIM}", HALF_COLUMNS, cases, lambda case: half_row(case, a.seconds))
+
     large = printed(f"Memory of large batches, d={LARGE_DIM}", LARGE_COLUMNS, cases, large_row)
-    return finish([*full, *small, *large], a.json)
+    return finish([*full, *small, *half, *large], a.json)
 
 
 def arguments() -> argparse.Namespace:
@@ -100,6 +107,19 @@ def full_row(case: Case, seconds: float, patience: float) -> Row:
 
 def small_row(case: Case) -> Row:
     return timed(Row(case), ["ours", "dense"], SMALL_SECONDS)
+
+
+def half_row(case: Case, seconds: float) -> Row:
+    """Times of float32 and bf16, and the errors of both."""
+    row = Row(case)
+    passes = {name: one_pass(name, case) for name in ("ours", "bf16")}
+    times, _ = in_turns(passes, seconds, least={})
+    for name, taken in times.items():
+        row.figures[column(name, "ms")] = typical([1_000 * each for each in taken])
+    row.figures["/ bf16"] = ratio(times["ours"], times["bf16"])
+    for name, (value, gradient) in {"bf16": ("value", "gradient"), "ours": ("f32 value", "f32 grad")}.items():
+        row.figures[value], row.figures[gradient] = (Typical(each) for each in errors(name, case))
+    return row
 
 
 def large_row(case: Case) -> Row:

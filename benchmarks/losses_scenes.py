@@ -91,7 +91,7 @@ def scene(case: Case) -> Scene:
 
 
 def one_pass(contender: str, case: Case) -> Callable[[], float]:
-    """Forward and backward of a contender, `ours`, `dense` or `PML`; a call returns the loss's value."""
+    """Forward and backward of a contender, `ours`, `bf16`, `dense` or `PML`; a call returns the value."""
     inputs = scene(case)
     z_BD = inputs.embeddings
     loss = _loss(contender, case.loss)
@@ -99,11 +99,33 @@ def one_pass(contender: str, case: Case) -> Callable[[], float]:
 
     def run() -> float:
         z_BD.grad = None
-        value: Tensor = loss(z_BD, inputs.labels, *others)
+        value: Tensor = loss(_of_contender(contender, z_BD), inputs.labels, *others)
         value.backward()
         return value.item()
 
     return run
+
+
+def errors(contender: str, case: Case) -> tuple[float, float]:
+    """Relative errors of value and gradient (in norm) from those of `ours` in float64 for the same rows."""
+    inputs = scene(case)
+    found = []
+    for loss, z_BD in (
+        (_loss(contender, case.loss), _of_contender(contender, inputs.embeddings).detach()),
+        (_loss("ours", case.loss), inputs.embeddings.detach().double()),
+    ):
+        z_BD.requires_grad_()
+        value = loss(z_BD, inputs.labels, inputs.sample_ids)
+        value.backward()
+        assert z_BD.grad is not None
+        found.append((value.detach().double(), z_BD.grad.double()))
+    (value, gradient), (exact_value, exact_gradient) = found
+    error = (gradient - exact_gradient).norm() / exact_gradient.norm()
+    return float((value / exact_value - 1).abs()), float(error)
+
+
+def _of_contender(contender: str, z_BD: Tensor) -> Tensor:
+    return z_BD.bfloat16() if contender == "bf16" else z_BD
 
 
 def two_products(rows: int, dim: int) -> Callable[[], None]:
@@ -123,7 +145,7 @@ def _loss(contender: str, name: str) -> nn.Module:
         # The same definition: every row has a positive, so the mean over those with one is over all.
         peer: nn.Module = SupConLoss(temperature=TEMPERATURE)
         return peer
-    return build_loss(name, temperature=TEMPERATURE, engine="auto" if contender == "ours" else "dense")
+    return build_loss(name, temperature=TEMPERATURE, engine="dense" if contender == "dense" else "auto")
 
 
 def _labels(kind: str, samples: int, width: int, generator: Generator) -> Tensor | LabelRows | None:

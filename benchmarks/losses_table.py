@@ -26,9 +26,12 @@ MEMORY_TARGETS = {4_096: 60.0, 65_536: 512.0}
 """MiB by rows."""
 WIDTHS = {
     "loss": 17, "B": 7, "L": 6, "ms": 8, "MiB": 8, "dense ms": 10, "dense MiB": 11, "PML ms": 8, "PML MiB": 9,
-    "limit ms": 10, "/ dense": 13, "/ PML": 13, "/ limit": 13, "target": 13, "met": 5,
+
+    "bf16 ms": 9, "value": 9, "gradient": 9, "f32 value": 10, "f32 grad": 10,
+    "limit ms": 10, "/ dense": 13, "/ PML": 13, "/ bf16": 13, "/ limit": 13, "target": 13, "met": 5,
 }  # fmt: skip
 """The columns; those with a solidus are ratios of times, ours first."""
+ERRORS = ("value", "gradient", "f32 value", "f32 grad")
 
 
 @dataclass
@@ -100,6 +103,8 @@ def label_line(case: Case, share: Typical) -> str:
 
 def _text(column: str, figure: Typical) -> str:
     value, spread = figure
+    if column in ERRORS:
+        return f"{value:.1e}"
     text = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
     if not column.startswith("/"):
         return text

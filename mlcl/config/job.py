@@ -122,6 +122,9 @@ class TrainConfig(Section):
     precision: Literal["float32", "bf16"] = Field(
         "float32", description="of the encoder; logits stay float32"
     )
+    products: Literal["exact", "tf32"] = Field(
+        "exact", description="of the losses' float32 embeddings, on a GPU; those in bf16 are multiplied so"
+    )
     patience: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
         description="validations without a better evaluation.metric that end the training; the best weights "
@@ -274,12 +277,19 @@ class JobConfig(Section):
         return tree
 
 
+LATER = {"products": "exact"}
+"""Keys of `train` that came later, at their defaults: left out there, so that jobs keep their hash."""
+
+
 def dump_job(job: JobConfig) -> dict[str, Any]:
     """The resolved job as plain, nested data, under the keys of the file; plugins with their text."""
     tree = job.model_dump(mode="json", by_alias=True)
     for key in ("baseline", "plugins"):
         if not tree[key]:
             del tree[key]
+    for key, default in LATER.items():
+        if tree["train"][key] == default:
+            del tree["train"][key]
     return tree
 
 

@@ -4,6 +4,7 @@ from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weig
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.multi_loss import joint_loss, sharing_key
 from mlcl.losses.options import Interval, Option, options_of
+from mlcl.losses.products import FloatProducts
 from mlcl.losses.relations import (
     LabelCounts,
     dissimilarity_factor,
@@ -26,6 +27,7 @@ __all__ = [
     "LOSSES",
     "ConstantTemperature",
     "ContrastiveLoss",
+    "FloatProducts",
     "Interval",
     "LabelCounts",
     "LearnedTemperature",

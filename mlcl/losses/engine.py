@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses.gradients import DistanceGradients, DotGradients, PairGradients, Part
+from mlcl.losses.products import Products, multiplying
 from mlcl.losses.similarities import Similarities
 from mlcl.losses.softmax import Softmax
 from mlcl.losses.spec import Similarity
@@ -47,7 +48,8 @@ class Candidates:
     """What the anchors compare themselves with.
 
     `z` (B + L, D): the first `own` of B rows are the anchors, the last L = `prototypes` are candidates only.
-    float32 or float64, without graph.
+    float32 or float64, without graph. `unit`: no row is longer than 1. `products` are those of dot products;
+    distances, in which they would cancel, are exact.
     """
 
     z: Tensor
@@ -55,6 +57,8 @@ class Candidates:
     similarity: Similarity
     ranks: Ranks
     prototypes: int = 0
+    unit: bool = False
+    products: Products = "exact"
 
 
 def solve(
@@ -67,13 +71,29 @@ def solve(
 ) -> Solution:
     """Values, and those gradients that are asked for; the others are not to be read.
 
-    The parts share a softmax, so their weights have one `repulsion`.
+    The parts share a softmax, so their weights have one `repulsion`. On a device nothing waits for the host:
+    of rows that are not `unit` one number is read, of distances one a tile.
     """
+    with multiplying(candidates.products, candidates.z.device):
+        return _solve(candidates, taus, parts, gradient, tau_gradient)
+
+
+def _solve(
+    candidates: Candidates, taus: Sequence[float], parts: Sequence[Part], gradient: bool, tau_gradient: bool
+) -> Solution:
     z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
         return _nothing(candidates, len(parts), len(taus))
     ratios = [taus[0] / tau for tau in taus]
-    similarities = Similarities(z_BD, own, candidates.similarity, taus[0], candidates.prototypes)
+    similarities = Similarities(
+        z_BD,
+        own,
+        candidates.similarity,
+        taus[0],
+        candidates.prototypes,
+        unit=candidates.unit,
+        products=candidates.products,
+    )
     softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
     lse_TN = softmax.logsumexp()
     parts = [
@@ -142,4 +162,7 @@ def _tau_gradients(
     value_T = torch.zeros_like(entropy_T)
     for part, value in zip(parts, value_P, strict=True):
         value_T[part.softmax] += part.factor * value
-    return (entropy_T - value_T) / entropy_T.new_tensor(taus)
+    gradients = [
+        (entropy - value) / tau for entropy, value, tau in zip(entropy_T, value_T, taus, strict=True)
+    ]
+    return torch.stack(gradients)

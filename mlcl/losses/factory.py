@@ -13,6 +13,7 @@ from mlcl.losses.collectives import Group
 from mlcl.losses.labels import Labels, check_shapes
 from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
 from mlcl.losses.options import in_words
+from mlcl.losses.products import FloatProducts
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.temperature import Temperature, as_temperature
 from mlcl.plugins import Registry, UnknownPluginError
@@ -30,6 +31,7 @@ def build_loss(
     gather: bool = False,
     group: Group | None = None,
     engine: Engine = "auto",
+    products: FloatProducts = "exact",
     prototypes: tuple[int, int] | None = None,
     **options: Any,
 ) -> ContrastiveLoss:
@@ -45,6 +47,7 @@ def build_loss(
         gather=gather,
         group=group,
         engine=engine,
+        products=products,
         prototypes=prototypes,
         options=options,
     )

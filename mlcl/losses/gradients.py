@@ -76,12 +76,13 @@ class DotGradients(PairGradients):
 
     def add(self, pull_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """dL/dz_i gains sum_j pull_ij z_j."""
-        self.gradient[rows].addmm_(pull_IJ, self._z[cols])
+        add, pull_IJ = self._similarities.operand.add, self._similarities.operand.weights(pull_IJ)
+        add(self.gradient[rows], pull_IJ, cols)
         if mirrored:
-            self.gradient[cols].addmm_(pull_IJ.T, self._z[rows])
+            add(self.gradient[cols], pull_IJ.T, rows)
         if cols.start >= self._rows:
             prototypes = slice(cols.start - self._rows, cols.stop - self._rows)
-            self.prototype_gradient[prototypes].addmm_(pull_IJ.T, self._z[rows])
+            add(self.prototype_gradient[prototypes], pull_IJ.T, rows)
 
 
 class DistanceGradients(PairGradients):

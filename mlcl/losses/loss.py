@@ -22,6 +22,7 @@ from mlcl.losses.engine import Candidates
 from mlcl.losses.gradients import Part
 from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to_rule
 from mlcl.losses.options import unknown
+from mlcl.losses.products import FloatProducts, Products
 from mlcl.losses.prototypes import by_prototype, check_dimension, check_width, new_prototypes
 from mlcl.losses.small_batch import small_sum
 from mlcl.losses.spec import LossSpec
@@ -54,6 +55,9 @@ class ContrastiveLoss(nn.Module):
     `prototypes` (labels, dimension) gives a loss that may have them (msc) its learned prototypes, a parameter
     of random unit rows.
 
+    The tiled engine multiplies bfloat16 embeddings in bfloat16, with float32 sums and logits, and float32
+    ones by `products`; see `mlcl.losses.products`. Distances and small batches are exact.
+
     Build it with `build_loss`. Raises ValueError for an unknown reduction or engine, or a bad option.
 
         loss = build_loss("supcon", temperature=0.1)
@@ -70,12 +74,14 @@ class ContrastiveLoss(nn.Module):
         gather: bool = False,
         group: Group | None = None,
         engine: Engine = "auto",
+        products: FloatProducts = "exact",
         prototypes: tuple[int, int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         _check_word("reduction", reduction, get_args(Reduction))
         _check_word("engine", engine, get_args(Engine))
+        _check_word("products", products, get_args(FloatProducts))
         if engine == "tiled" and reduction == "none":
             raise ValueError("reduction none has no tiled engine; allowed: dense, auto")
         if engine == "tiled" and spec.closed is None:
@@ -89,6 +95,7 @@ class ContrastiveLoss(nn.Module):
         self.gather = gather
         self.group = group
         self.engine = engine
+        self.products = products
         self.prototypes = new_prototypes(spec, prototypes)
         self._stats: LossStats | None = None
         if spec.closed is None:
@@ -120,8 +127,9 @@ class ContrastiveLoss(nn.Module):
             if not self.tiled or self._is_small(batch):
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
-            candidates = self.candidates(batch, prototype_LD)
-            return tiled_sum(z_ND, tau_1, candidates, [self.part(batch)], prototype_LD)[0]
+            candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
+            tau = self.temperature.number()
+            return tiled_sum(z_ND, tau_1, candidates, [tau], [self.part(batch, tau)], prototype_LD)[0]
 
     def __getstate__(self) -> dict[str, Any]:
         # The last batch stays here: a loss is sent to workers as it was built.
@@ -158,24 +166,27 @@ class ContrastiveLoss(nn.Module):
         """The rows with those labels that the rule reads."""
         return rows.labelled(None if self.spec.labels == "none" else labels)
 
-    def candidates(self, batch: Batch, prototype_LD: Tensor | None = None) -> Candidates:
-        """The batch as the tiled engine takes it."""
+    def candidates(self, batch: Batch, dtype: torch.dtype, prototype_LD: Tensor | None = None) -> Candidates:
+        """The batch as the tiled engine takes it, of embeddings that came in this dtype."""
+        products: Products = "bf16" if dtype == torch.bfloat16 else self.products
         z_BD, extra = batch.embeddings.detach(), 0
         if prototype_LD is not None:
             z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
-        return Candidates(z_BD, batch.own, self.spec.similarity, batch.ranks, extra)
+        similarity = self.spec.similarity
+        return Candidates(z_BD, batch.own, similarity, batch.ranks, extra, self.normalize, products)
 
-    def part(self, batch: Batch, weight: float = 1.0, softmax: int = 0) -> Part:
-        """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
+    def part(self, batch: Batch, tau: float, weight: float = 1.0, softmax: int = 0) -> Part:
+        """This loss as a part of the engine's sum, with its reduction and a weight as factor, at tau."""
         labels = self._rule_labels(batch)
         z_BD = batch.embeddings
         assert self.spec.closed is not None
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
-        tau = float(self.temperature.value().detach())
-        self._stats = LossStats(
-            self.spec, self.options, labels, batch.sample_ids, z_BD.detach(), batch.own, tau
-        )
+        self._remember(batch, labels, tau)
         return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
+
+    def _remember(self, batch: Batch, labels: RuleLabels, tau: float) -> None:
+        z_BD = batch.embeddings.detach()
+        self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.own, tau)
 
     def _rule_labels(self, batch: Batch) -> RuleLabels:
         if self.prototypes is None:
@@ -196,9 +207,7 @@ class ContrastiveLoss(nn.Module):
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments)
-        self._stats = LossStats(
-            self.spec, self.options, labels, batch.sample_ids, z_BD.detach(), batch.own, float(tau.detach())
-        )
+        self._remember(batch, labels, float(tau.detach()))
         terms = self.spec.terms
         if self._is_by_hand(batch):
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)

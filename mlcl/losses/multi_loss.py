@@ -14,6 +14,7 @@ from torch import Tensor
 from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
+from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled_sum import tiled_sum
 
 
@@ -46,16 +47,16 @@ def joint_loss(
     with torch.autocast(embeddings_ND.device.type, enabled=False):
         z_ND = losses[0].prepared(embeddings_ND)
         rows = losses[0].rows(z_ND, sample_ids)
-        numbers, taus = _distinct_temperatures(losses)
+        numbers, temperatures = _distinct_temperatures(losses)
+        taus = [temperature.number() for temperature in temperatures]
         parts = [
-            loss.part(loss.labelled(rows, given), weight, number)
+            loss.part(loss.labelled(rows, given), taus[number], weight, number)
             for loss, given, weight, number in zip(losses, labels, weights, numbers, strict=True)
         ]
         if len({part.weights.repulsion for part in parts}) > 1:
             raise ValueError("losses whose weights differ in repulsion cannot share a softmax")
-        total, value_P = tiled_sum(
-            z_ND, torch.stack([tau.double() for tau in taus]), losses[0].candidates(rows), parts
-        )
+        tau_T = torch.stack([temperature.value().double() for temperature in temperatures])
+        total, value_P = tiled_sum(z_ND, tau_T, losses[0].candidates(rows, embeddings_ND.dtype), taus, parts)
     return total, [value * part.reduction for value, part in zip(value_P, parts, strict=True)]
 
 
@@ -63,16 +64,16 @@ def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
     """Losses with equal keys can share an embedding's softmax; None: this one shares with none."""
     if not loss.tiled or loss.spec.prototypes:
         return None
-    return loss.spec.similarity, loss.normalize, loss.gather, id(loss.group)
+    return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
 
 
-def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Tensor]]:
+def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
     """Which temperature each loss has, and the temperatures. Learned ones are shared as modules alone."""
     keys: list[Hashable] = []
-    taus: dict[Hashable, Tensor] = {}
+    found: dict[Hashable, Temperature] = {}
     for loss in losses:
-        tau = loss.temperature.value()
-        keys.append(id(loss.temperature) if tau.requires_grad else float(tau))
-        taus.setdefault(keys[-1], tau)
-    numbers = {key: number for number, key in enumerate(taus)}
-    return [numbers[key] for key in keys], list(taus.values())
+        learned = loss.temperature.value().requires_grad
+        keys.append(id(loss.temperature) if learned else loss.temperature.number())
+        found.setdefault(keys[-1], loss.temperature)
+    numbers = {key: number for number, key in enumerate(found)}
+    return [numbers[key] for key in keys], list(found.values())

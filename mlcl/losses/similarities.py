@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from mlcl.losses import tiling
+from mlcl.losses.products import Operand, Products
 from mlcl.losses.spec import Similarity
 
 EXCLUDED = -1e30
 """Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
 CLOSE = 0.02
 """Share of |a|^2 up to which |a - b|^2 is taken from a - b, since the product form cancels."""
+ROUNDING = 1.01
+"""Squared length up to which rows of unit length may round."""
 _BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
 
 
@@ -22,19 +25,33 @@ class Similarities:
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
     cancels. The first `own` rows are anchors, the last `prototypes` no rows but further candidates. `z` are
-    the given rows over `scale`, so that u_ij = z_i . z_j or -|z_i - z_j| and rounds like u_ji. `close` are
-    the pairs of the last tile whose distance was taken from their difference.
+    the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j| and rounds
+    like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
+    `unit`: no given row is longer than 1.
     """
 
-    def __init__(self, z_BD: Tensor, own: int, kind: Similarity, tau: float, prototypes: int = 0) -> None:
+    def __init__(
+        self,
+        z_BD: Tensor,
+        own: int,
+        kind: Similarity,
+        tau: float,
+        prototypes: int = 0,
+        *,
+        unit: bool = False,
+        products: Products = "exact",
+    ) -> None:
         self.euclidean = kind == "euclidean"
         self.scale = tau if self.euclidean else tau**0.5
-        self.z = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
+        scaled_BD = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
+        self.operand = Operand(scaled_BD, "exact" if self.euclidean else products)
+        self.z = self.operand.z
         self._given_BD = z_BD
         self.own = own
         self.prototypes = prototypes
         self.rows = len(z_BD) - prototypes
         self._square_B = self.z.square().sum(1)
+        self._unit = unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
         self._buffer = z_BD.new_empty(tiling.entries(len(z_BD), z_BD.device))
 
@@ -45,7 +62,7 @@ class Similarities:
         if self.euclidean:
             self._distances(u_IJ, rows, cols)
         else:
-            torch.mm(self.z[rows], self.z[cols].T, out=u_IJ)
+            self.operand.dots(rows, cols, u_IJ)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
@@ -53,7 +70,9 @@ class Similarities:
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
     def reach(self) -> float:
-        """The largest |u| that there can be."""
+        """The largest |u| that there can be, or a little more."""
+        if self._unit:
+            return ROUNDING / self.scale**2
         largest = float(self._square_B.max())
         return 2 * largest**0.5 if self.euclidean else largest
 

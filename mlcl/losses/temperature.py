@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,10 @@ class Temperature(nn.Module):
         """The temperature now."""
         raise NotImplementedError
 
+    def number(self) -> float:
+        """The same as a number: a learned one is read from its device, which waits for it."""
+        return float(self.value().detach())
+
     def set_progress(self, fraction: float) -> None:
         """Sets the share of the training that is done, 0 to 1; only a schedule depends on it."""
 
@@ -35,41 +39,44 @@ class ConstantTemperature(Temperature):
 
     def __init__(self, value: float) -> None:
         super().__init__()
+        self._number = _positive(value, "temperature")
         # A zero-dimensional float64 never widens float32 logits, and holds 0.07 as Python does.
-        self.register_buffer("tau", torch.tensor(_positive(value, "temperature"), dtype=torch.float64))
+        self.register_buffer("tau", torch.tensor(self._number, dtype=torch.float64))
 
     def value(self) -> Tensor:
-        """The temperature."""
-        return self.tau
+        """The temperature; a copy, since a graph may outlive it."""
+        return self.tau.clone()
+
+    def number(self) -> float:
+        """The temperature, without a look at the device."""
+        return self._number
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._number = float(self.tau)
 
 
-class ScheduledTemperature(Temperature):
+class ScheduledTemperature(ConstantTemperature):
     """From `start` to `end` over training, f being the progress.
 
     linear: start + (end - start) f.  cosine: end + (start - end) (1 + cos(pi f)) / 2.
     """
 
-    tau: Tensor
-
     def __init__(self, start: float, end: float, schedule: Schedule = "cosine") -> None:
-        super().__init__()
-        self.start = _positive(start, "start of the temperature")
+        super().__init__(_positive(start, "start of the temperature"))
+        self.start = self._number
         self.end = _positive(end, "end of the temperature")
         if schedule not in ("linear", "cosine"):
             raise ValueError(f"schedule of the temperature; found: {schedule!r}; allowed: linear, cosine")
         self.schedule = schedule
-        self.register_buffer("tau", torch.tensor(self.start, dtype=torch.float64))
-
-    def value(self) -> Tensor:
-        """The temperature at the progress set last; a copy, since a graph may outlive it."""
-        return self.tau.clone()
 
     def set_progress(self, fraction: float) -> None:
         """Moves to this share of the training; beyond 0..1 the ends hold."""
         done = min(max(fraction, 0.0), 1.0)
         if self.schedule == "cosine":
             done = (1 - math.cos(math.pi * done)) / 2
-        self.tau.fill_(self.start + (self.end - self.start) * done)
+        self._number = self.start + (self.end - self.start) * done
+        self.tau.fill_(self._number)
 
 
 class LearnedTemperature(Temperature):

@@ -31,12 +31,11 @@ class _Solved(torch.autograd.Function):
         tau_T: Tensor,
         prototype_LD: Tensor | None,
         candidates: Candidates,
+        taus: Sequence[float],
         parts: Sequence[Part],
     ) -> tuple[Tensor, Tensor]:
         for_z, for_tau, for_prototypes = ctx.needs_input_grad[:3]
-        solution = solve(
-            candidates, tau_T.tolist(), parts, gradient=for_z or for_prototypes, tau_gradient=for_tau
-        )
+        solution = solve(candidates, taus, parts, gradient=for_z or for_prototypes, tau_gradient=for_tau)
         scale = candidates.ranks.size
         ctx.save_for_backward(
             scale * solution.gradient,
@@ -45,7 +44,8 @@ class _Solved(torch.autograd.Function):
         )
         values_P = scale * solution.values
         ctx.mark_non_differentiable(values_P)
-        return torch.dot(values_P, values_P.new_tensor([part.factor for part in parts])), values_P
+        weighted = [part.factor * value for part, value in zip(parts, values_P, strict=True)]
+        return torch.stack(weighted).sum(), values_P
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
@@ -53,19 +53,21 @@ class _Solved(torch.autograd.Function):
         z_gradient, tau_gradient, prototype_gradient = ctx.saved_tensors
         if prototype_gradient is not None:
             prototype_gradient = grad * prototype_gradient
-        return grad * z_gradient, grad * tau_gradient, prototype_gradient, None, None
+        return grad * z_gradient, grad * tau_gradient, prototype_gradient, None, None, None
 
 
 def tiled_sum(
     z_ND: Tensor,
     tau_T: Tensor,
     candidates: Candidates,
+    taus: Sequence[float],
     parts: Sequence[Part],
     prototype_LD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, each summed over anchors.
 
-    Both times the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the candidates.
+    Both times the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the candidates,
+    `taus` the numbers in `tau_T`, which may have a graph.
     """
-    total, values_P = _Solved.apply(z_ND, tau_T, prototype_LD, candidates, parts)
+    total, values_P = _Solved.apply(z_ND, tau_T, prototype_LD, candidates, taus, parts)
     return total, values_P

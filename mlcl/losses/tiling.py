@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 
 import torch
@@ -9,14 +11,34 @@ import torch
 TILE = 256
 """Rows and columns of a tile: in float32 it fills a quarter of a megabyte, which a core's cache holds."""
 DEVICE_TILE = 4096
-"""The same on an accelerator, which small tiles would keep waiting for their launch."""
+"""The same on an accelerator, which small tiles would keep waiting for their launch: the most, see `edge`."""
+LEAST_DEVICE_TILE = 512
+SHARE = 1 / 8
+"""Of an accelerator's free memory that a loss may fill with its buffers."""
+BUFFERS = 6 * 4
+"""Bytes of a pair in those buffers, in float32."""
 KEPT = 1 << 22
 """Pairs up to which a number about each is kept from one pass over them to the next."""
 
 
 def edge(device: torch.device) -> int:
-    """Rows and columns of a tile on a device."""
-    return TILE if device.type == "cpu" else DEVICE_TILE
+    """Rows and columns of a tile on a device: on a GPU DEVICE_TILE, halved until its buffers fit.
+
+    By the memory that is free when this process first asks, in its first step, after the encoder's forward.
+    """
+    return TILE if device.type == "cpu" else min(DEVICE_TILE, _fitting(device))
+
+
+@functools.cache
+def _fitting(device: torch.device) -> int:
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return fitting(torch.cuda.mem_get_info(device)[0] + unused)
+
+
+def fitting(free: int) -> int:
+    """The largest tile of a power of two whose buffers take at most SHARE of so many bytes."""
+    pairs = max(SHARE * free / BUFFERS, LEAST_DEVICE_TILE**2)
+    return int(2 ** math.floor(math.log2(pairs) / 2))
 
 
 def entries(total: int, device: torch.device) -> int:

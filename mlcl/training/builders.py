@@ -15,6 +15,7 @@ from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
 from mlcl.losses import (
     LOSSES,
     ConstantTemperature,
+    FloatProducts,
     ScheduledTemperature,
     Temperature,
     build_loss,
@@ -67,7 +68,8 @@ def build_model(
         input_columns=input_columns,
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
-    heads = {name: _head(head, dim, info) for name, head in job.objective.heads.items() if head.weight > 0}
+    wanted = {name: head for name, head in job.objective.heads.items() if head.weight > 0}
+    heads = {name: _head(head, dim, info, job.train.products) for name, head in wanted.items()}
     classifier = None
     if job.objective.classifier_weight > 0:
         layer = classifier_layer(job, encoder, space, class_distance_CC)
@@ -98,7 +100,7 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
     return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
-def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
+def _head(config: HeadConfig, dim: int, info: DatasetInfo, products: FloatProducts) -> Head:
     given = config.projection
     projection = Projection(
         given.kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
@@ -112,6 +114,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo) -> Head:
         reduction=config.reduction,
         normalize=config.unit_length,
         gather=True,
+        products=products,
         prototypes=prototypes,
         **config.options,
     )

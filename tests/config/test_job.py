@@ -137,6 +137,16 @@ def test_the_hash_names_the_resolved_job():
     assert job_hash(job) != job_hash(load_job(JOB, ["train.seed=1"]))
 
 
+def test_a_key_that_came_later_leaves_the_hash_of_older_jobs():
+    for change in ({"train.products": "tf32"},):
+        (key,) = change
+        plain = load_job(JOB)
+        assert key not in flatten(dump_job(plain))
+        assert flatten(dump_job(load_job(JOB, change)))[key] == change[key]
+        assert job_hash(load_job(JOB, change)) != job_hash(plain)
+    assert job_hash(load_job(JOB, {"train.products": "exact"})) == job_hash(plain)
+
+
 def test_two_views_are_for_contrastive_heads():
     """The number stands in the resolved job; a head of weight 0 is none."""
     assert dump_job(load_job(JOB))["train"]["views"] == 2

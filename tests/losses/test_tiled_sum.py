@@ -59,14 +59,13 @@ def test_tiled_in_float32_is_close_to_float64(case, rows):
 
 @every_case
 @pytest.mark.parametrize("engine", ["tiled", "auto"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_counts_in_float32(case, engine, dtype, rows):
-    z = rows.z.to(dtype)
+def test_float16_counts_in_float32(case, engine, rows):
+    z = rows.z.to(torch.float16)
     value, gradient, _ = solved(case, engine, rows, z)
     exact, _, _ = solved(case, engine, rows, z.float())
     assert value.dtype == torch.float32
     assert value == exact
-    assert gradient.dtype == dtype
+    assert gradient.dtype == z.dtype
 
 
 @every_case

@@ -36,9 +36,14 @@ class IncidenceWeights(PairWeights):
         self, incidence: Incidence, row_sums_N: Tensor, positives: Callable[[], Tensor], own: int
     ) -> None:
         self.row_sums = row_sums_N
-        self._incidence = incidence
         self._positives = positives
-        self._own = own
+        self._symmetric = incidence.symmetric
+        # What depends on labels alone is made here: `attract` then waits for no device.
+        rows, value_M = incidence.rows, incidence.values
+        self._width = rows.width
+        self._columns, self._offsets = entries(rows, slice(0, own))
+        order_M, self._row_M, self._label_offsets = by_label(rows)
+        self._own_M, self._by_label_M = value_M[: len(self._columns)], value_M[order_M]
 
     def positives(self) -> Tensor:
         """|P(i)| (N,)."""
@@ -50,18 +55,22 @@ class IncidenceWeights(PairWeights):
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """The own rows of (W + W^T) Z, (N, D)."""
-        rows = self._incidence.rows
-        value_M = self._incidence.values.to(z_BD.dtype)
-        columns, offsets = entries(rows, slice(0, self._own))
-        own_M = value_M[: len(columns)]
-        order_M, row_M, label_offsets = by_label(rows)
-        itself_N1 = bag(columns, offsets, z_BD.new_ones(rows.width, 1), own_M)
-        own_ND = z_BD[: self._own]
-        forward_ND = bag(columns, offsets, bag(row_M, label_offsets, z_BD), own_M) - itself_N1 * own_ND
-        if self._incidence.symmetric:
+        own_M, by_label_M = self._own_M.to(z_BD.dtype), self._by_label_M.to(z_BD.dtype)
+        itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), own_M)
+        own_ND = z_BD[: len(self._offsets) - 1]
+        forward_ND = self._of_own(self._of_labels(z_BD), own_M) - itself_N1 * own_ND
+        if self._symmetric:
             return forward_ND.mul_(2)
-        backward_ND = bag(columns, offsets, bag(row_M, label_offsets, z_BD, value_M[order_M]))
+        backward_ND = self._of_own(self._of_labels(z_BD, by_label_M))
         return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
+
+    def _of_own(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
+        """For each own row the (weighted) sum over its labels (N, D)."""
+        return bag(self._columns, self._offsets, table_LD, weight_M)
+
+    def _of_labels(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
+        """For each label the (weighted) sum over its rows (L, D)."""
+        return bag(self._row_M, self._label_offsets, z_BD, weight_M)
 
 
 def group_sizes(group_B: Tensor) -> Tensor:

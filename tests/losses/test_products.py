@@ -1,0 +1,148 @@
+"""Products in bfloat16 and TF32, and a device that no step of the engine waits for."""
+
+import contextlib
+
+import pytest
+import torch
+from losses.oracles import CASES
+from losses.waits import Waits
+
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss, products, tiled_sum, tiling
+from mlcl.testing.loss_batches import case_id
+
+pytestmark = pytest.mark.usefixtures("small_tiles")
+TAU = 0.25
+"""Its root is a power of two: dividing by it does not round."""
+BY_LABELS = ["all", "any", "himulcon", "jaccard", "jscl", "mulsupcon", "simclr", "simdis", "supcon"]
+"""Losses by dot products whose weights depend on the labels alone, without prototypes."""
+by_labels = pytest.mark.parametrize("case", [c for c in CASES if c[0] in BY_LABELS], ids=case_id)
+
+
+@contextlib.contextmanager
+def bf16_into_float32():
+    """torch.mm of bfloat16 matrices with float32 answers, which PyTorch has for GPUs alone."""
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl("mm.dtype", lambda a, b, dtype: torch.mm(a.to(dtype), b.to(dtype)))
+    library.impl("mm.dtype_out", lambda a, b, dtype, *, out: torch.mm(a.to(dtype), b.to(dtype), out=out))
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def solved(case, rows, z, **how):
+    """Value and gradient."""
+    name, options = case
+    z = z.clone().requires_grad_()
+    loss = build_loss(name, temperature=TAU, engine="tiled", normalize=True, **how, **options)
+    value = loss(z, rows.labels(name), rows.sample_ids())
+    value.backward()
+    return value.detach().double(), z.grad.double()
+
+
+def error(found, exact):
+    return ((found - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["rounded", "native"])
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch):
+    """The value is exact for them; the gradient has the error of weights of eight bits where those round."""
+    name, options = case
+    unit = torch.nn.functional.normalize(rows.z.bfloat16().float(), dim=1)
+    distances = LOSSES[name].similarity == "euclidean"
+    rounded = unit if distances else unit.bfloat16().float()
+    how = {"temperature": TAU, "engine": "tiled", **options}
+    exact = build_loss(name, **how)(rounded, rows.labels(name), rows.sample_ids())
+    gradient = solved(case, rows, rows.z.bfloat16().double())[1]
+    monkeypatch.setattr(products, "is_native", lambda _device: native)
+    with bf16_into_float32() if native else contextlib.nullcontext():
+        found = solved(case, rows, rows.z.bfloat16())
+    assert found[0].item() == pytest.approx(exact.item(), rel=1e-6)
+    assert error(found[1], gradient) < 0.02
+
+
+def test_large_batches_are_multiplied_in_bf16_and_small_ones_exactly():
+    z = torch.randn(300, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    labels = torch.arange(300) % 7
+    loss = build_loss("supcon", normalize=True)
+    assert loss(z[:256], labels[:256]) == loss(z[:256].float(), labels[:256])
+    large, exact = loss(z, labels), loss(z.float(), labels)
+    assert large != exact
+    assert large.item() == pytest.approx(exact.item(), rel=1e-3)
+
+
+def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
+    seen = []
+    solve = tiled_sum.solve
+    monkeypatch.setattr(tiled_sum, "solve", lambda *a, **k: (seen.append(a[0].products), solve(*a, **k))[1])
+    exact = solved(("supcon", {}), rows, rows.z.float())
+    assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == exact[0]  # of a processor
+    assert seen == ["exact", "tf32"]
+    with pytest.raises(ValueError, match=r"unknown products 'fp8'.*allowed: exact, tf32"):
+        build_loss("supcon", products="fp8")
+
+
+@pytest.mark.parametrize(
+    ("products_", "device", "precision"),
+    [("exact", "cuda", "ieee"), ("tf32", "cuda", "tf32"), ("bf16", "cuda", "tf32"), ("bf16", "cpu", "bf16")],
+)
+def test_the_precision_holds_within_and_not_after(products_, device, precision):
+    matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    with products.multiplying(products_, torch.device(device)):
+        assert matmul.fp32_precision == precision
+    assert matmul.fp32_precision == before
+
+
+@by_labels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
+    """Over many tiles, in both passes and the closed forms; and in the backward."""
+    found, solve = [], tiled_sum.solve
+
+    def watched(*arguments, **options):
+        with Waits() as waits:
+            solution = solve(*arguments, **options)
+        found.append(waits.count)
+        return solution
+
+    monkeypatch.setattr(tiled_sum, "solve", watched)
+    name, options = case
+    z = rows.z.to(dtype).requires_grad_()
+    value = build_loss(name, engine="tiled", normalize=True, **options)(
+        z, rows.labels(name), rows.sample_ids()
+    )
+    with Waits() as waits:
+        value.backward()
+    assert [*found, waits.count] == [{}, {}]
+
+
+def test_a_learned_temperature_and_rows_of_any_length_are_one_number_each(rows):
+    """Beside what the labels' structure needs."""
+    labels, counts = rows.labels("supcon"), []
+    for normalize, tau in ((True, 0.1), (False, 0.1), (True, LearnedTemperature(0.1))):
+        loss = build_loss("supcon", temperature=tau, engine="tiled", normalize=normalize)
+        with Waits() as waits:
+            loss(rows.z, labels)
+        counts.append(waits.count["_local_scalar_dense"])
+    assert counts == [counts[0], counts[0] + 1, counts[0] + 1]
+
+
+def test_waits_are_seen():
+    z = torch.arange(4.0)
+    with Waits() as waits:
+        assert z[z > 1].sum().item() == 5
+        assert z.tolist()
+        torch.unique(z)
+    assert waits.count == {"index by bool": 1, "_local_scalar_dense": 1, "tolist": 1, "_unique2": 1}
+
+
+def test_tiles_of_a_gpu_fit_its_free_memory():
+    gib = 1 << 30
+    assert tiling.fitting(8 * gib) == 4096
+    for free in (1, gib // 16, gib, 8 * gib, 139 * gib):
+        tile = tiling.fitting(free)
+        assert tile & (tile - 1) == 0
+        assert tile == tiling.LEAST_DEVICE_TILE or tile**2 * tiling.BUFFERS <= free * tiling.SHARE
+        assert (2 * tile) ** 2 * tiling.BUFFERS > free * tiling.SHARE
