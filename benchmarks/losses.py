@@ -2,10 +2,11 @@
 
     python benchmarks/losses.py [--quick] [--losses supcon any] [--sizes 2048] [--labels 80] [--json FILE]
 
-Forward and backward in float32 on one thread; bf16 is `ours` with bfloat16 embeddings, and the relative errors
-of value and gradient are from `ours` in float64. The limit is the two matrix products that no exact loss
-avoids, S = Z Z^T and G = S Z. All are timed in turns; a ratio is the median over rounds of the ratio within a
-round, ± half the distance of its quartiles. MiB are the peak above the inputs, each in a process of its own.
+Forward and backward in float32 on one thread; bf16 is `ours` with bfloat16 embeddings, and the relative
+errors of value and gradient are from `ours` in float64. The limit is the two matrix products that no exact
+loss avoids, S = Z Z^T and G = S Z. All are timed in turns; a ratio is the median over rounds of the ratio
+within a round, ± half the distance of its quartiles. MiB are the peak above the inputs, each in a process of
+its own.
 pytorch-metric-learning has no multi-label loss of this kind, so it stands beside supcon alone. The exit code
 is 1 where values differ by more than 1e-4 between contenders or a loss of ours does not finish.
 """
