@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json, results
+from mlcl.cli.output import print_json, results, tell
 from mlcl.errors import UserError
 
 What = Annotated[
@@ -17,12 +18,17 @@ What = Annotated[
         help="Sweeps (all settings they confirmed), SWEEP:SETTING, run ids, or 'ROW, COLUMN' of a table.",
     ),
 ]
-Metric = Annotated[str, typer.Option("--metric", help="test/micro_f1, or micro_f1: test before validation.")]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric", help="test/micro_f1, or micro_f1: test before validation; default: the sweep's own goal."
+    ),
+]
 
 
 def compare(
     what: What,
-    metric: Metric,
+    metric: Metric = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
     json: Json = False,
@@ -32,18 +38,20 @@ def compare(
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
     from mlcl.report.comparison import compare_settings
-    from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, as_table, notes
+    from mlcl.report.comparison_tables import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
     from mlcl.report.run_lookup import find_settings
     from mlcl.report.runs import Runs
     from mlcl.tracking import Tracker
 
     tracker = Tracker.existing(home)
-    found = compare_settings(find_settings(Runs(tracker), what), metric)
+    found = compare_settings(find_settings(Runs(tracker), what), metric or "")
     if json:
         print_json(as_dict(found))
     elif markdown or latex:
         typer.echo(as_markdown(found) if markdown else as_latex(found))
     else:
-        results.print(as_table(found))
+        cells = zip(HEADS, RANKS, zip(*grid(found), strict=True), strict=True)
+        columns = [Column(head, its, rank, texts=not place) for place, (head, rank, its) in enumerate(cells)]
+        results.print(fitted_table(columns, title(found)))
         for line in notes(found):
-            typer.echo(line)
+            tell(line)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run's id, or a sweep's name or id: its best trial.")],
+    run: Annotated[str, typer.Argument(help="A run, or a sweep: the best seed of its best setting.")],
     to: Annotated[
         Path | None, typer.Option("--to", help="The new folder; default: HOME/models/RUN_ID.")
     ] = None,

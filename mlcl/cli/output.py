@@ -32,7 +32,8 @@ class _Progress(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-errors = _Progress(stderr=True, highlight=False, soft_wrap=True)
+errors = _Progress(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+"""On a terminal lines break at words; elsewhere they stay whole."""
 results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
@@ -94,6 +95,11 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(tree)
     else:
         typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+
+
+def tell(text: str) -> None:
+    """Prints a line of a result; on a terminal it breaks at words."""
+    results.print(text, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
 def say(text: str) -> None:

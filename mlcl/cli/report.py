@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json, say
+from mlcl.cli.output import print_json, say, tell
 from mlcl.errors import UserError
 from mlcl.plugins import only_reading
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="SWEEP|TABLE", help="Its name or id.")],
+    name: Annotated[str, typer.Argument(metavar="SWEEP|TABLE|RUN", help="Its name or id.")],
     to: Annotated[
         Path | None, typer.Option("--to", help="The report's folder; default: HOME/reports/ID.")
     ] = None,
@@ -33,7 +33,7 @@ def report(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Write a sweep's or table's report: one page that opens anywhere, Markdown, and every plot as a file."""
+    """Write a report: one page that opens anywhere, Markdown, and every plot as a file."""
     from mlcl.report.embedding_plots import EmbeddingOptions
     from mlcl.report.report import make_report
     from mlcl.report.runs import Runs
@@ -65,8 +65,8 @@ def report(
             }
         )
         return
-    typer.echo(f"report: {made.page}")
+    tell(f"report: {made.page}")
     if made.logged:
-        typer.echo(f"in MLflow: run {made.run_id}, artifact report/report.html ({tracker.dashboard()})")
+        tell(f"in MLflow: the artifact report/report.html of {name} ({tracker.dashboard()})")
     for sentence in made.conclusions:
-        typer.echo(sentence)
+        tell(sentence)

@@ -30,6 +30,7 @@ from mlcl.cli.output import (
     say,
     say_undelivered,
     say_unfinished,
+    tell,
 )
 from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
@@ -90,7 +91,7 @@ def sweep(
 ) -> None:
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
-    if print_config:
+    if print_config and not dry_run:
         print_tree(dump_job(checked), as_json=json)
         return
 
@@ -115,9 +116,15 @@ def sweep(
         fresh=fresh,
     )
     if dry_run:
+        from mlcl.cli.plan_lines import sweep_lines
         from mlcl.service.dry_run import plan_sweep
 
-        print_tree(plan_sweep(plan, home), as_json=json)
+        tree = plan_sweep(plan, home)
+        if print_config or json:
+            print_tree(tree, as_json=json)
+        else:
+            for line in sweep_lines(tree):
+                tell(line)
     else:
         _run(plan, home, strict_code=strict_code, as_json=json)
 
@@ -156,20 +163,20 @@ def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> No
 
 def _print(report: SweepReport, dashboard: str) -> None:
     """Results, for standard output."""
-    from mlcl.cli.sweep_tables import NO_RUN, confirmation_table, failures, trials_table
+    from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
 
     if report.verdict is not None:
-        typer.echo(report.verdict.sentence)
+        tell(report.verdict.sentence)
     results.print(trials_table(report))
     for line in failures(report):
-        typer.echo(line)
+        tell(line)
     if report.confirmations:
         results.print(confirmation_table(report))
     if report.registered:
         typer.echo(f"best model: {report.registered}")
     if report.spent:
         typer.echo(f"spent: {report.spent}")
-    typer.echo(f"MLflow run of the sweep: {report.run_id or NO_RUN}; dashboard: {dashboard}")
+    tell(f"mlcl report {report.name}; dashboard: {dashboard}")
 
 
 def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:

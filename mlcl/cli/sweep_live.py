@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mlcl.cli.output import errors, is_interactive
 from mlcl.cli.sweep_progress import PlainLines, duration, event_text, outlook, print_event
+from mlcl.cli.sweep_tables import drawn_text
 from mlcl.service.engine.progress_events import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
 
@@ -22,6 +23,10 @@ ENDED_SHOWN = 5
 """Trainings that ended last and stay in the table."""
 AROUND = 8
 """Lines of the terminal that the rows leave free: title, header, borders, the line below, a prompt."""
+BESIDE = 60
+"""Columns of the terminal that settings leave to the others."""
+LEAST = 16
+"""Fewest columns for settings: where fewer are left, they are not shown."""
 STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
 
 
@@ -75,11 +80,13 @@ class SweepTable:
         running = progress.running[:room]
         ended = self._ended[-(room - len(running)) :] if room > len(running) else ()
         since = self._clock() - self._told
-        table = _columns(progress)
+        wide = self._live.console.width - BESIDE
+        wide = wide if wide >= LEAST and any(row.settings for row in (*ended, *running)) else 0
+        table = _columns(progress, settings=wide > 0)
         for row in ended:
-            _add(table, row, row.seconds)
+            _add(table, row, row.seconds, wide)
         for row in running:
-            _add(table, row, row.seconds + since)
+            _add(table, row, row.seconds + since, wide)
         hidden = len(progress.running) - len(running)
         return Group(table, _cut(_status(progress, hidden)))
 
@@ -91,22 +98,26 @@ def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
     return SweepTable() if is_interactive() else nullcontext(PlainLines())
 
 
-def _columns(progress: Progress) -> Table:
+def _columns(progress: Progress, *, settings: bool) -> Table:
     table = Table(title=progress.stage, title_justify="left")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for name in ("epoch", progress.metric.rpartition("/")[2], "time"):
         table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
+    if settings:
+        table.add_column("settings", no_wrap=True, overflow="ellipsis")
     return table
 
 
-def _add(table: Table, row: Row, seconds: float) -> None:
+def _add(table: Table, row: Row, seconds: float, wide: int) -> None:
+    settings = [_cut(drawn_text(row.settings)[:wide])] if wide else []
     table.add_row(
         _cut(row.label),
         _cut(row.state.value, STYLES.get(row.state, "")),
         f"{row.epoch}/{row.epochs}" if row.epochs else "",
         "" if row.score is None else f"{row.score:.4f}",
         duration(seconds),
+        *settings,
     )
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from mlcl.cli.fitted_table import Column, fitted_table
+from mlcl.cli.output import results
 from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.tracking import State
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 5
-NO_RUN = "not delivered yet"
 FIGURES = {
     "val/": "validation",
     "knn/val/": "validation, job's kNN",
@@ -27,7 +28,7 @@ FIGURES = {
 """What a confirmation says of a metric, by the metric's prefix."""
 
 
-def trials_table(report: SweepReport) -> Table:
+def trials_table(report: SweepReport, console: Console = results) -> Table:
     """The best complete trials with their settings; with several goals, the Pareto front."""
     several = len(report.goals) > 1
     title = f"{report.name}: {_counts(report.trials)}"
@@ -38,20 +39,12 @@ def trials_table(report: SweepReport) -> Table:
     else:
         names = [report.score]
         rows = [(trial, (score,)) for trial, score in _best(report)[:BEST_SHOWN]]
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("trial")
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("settings", overflow="fold")
-    table.add_column("MLflow run", overflow="fold")
-    for trial, values in rows:
-        table.add_row(
-            Text(trial.label),
-            *(f"{value:.4f}" for value in values),
-            Text(settings_text(trial)),
-            trial.run_id or NO_RUN,
-        )
-    return table
+    columns = [
+        Column("trial", [trial.label for trial, _ in rows]),
+        *(Column(name, [f"{its[at]:.4f}" for _, its in rows], rank=at) for at, name in enumerate(names)),
+        Column("settings", [settings_text(trial) for trial, _ in rows], texts=True),
+    ]
+    return fitted_table(columns, title, console)
 
 
 def failures(report: SweepReport) -> list[str]:
@@ -64,29 +57,33 @@ def failures(report: SweepReport) -> list[str]:
     return [*lines, f"and {more} more that FAILED"] if more else lines
 
 
-def confirmation_table(report: SweepReport) -> Table:
+def confirmation_table(report: SweepReport, console: Console = results) -> Table:
     """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
     groups = report.confirmations
     columns = _figures(report)
     seeds = max(len(group.seeds) for group in groups)
     what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
     title = f"{what}mean ± standard deviation over {seeds} fresh seeds (none used by the search)"
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("setting", overflow="fold")
-    for name in columns.values():
-        table.add_column(name, justify="right")
-    table.add_column("MLflow run", overflow="fold")
-    for group in groups:
-        figures = (_mean(group, metric) for metric in columns)
-        table.add_row(Text(group.label), *figures, group.run_id or NO_RUN)
-    return table
+    figures = [
+        Column(name, [_mean(group, metric) for group in groups], rank=len(columns) - at)
+        for at, (metric, name) in enumerate(columns.items(), start=1)
+    ]
+    return fitted_table(
+        [Column("setting", [group.label for group in groups], texts=True), *figures], title, console
+    )
 
 
 def settings_text(trial: Trained) -> str:
     """`section.temperature 0.08, knn.k 5`: keys without the part that all share, then what was chosen."""
-    searched = {key.removeprefix("objective.heads."): value for key, value in trial.settings.items()}
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
-    return ", ".join(f"{key} {_short(value)}" for key, value in (searched | chosen).items())
+    return drawn_text({**trial.settings, **chosen})
+
+
+def drawn_text(settings: Mapping[str, Any]) -> str:
+    """The settings without the part of their keys that all heads share."""
+    return ", ".join(
+        f"{key.removeprefix('objective.heads.')} {_short(value)}" for key, value in settings.items()
+    )
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 from mlcl.config import POSTHOC
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
-from mlcl.tracking.names import LOG10, Tag
+from mlcl.tracking.names import LOG10, SWEEP_MODE, SWEEP_SCORE, Tag
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
@@ -38,6 +38,8 @@ class ComparedSetting:
 
     `lower_is_better` are patterns of metrics of its plugin files. `names` of a sweep's setting are those that
     it has now, with " = " between them where it has several. `optional`: the user named its sweep, not it.
+    `score` is the figure on validation by which it was chosen, `mode` max or min where that is known.
+    `plain`: of runs outside of sweeps and tables.
     """
 
     label: str
@@ -47,6 +49,9 @@ class ComparedSetting:
     lower_is_better: frozenset[str] = frozenset()
     names: str = ""
     optional: bool = False
+    score: str = ""
+    mode: str = ""
+    plain: bool = False
 
     @property
     def metrics(self) -> set[str]:
@@ -59,9 +64,11 @@ def confirmed_settings(runs: Runs, sweep: Run, name: str) -> list[ComparedSettin
 
     Baselines that were trained, the job as written, those it found, baselines that were fitted.
     """
-    return [
+    found = [
         confirmed_setting(runs, group, f"{name}:{setting_label(group)}") for group in seed_groups(runs, sweep)
     ]
+    asked = sweep.data.params
+    return [replace(each, score=asked.get(SWEEP_SCORE, ""), mode=asked.get(SWEEP_MODE, "")) for each in found]
 
 
 def confirmed_setting(runs: Runs, group: Run, word: str) -> ComparedSetting:
@@ -134,6 +141,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
     found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
     lower: set[str] = set()
+    score = ""
     for run in runs:
         tags = run.data.tags
         if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
@@ -142,4 +150,5 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
         found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
         job = job or setting_keys(run, cell=cell)
         lower.update(json.loads(tags.get(Tag.LOWER_IS_BETTER, "[]")))
-    return ComparedSetting(label, word, dict(sorted(found.items())), job, frozenset(lower))
+        score = score or run.data.params.get("evaluation.metric", "")
+    return ComparedSetting(label, word, dict(sorted(found.items())), job, frozenset(lower), score=score)

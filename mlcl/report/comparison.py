@@ -62,14 +62,16 @@ class Comparison:
     left_out: tuple[str, ...] = ()
 
 
-def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Comparison:
+def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> Comparison:
     """Compares all settings with the first one, with Holm's correction over the tests.
 
-    `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`.
+    `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`;
+    without one, the figure on test by which the first setting was chosen on validation.
     Fitted baselines that have no such metric are left out where the user named a whole sweep.
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
     data, and settings that share no seed.
     """
+    metric = metric or _goal(settings)
     known = [each for each in settings if _has(each, metric)]
     left_out = [
         each for each in settings if known and each not in known and each.optional and is_fitted(each)
@@ -101,6 +103,16 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str) -> Compar
     return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
 
 
+def _goal(settings: Sequence[ComparedSetting]) -> str:
+    """The first setting's score, on test where every trained setting has that."""
+    score = settings[0].score if settings else ""
+    if not score:
+        raise UserError("name a metric: the runs do not say which one counts", key="--metric")
+    tested = score.replace("val/", "test/")
+    trained = [each for each in settings if not is_fitted(each)] or settings
+    return tested if all(tested in each.metrics for each in trained) else score.rpartition("/")[2]
+
+
 def is_fitted(setting: ComparedSetting) -> bool:
     """Whether a setting is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
     return "baseline" in setting.job
@@ -115,6 +127,9 @@ def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     own = any(fnmatchcase(metric.rpartition("/")[2], pattern) for pattern in lower)
     if own or metric.endswith("seconds"):
         return "min"
+    first = settings[0]
+    if first.mode and metric.rpartition("/")[2] == first.score.rpartition("/")[2]:
+        return first.mode
     evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
     return default_mode(metric) if evaluated or metric.endswith("loss") else None
 

@@ -1,4 +1,4 @@
-"""A comparison as a table for the terminal, as Markdown, as LaTeX and as JSON."""
+"""A comparison as Markdown, as LaTeX and as JSON, and the cells of its table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-
-from rich.table import Table
-from rich.text import Text
 
 from mlcl import markup
 from mlcl.report.compared_settings import ComparedSetting
@@ -21,19 +18,11 @@ HEADS = (
     "verdict",
 )  # fmt: skip
 LEFT = (0, len(HEADS) - 1)
+RANKS = (0, 5, 2, 0, 1, 6, 3, 4, 0)
+"""Which columns a narrow terminal leaves out: the largest first, never those of 0."""
 DIGITS = 4
 MOST_KEYS = 6
 """Most keys that a note names; `--json` has all."""
-
-
-def as_table(found: Comparison) -> Table:
-    """The table for the terminal."""
-    table = Table(title=Text(title(found)), title_justify="left")
-    for head in HEADS:
-        table.add_column(head, justify="left" if HEADS.index(head) in LEFT else "right", overflow="fold")
-    for cells in grid(found):
-        table.add_row(*map(Text, cells))
-    return table
 
 
 def as_markdown(found: Comparison) -> str:

@@ -11,11 +11,13 @@ from mlflow.entities import Run
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.report.compared_settings import is_seed_group
+from mlcl.report.compared_settings import confirmed_settings, is_seed_group
 from mlcl.report.folder_lock import locked_folder
 from mlcl.report.runs import GROUPS, Runs, kind
+from mlcl.report.sweep_result import contender
+from mlcl.significance.baseline_verdict import Role, best_of
 from mlcl.tracking import State, Tracker
-from mlcl.tracking.names import VERSION_TAG, Tag
+from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import check_name, register_export
 from mlcl.training.export import Index, write_export
 from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
@@ -47,7 +49,9 @@ class ExportResult:
 def export_run(
     tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
 ) -> ExportResult:
-    """Exports the run that `word` names, of a sweep its best trial; with `register` also as that model.
+    """Exports the run that `word` names, of a sweep the best seed of its best setting.
+
+    With `register` also as that model.
 
     Without `to` the folder is `models/RUN_ID` under the tracker's home, or none where the model is
     registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
@@ -102,12 +106,25 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """The best trial of the latest sweep that has one."""
+    """The best run of the latest sweep that has one: a fresh seed, which has test figures, else a trial."""
     for sweep in sweeps:
-        best = runs.get(sweep.data.tags.get(Tag.BEST_RUN_ID, ""))
+        best = _confirmed(runs, sweep) or runs.get(sweep.data.tags.get(Tag.BEST_RUN_ID, ""))
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
+
+
+def _confirmed(runs: Runs, sweep: Run) -> Run | None:
+    """The seed with the best score on validation, of the best confirmed setting."""
+    asked = sweep.data.params
+    score, mode = asked.get(SWEEP_SCORE, ""), asked.get(SWEEP_MODE, "max")
+    settings = {each.label: each for each in confirmed_settings(runs, sweep, "") if each.runs}
+    best = best_of([contender(each, score) for each in settings.values()], Role.MODEL, mode)
+    if best is None:
+        return None
+    sign = 1 if mode == "max" else -1
+    seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
+    return runs.get(settings[best.label].runs[seed].run_id)
 
 
 def _single(found: Sequence[Run], word: str) -> Run:

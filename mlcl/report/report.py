@@ -16,6 +16,7 @@ from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlo
 from mlcl.report.folder_lock import locked_folder
 from mlcl.report.mlflow_note import write_note
 from mlcl.report.report_files import PAGE, report_folder, write_report
+from mlcl.report.run_document import run_document
 from mlcl.report.runs import Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
@@ -64,18 +65,18 @@ def make_report(
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
-    """Makes the report of the sweep or table that `word` names.
+    """Makes the report of the sweep, table or run that `word` names; a training of a sweep stands for it.
 
     `folder`: default `HOME/reports/ID`. `server`: the address of MLflow's pages for the links. Raises
     UserError for an unknown sweep, class or row, where the sweep's artifacts are gone, and where `folder` has
     other files.
     """
-    group = runs.require_group(word)
+    group = _reported(runs, word)
     link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
-        read = _sweep if kind(group) == "sweep" else _table
+        read = {"sweep": _sweep, "table": _table}.get(kind(group), run_document)
         document = read(runs, group, draw_embeddings)
         with locked_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
@@ -84,6 +85,20 @@ def make_report(
         write_note(runs, group, document, link)
     names = tuple(plot.name for plot in document.plots)
     return WrittenReport(folder, str(group.info.run_id), log, names, document.missing, document.conclusions)
+
+
+def _reported(runs: Runs, word: str) -> Run:
+    """The run that gets the report. Raises UserError where the word names none."""
+    group = runs.group(word)
+    if group is not None:
+        return group
+    found = [each for each in (runs.get(word), *runs.named(word)) if each is not None]
+    if not found:
+        return runs.require_group(word)  # raises, with the nearest name
+    run = found[0]
+    while (above := runs.get(run.data.tags.get(Tag.PARENT, ""))) is not None:
+        run = above
+    return run
 
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:

@@ -9,6 +9,7 @@ from mlflow.entities import Run
 
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import (
+    SEEDS,
     ComparedSetting,
     cell_label,
     confirmed_setting,
@@ -21,10 +22,14 @@ from mlcl.report.compared_settings import (
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
 from mlcl.tracking import State
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import LOG10, Tag
 
-FORMS = "a sweep (name or id), SWEEP:SETTING, a run's id, ID,ID,... or a table's 'ROW, COLUMN'"
+FORMS = (
+    "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
+)
 WHAT = "WHAT"
+MOST_KEYS = 3
+"""Most keys that name a setting."""
 
 
 def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
@@ -49,10 +54,28 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
             )
         seen |= ids
     # Settings of two sweeps may have one label, as "as written"; their words differ.
-    return [
+    found = [
         replace(setting, label=setting.word) if labels.count(setting.label) > 1 else setting
         for setting in found
     ]
+    return _named_by_job(found)
+
+
+def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
+    """Settings of plain runs under the keys in which they differ, where these tell them apart."""
+    plain = [each for each in settings if each.plain]
+    if len(plain) < 2:
+        return list(settings)
+    jobs = [
+        {key: text for key, text in each.job.items() if not (key.startswith(LOG10) or SEEDS.fullmatch(key))}
+        for each in plain
+    ]
+    keys = sorted({key for job in jobs for key, _ in set(job.items()) ^ set(jobs[0].items())})[:MOST_KEYS]
+    names = [", ".join(f"{key.rpartition('.')[2]} {job.get(key, '-')}" for key in keys) for job in jobs]
+    if len(set(names)) < len(names):
+        return list(settings)
+    by_word = {each.word: name for each, name in zip(plain, names, strict=True)}
+    return [replace(each, label=by_word[each.word]) if each.plain else each for each in settings]
 
 
 def _find(runs: Runs, word: str) -> list[ComparedSetting]:
@@ -125,7 +148,7 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
         near = runs.tagged(Tag.FINGERPRINT, run.data.tags.get(Tag.FINGERPRINT, ""))
     others = [other for other in near if kind(other) == kind(run) and same_setting(other, run)]
     # The named run comes first, so that it is taken even where a later one has its seed.
-    return [read_setting(label, word, [run, *others])]
+    return [replace(read_setting(label, word, [run, *others]), plain=kind(run) == "run")]
 
 
 def _list(runs: Runs, word: str) -> list[ComparedSetting]:
@@ -150,5 +173,5 @@ def _list(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _single(runs: Runs, word: str) -> Run | None:
-    found = [runs.get(word), *runs.tagged(Tag.ID, word)]
+    found = [runs.get(word), *runs.named(word)]
     return next((run for run in found if run is not None and kind(run) not in GROUPS), None)

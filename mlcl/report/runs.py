@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,12 @@ from mlcl.tracking.names import Tag
 
 GROUPS = ("sweep", "table")
 """Kinds of runs that trainings are nested in."""
+LATEST_FIRST = "attributes.start_time DESC"
+NAMES = (Tag.ID, Tag.NAME)
+LAST = "@last"
+"""Stands for the latest run, sweep or table."""
+LEAST = 2
+"""Fewest letters that stand for the one name that begins with them."""
 
 
 class Runs:
@@ -48,7 +55,7 @@ class Runs:
             self._client.search_runs,
             self._experiments,
             f"tags.`{tag}` {how} {quote}{asked}{quote}",
-            order_by=["attributes.start_time DESC"],
+            order_by=[LATEST_FIRST],
         )
         return [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
 
@@ -57,8 +64,29 @@ class Runs:
         return self.tagged(Tag.PARENT, run.info.run_id)
 
     def named(self, word: str) -> list[Run]:
-        """The runs with this id of their own, then the sweeps and tables with this name."""
-        return [run for tag in (Tag.ID, Tag.NAME) for run in self.tagged(tag, word)]
+        """The runs with this id of their own, then the sweeps and tables with this name.
+
+        `@last` is the latest run, sweep or table. Where nothing has this id or name, those whose id or name
+        begins with it. Raises UserError where these are several.
+        """
+        if word == LAST:
+            return list(islice(self._latest(), 1))
+        found = [run for tag in NAMES for run in self.tagged(tag, word)]
+        if found or len(word) < LEAST:
+            return found
+        begun: dict[str, list[Run]] = {}
+        for tag in NAMES:
+            for run in self.tagged(tag, f"{word}%", "LIKE"):
+                if kind(run) in (*GROUPS, "run", "cell") and (its := run.data.tags[tag]).startswith(word):
+                    begun.setdefault(its, []).append(run)
+        if len({run.info.run_id for runs in begun.values() for run in runs[:1]}) > 1:
+            raise UserError("begins several names", key="NAME", found=word, allowed=sorted(begun))
+        return next(iter(begun.values()), [])
+
+    def _latest(self) -> Iterator[Run]:
+        """Runs, sweeps and tables that are in no other one, the latest first."""
+        search = partial(self._client.search_runs, self._experiments, order_by=[LATEST_FIRST])
+        return (run for run in _all(search) if Tag.PARENT not in run.data.tags)
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
         """The sweep or table of MLflow's id, of its own id, or the latest of its name; None for none."""

@@ -45,20 +45,21 @@ def sweep_result(runs: Runs, data: SweepData) -> SweepResult:
     """Reads the result of a sweep from its confirmation."""
     found = [each for each in confirmed_settings(runs, data.run, data.name) if each.runs]
     metric = next(iter(headline_metrics(data.confirmation, data.score)), "")
-    contenders = [_contender(each, data.score) for each in found if each.names != "no longer"]
+    contenders = [contender(each, data.score) for each in found if each.names != "no longer"]
     verdict = compare_baselines(contenders, f"test/{metric.rpartition('/')[2]}", data.mode)
     reference = "" if verdict is None else verdict.baseline
     settings = sorted(found, key=lambda each: each.label != reference)
     comparison, problem = None, ""
     if len(settings) > 1:
         try:
-            comparison = compare_settings(settings, metric)
+            comparison = compare_settings(settings)
         except UserError as error:
             problem = f"No test: {error.line()}."
     return SweepResult(tuple(settings), _chosen(data, verdict), verdict, comparison, problem)
 
 
-def _contender(setting: ComparedSetting, score: str) -> Contender:
+def contender(setting: ComparedSetting, score: str) -> Contender:
+    """A confirmed setting with its roles, which its names tell, and its figures."""
     names = (setting.names or setting.label).split(" = ")
     models = [bool(_MODEL.match(name)) and not is_fitted(setting) for name in names]
     role = Role(0)

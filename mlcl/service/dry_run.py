@@ -7,7 +7,8 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
-from mlcl.service.engine.ledger import LEDGER
+from mlcl.service.engine.ledger import LEDGER, Ledger
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.baseline_search import baseline_searches
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
@@ -60,6 +61,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "scheduler": space.search.scheduler,
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
             "most_epochs": trained * plan.job.train.epochs,
+            "time": _time(plan.name, home, trained * plan.job.train.epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
@@ -76,6 +78,17 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "tracking": shown(tracking_uri(home)),
         },
     }
+
+
+def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
+    """Seconds of so many epochs by the trainings of the sweep of this name; None where none has ended."""
+    folder = RunFolders(home, "sweeps").named(name)
+    entries = [] if folder is None else list(Ledger(folder.path).entries.values())
+    ended = [each for each in entries if each.rungs and each.cost.seconds]
+    if not ended:
+        return None
+    done = sum(each.job["train"]["epochs"] if each.metrics else each.rungs[-1][0] for each in ended)
+    return {"seconds": sum(each.cost.seconds for each in ended) / done * epochs, "trainings": len(ended)}
 
 
 def _plan(job_data: JobData) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def compare_baselines(
 
     None where there is no model or no baseline, or where they share no seed.
     """
-    model, baseline = (_best(contenders, role, mode) for role in (Role.MODEL, Role.BASELINE))
+    model, baseline = (best_of(contenders, role, mode) for role in (Role.MODEL, Role.BASELINE))
     if model is None or baseline is None:
         return None
     if model is baseline:
@@ -125,7 +125,8 @@ def compare_baselines(
     return BaselineVerdict(metric, mode, model.label, baseline.label, paired, digits)
 
 
-def _best(contenders: Sequence[Contender], role: Role, mode: str) -> Contender | None:
+def best_of(contenders: Sequence[Contender], role: Role, mode: str) -> Contender | None:
+    """The best of a role by the mean on validation, of those with figures on both splits; None for none."""
     sign = 1 if mode == "max" else -1
     known = [each for each in contenders if role in each.role and each.validation and each.test]
     return max(known, key=lambda each: sign * statistics.fmean(each.validation.values()), default=None)

@@ -118,7 +118,7 @@ def test_results_go_to_standard_output_and_progress_does_not(sweeps):
         "trial 3 FAILED: the loss is not finite [step 3]",
         "best model: models:/tiny@best (version 1)",
         "spent: 1.5 cpu-h",
-        "MLflow run of the sweep: abc; dashboard: mlflow ui",
+        "mlcl report job-space; dashboard: mlflow ui",
     ):
         assert expected in answer.stdout
     assert "this goes to standard error" in answer.stderr
@@ -130,7 +130,6 @@ def test_logs_that_wait_are_told(sweeps):
     answer = sweeps()
     logs = sweeps.folder / "outputs" / "logs"
     assert f"MLflow did not answer: 3 logs are kept in {logs}" in answer.stderr
-    assert "MLflow run of the sweep: not delivered yet" in answer.stdout
 
 
 def test_json_is_one_document_and_json_lines(sweeps):
@@ -160,6 +159,19 @@ def test_bad_input_ends_before_the_sweep(sweeps, arguments, key):
 def test_the_job_is_printed_instead(sweeps):
     answer = sweeps("--print-config", "train.epochs=7")
     assert yaml.safe_load(answer.stdout)["train"]["epochs"] == 7
+    assert sweeps.plan is None
+
+
+def test_a_dry_run_is_ten_lines_and_a_tree_where_it_is_asked_for(sweeps):
+    text_dataset(sweeps.folder / "data")
+    said = sweeps("--dry-run", "--trials", 9, "--no-baselines", "--seeds", 2).stdout.splitlines()
+    assert len(said) == 10
+    assert said[1].split() == ["trials", "9"]
+    assert "at most 52; 4 a training, 3 steps each; pruned at epoch 1, 3" in said[4]
+    assert "unknown until a training of this sweep has ended" in said[5]
+    assert "tiny: 48 training and 24 validation rows" in said[6]
+    tree = yaml.safe_load(sweeps("--dry-run", "--print-config", "--trials", 9).stdout)
+    assert (tree["sweep"]["trials"], tree["sweep"]["time"]) == (9, None)
     assert sweeps.plan is None
 
 

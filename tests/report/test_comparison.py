@@ -280,10 +280,40 @@ def test_a_figure_that_is_no_number_is_named_and_json_stays_valid(store):
         compare_settings(find_settings(Runs(store.tracker), ["odder"]), "accuracy")
 
 
+def test_a_beginning_that_only_one_name_has_stands_for_it(store):
+    runs = Runs(store.tracker)
+    for name in ("shortened once", "twofold a", "twofold b"):
+        store.sweep(name, {"as written": {0: 0.5}, "trial 1": {0: 0.6}})
+    assert [each.label for each in find_settings(runs, ["short"])] == ["as written", "trial 1"]
+    assert [each.label for each in find_settings(runs, ["short:trial 1"])] == ["trial 1"]
+    with pytest.raises(
+        UserError, match=r"begins several names; found: twofold; allowed: twofold a, twofold b"
+    ):
+        find_settings(runs, ["twofold"])
+
+
+def test_last_is_the_latest_that_is_in_no_other(store):
+    store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
+    sweep = store.sweep("latest of all", {"as written": {0: 0.5}})
+    (last,) = Runs(store.tracker).named("@last")
+    assert last.info.run_id == sweep
+
+
+def test_plain_runs_are_named_by_what_tells_them_apart(store):
+    ids = [
+        store.setting(
+            "apart", {0: 0.5, 1: 0.6}, params={"train.lr": lr, "log10.train.lr": 1, "x": 1}, name="mlcl-1"
+        )[0]
+        for lr in (0.1, 0.2)
+    ]
+    labels = [each.label for each in find_settings(Runs(store.tracker), ids)]
+    assert labels == ["lr 0.1", "lr 0.2"]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["thre"], "names no run and no sweep; did you mean three?"),
+        (["threw"], "names no run and no sweep; did you mean three?"),
         (["both \" and '"], "names no run and no sweep"),
         (
             ["three:trial 4"],

@@ -1,5 +1,7 @@
 """The report of a sweep whose own search and that of a baseline find the same setting."""
 
+import re
+
 import pytest
 from builders import tiny_job
 from report.test_report import QUICK, table_below
@@ -7,6 +9,7 @@ from sweeps import World
 
 from mlcl.report.comparison import compare_settings
 from mlcl.report.comparison_tables import as_dict, notes
+from mlcl.report.export import model_run
 from mlcl.report.report import make_report
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
@@ -39,11 +42,34 @@ def test_a_comparison_says_which_setting_has_two_names(twins, store):
     found, text = twins
     said = f"{found.confirmations[0].label}: one setting, with no difference to test."
     assert said in text
-    compared = compare_settings(find_settings(Runs(store.tracker), ["twins"]), "accuracy")
+    compared = compare_settings(find_settings(Runs(store.tracker), ["twins"]))
+    assert (compared.metric, compared.mode) == ("test/accuracy", "max")  # the sweep's own goal
     assert said in notes(compared)
     assert as_dict(compared)["reference"]["names"] == found.confirmations[0].label
     (alone,) = find_settings(Runs(store.tracker), [compared.reference.runs[1].run_id])
     assert alone.names == found.confirmations[0].label
+
+
+def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, store, monkeypatch):
+    found, _ = twins
+    monkeypatch.setattr(Runs, "has", lambda *_: True)
+    runs = Runs(store.tracker)
+    run = model_run(runs, "twins")
+    seeds = {seed.run_id: seed.metrics["val/accuracy"] for seed in found.confirmations[0].seeds}
+    assert run.info.run_id == max(seeds, key=seeds.get)
+    assert "test/accuracy" in run.data.metrics
+
+
+def test_a_run_has_a_report_and_a_sweeps_training_that_of_its_sweep(twins, store, tmp_path):
+    alone = {"test/accuracy": 0.5, "val/accuracy": 0.6}
+    store.add("alone", name="alone", seed=3, tags={"mlcl.id": "alone-1"}, metrics=alone, params={"a": 1})
+    runs = Runs(store.tracker)
+    made = make_report(runs, "alone-1", tmp_path, folder=tmp_path / "it", embeddings=QUICK, log=False)
+    text = (made.folder / "report.md").read_text()
+    assert re.search(r"\| accuracy \| \[0.6000\]\(.*\) \| \[0.5000\]", text)
+    seed = twins[0].confirmations[0].seeds[0].run_id
+    made = make_report(runs, seed, tmp_path, folder=tmp_path / "of", embeddings=QUICK, log=False)
+    assert made.run_id == twins[0].run_id
 
 
 def test_the_trials_of_baselines_are_among_what_it_took(twins):

@@ -82,7 +82,17 @@ class Reporter:
         seconds = entry.cost.seconds + (time.monotonic() - began if began is not None else 0.0)
         if entry.state is State.COMPLETE and (entry.metrics or train["patience"] is None):
             epoch = train["epochs"]
-        return Row(entry.label, entry.state, epoch, train["epochs"], score, seconds, entry.reason, metric)
+        return Row(
+            entry.label,
+            entry.state,
+            epoch,
+            train["epochs"],
+            score,
+            seconds,
+            entry.reason,
+            metric,
+            entry.settings,
+        )
 
     def _progress(self) -> Progress:
         running = tuple(self._row(self._ledger.entries[key]) for key in self._began)

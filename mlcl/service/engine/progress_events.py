@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from mlcl.tracking import State
 
@@ -17,6 +17,7 @@ class Row:
     """One training as it stands: its last epoch and score; `seconds` since it began.
 
     `metric` names the score: a finished training's is the best over the post-hoc keys, where some are free.
+    `settings` are the keys that were drawn.
     """
 
     label: str
@@ -27,6 +28,7 @@ class Row:
     seconds: float
     reason: str = ""
     metric: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class SweepTask(Task[SweepReport]):
             score=plan.score,
             best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
         )
-        reporter.note(f"sweep {id} ({plan.name}): score {plan.score} ({plan.space.mode})")
+        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
         storage = open_storage(plan.study or command.folder.path / "study.journal")
         version, study = SpaceVersions(plan, ledger, storage, self._home).open(reporter.note)
         data = self._job_data.dataset.info
