@@ -116,17 +116,21 @@ def sweep(
         fresh=fresh,
     )
     if dry_run:
-        from mlcl.cli.plan_lines import sweep_lines
-        from mlcl.service.dry_run import plan_sweep
-
-        tree = plan_sweep(plan, home)
-        if print_config or json:
-            print_tree(tree, as_json=json)
-        else:
-            for line in sweep_lines(tree):
-                tell(line)
+        _print_plan(plan, home, whole=print_config, as_json=json)
     else:
         _run(plan, home, strict_code=strict_code, as_json=json)
+
+
+def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
+    from mlcl.cli.plan_lines import sweep_lines
+    from mlcl.service.dry_run import plan_sweep
+
+    tree = plan_sweep(plan, home)
+    if whole or as_json:
+        print_tree(tree, as_json=as_json)
+    else:
+        for line in sweep_lines(tree):
+            tell(line)
 
 
 def _name(text: str) -> str:
