@@ -49,6 +49,7 @@ FULL = (
     "service/doctor",
     "service/engine/test_kills_at_writes.py",
     "service/local",
+    "service/runs/test_foreign_output.py",
     "service/runs/test_head_monitor.py",
     "service/runs/test_ray_session.py",
     "service/test_run_baselines.py",

@@ -32,8 +32,11 @@ from mlcl.cli import (
     space,
     sweep,
 )
-from mlcl.cli.output import Exit, fail, print_json, say_failed
+from mlcl.cli.output import Exit, fail, say_failed
 from mlcl.errors import MachineError, UserError
+
+MAX_PROBLEM = 500
+"""Characters of an unexpected error that its line has."""
 
 app = typer.Typer(
     name="mlcl",
@@ -94,15 +97,15 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
     except MachineError as error:
-        sys.exit(say_failed(str(error), as_json="--json" in sys.argv))
+        sys.exit(_failed(str(error), error))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             sys.exit(_disk_full(error))
-        # A bug or a fault of the machine: the whole trace, and with --json still one document.
-        traceback.print_exc()
-        if "--json" in sys.argv:
-            print_json({"error": {"problem": f"{type(error).__name__}: {error}"}})
-        sys.exit(Exit.FAILED)
+        # A bug or a fault of the machine: the whole trace, here or in the file that a note names.
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_PROBLEM]
+        if not getattr(error, "__notes__", ()):
+            traceback.print_exc()
+        sys.exit(_failed(problem, error))
     finally:
         # A Ctrl-C while the interpreter ends must not change the exit status.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -111,4 +114,8 @@ def main() -> None:
 
 def _disk_full(error: OSError) -> Exit:
     problem = f"no space left on the device{f' for {error.filename}' if error.filename else ''}"
-    return say_failed(problem, as_json="--json" in sys.argv)
+    return _failed(problem, error)
+
+
+def _failed(problem: str, error: Exception) -> Exit:
+    return say_failed("; ".join([problem, *getattr(error, "__notes__", ())]), as_json="--json" in sys.argv)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import typer
 import yaml
@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mlcl.errors import UserError, printable
+from mlcl.service.runs.foreign_output import own_stderr
 from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
@@ -26,10 +27,19 @@ PLAIN_WIDTH = 155
 class _Progress(Console):
     """A console that goes silent when its reader ends, where rich would end the command."""
 
+    @property
+    def file(self) -> IO[str]:
+        """Where it prints: standard error is a file while libraries are kept apart."""
+        return own_stderr() or super().file
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
     def on_broken_pipe(self) -> None:
         """Called by rich when the reader has ended."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 errors = _Progress(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())

@@ -46,6 +46,8 @@ class SweepTable:
             transient=True,
             refresh_per_second=REDRAWS_A_SECOND,
             get_renderable=self.render,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
 
     def __enter__(self) -> Self:

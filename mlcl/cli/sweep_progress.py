@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-import typer
-
-from mlcl.cli.output import say
+from mlcl.cli.output import errors, say
 from mlcl.cli.sweep_document import finite
 from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
 
@@ -19,7 +17,7 @@ PLAIN_EVERY = 10.0
 
 def print_event(event: ProgressEvent) -> None:
     """A watcher that prints every event as one JSON object on a line of standard error."""
-    typer.echo(json.dumps(finite(asdict(event)), allow_nan=False), err=True)
+    errors.out(json.dumps(finite(asdict(event)), allow_nan=False), highlight=False)
 
 
 class PlainLines:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from optuna.trial import FrozenTrial
 
+from mlcl.config.safe_yaml import load_yaml
 from mlcl.errors import UserError
 from mlcl.service.engine.nested_trials import FRESH
 from mlcl.service.engine.trial_scores import SCORES, Scores
@@ -84,7 +85,7 @@ class Known:
             "event": "group" if self.is_group else "open",
             "key": key,
             "label": self.name,
-            "job": yaml.safe_load((self.texts / self.start["texts"][JOB]).read_text(encoding="utf-8")),
+            "job": self._job(),
             "settings": dict(trial.user_attrs["settings"]) if trial is not None else {},
         }
         if not self.is_group:
@@ -95,6 +96,13 @@ class Known:
                 "group": self.parent or None if trial is None else None,
             }
         return event | ({"scope": self.scope} if self.scope else {})
+
+    def _job(self) -> Any:
+        text = (self.texts / self.start["texts"][JOB]).read_text(encoding="utf-8")
+        try:
+            return load_yaml(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"the job of {self.name}: {error}") from None
 
     def closed(self, key: str, job: Mapping[str, Any], free: Sequence[str]) -> dict[str, Any]:
         """The event that closed it; `free` are the post-hoc keys of its sweep."""

@@ -23,6 +23,7 @@ from mlcl.service.engine.recovery import recover
 from mlcl.service.engine.resources import Resources
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
+from mlcl.service.runs.foreign_output import foreign_output_apart
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.runs.run_store import RunFolder
@@ -156,6 +157,13 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener, *, strict_co
 
     With `strict_code` also where the command before ran other code, which is said otherwise.
     """
+    with foreign_output_apart() as aside:
+        return _run_command(task, home, watch, strict_code, aside)
+
+
+def _run_command(
+    task: Task[R], home: Path, watch: ProgressListener, strict_code: bool, aside: Callable[[Path], None]
+) -> R:
     tracker = Tracker(home)
     watch = steady(watch)
 
@@ -167,7 +175,7 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener, *, strict_co
     recover(home)
     with (
         stop_on_signal(announce) as stop,
-        _held(home, task) as folder,
+        _held(home, task, aside) as folder,
         _compared(folder, announce, strict_code),
         _cluster(task, folder, home, announce) as packing,
         Delivery(tracker, announce) as delivery,
@@ -188,7 +196,7 @@ def run_command(task: Task[R], home: Path, watch: ProgressListener, *, strict_co
 
 
 @contextmanager
-def _held(home: Path, task: Task[R]) -> Iterator[RunFolder]:
+def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[RunFolder]:
     """The folder, held so that others know that its command lives. Nothing is left of one not begun."""
     # By its name first: two commands that begin a sweep of one name at once must not make two.
     with locked(home / f"{task.kind}s" / f".{task.name}.lock", LOCK_PATIENCE) as free:
@@ -199,6 +207,7 @@ def _held(home: Path, task: Task[R]) -> Iterator[RunFolder]:
             if not mine:
                 raise UserError(f"another process holds this {task.kind}", key=task.option, found=task.name)
             _tidy(folder.path)  # after a command that was killed
+            aside(folder.path)
             try:
                 yield folder
             finally:

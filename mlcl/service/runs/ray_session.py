@@ -42,7 +42,7 @@ def ray_session(
     """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
 
     Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
-    thread of its own, when a cluster's head stops answering: Ray ends the process without it.
+    thread of its own, when the head stops answering: Ray ends the process without it.
 
     A local Ray has the machine's CPUs, or `cpus` where that is more: processes then share cores, which is
     slow but right, so that a two-worker job can be tried on any laptop.
@@ -53,23 +53,23 @@ def ray_session(
     address = os.environ.get("RAY_ADDRESS")
     with ExitStack() as stack:
         with _own_handlers():
-            stack.enter_context(_cluster(address, announce) if address else local_ray(cpus, announce))
+            stack.enter_context(_cluster(address) if address else local_ray(cpus, announce))
         # Ray prints deaths of its workers to standard output, which is for results.
         stack.enter_context(redirect_stdout(sys.stderr))
+        stack.enter_context(head_monitored(ray.get_runtime_context().gcs_address, announce))
         check_shared(home)
         yield
 
 
 @contextmanager
-def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
+def _cluster(address: str) -> Iterator[None]:
     _reach(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
         raise _refused(address, str(error.__cause__)) from None
     try:
-        with head_monitored(ray.get_runtime_context().gcs_address, announce):
-            yield
+        yield
     finally:
         ray.shutdown()
 

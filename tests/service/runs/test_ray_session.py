@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -74,7 +76,10 @@ def busy(monkeypatch, request):
 @pytest.mark.parametrize("busy", [1], indirect=True)
 def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch, tmp_path):
     said = []
-    monkeypatch.setattr("mlcl.service.runs.ray_session.check_shared", lambda _: None)
+    session = "mlcl.service.runs.ray_session"
+    monkeypatch.setattr(f"{session}.check_shared", lambda _: None)
+    monkeypatch.setattr(f"{session}.head_monitored", lambda *_: nullcontext())
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
     with ray_session(tmp_path, announce=said.append):
         assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
     assert len(said) == 1
