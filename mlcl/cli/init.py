@@ -22,6 +22,7 @@ def init(
     labels: Annotated[
         list[str] | None, typer.Option("--labels", help="The column of the labels; several are levels.")
     ] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="Of a CSV file.")] = "utf-8-sig",
     to: Annotated[Path, typer.Option("--to", help="The folder to write to.")] = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")] = False,
     json: Json = False,
@@ -31,7 +32,7 @@ def init(
     from mlcl.service.starter.starter import start
 
     ask = None if yes or json or not sys.stdin.isatty() else _ask
-    made = start(path, to, home, text, labels or [], ask)
+    made = start(path, to, home, text, labels or [], ask, encoding)
     if json:
         print_json({"found": made.found, "rules": made.rules, "files": made.files, "data": made.data})
         return

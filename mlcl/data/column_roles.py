@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mlcl.data.sources.common.label_notation import FLAGS, NOTHING, SEPARATORS, divides, text_of
+from mlcl.data.sources.common.label_notation import FLAGS, NOTHING, SEPARATORS, divides, parts_of, text_of
 from mlcl.data.sources.common.table_splits import SPLIT_NAMES
 from mlcl.data.table_file import TableFile
 
@@ -38,7 +38,7 @@ LABEL_NAMES = {
     "code",
 }
 """In small letters, without the s or es of a plural."""
-ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx", ""}
+ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 MOST_CLASSES = 2_000
 
@@ -119,10 +119,12 @@ def _kind(name: str, texts: Sequence[str], words: float, separator: str | None) 
     if cells[0].startswith("[") and cells[0].endswith("]"):
         return "multi_label"
     rare = len(cells) > min(MOST_CLASSES, len(texts) / 2)
-    if separator and not (rare and words >= 8) and name not in TEXT_NAMES:
-        return "multi_label"
-    if rare and (words >= 3 or name in TEXT_NAMES):
+    # Sentences share parts between commas, too, but not as many as label sets do.
+    sets = separator is not None and len(parts_of(cells, separator)) <= len(cells) / 2
+    if rare and (name in TEXT_NAMES or (words >= 3 and not sets)):
         return "text"
+    if separator:
+        return "multi_label"
     return "other" if rare or _continuous(cells) else "single"
 
 

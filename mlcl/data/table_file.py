@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -20,7 +21,7 @@ from mlcl.errors import UserError, did_you_mean
 DELIMITERS = ",;\t|"
 """What a CSV file may have between its fields."""
 ENCODING = "utf-8-sig"
-"""UTF-8 with or without a byte order mark."""
+"""UTF-8 with or without a byte order mark; CSV may have that of UTF-16 instead."""
 LONGEST_FIELD = 1 << 27
 """Characters of one field of a CSV file; the module's own limit of 131,072 is short for clinical notes."""
 ROWS_AT_ONCE = 256
@@ -57,14 +58,15 @@ class TableFile:
             raise UserError(problem, file=self.path, key=key, found=column, allowed=allowed)
 
 
-def open_table(path: Path) -> TableFile:
-    """The table in a file, by its suffix, one of `FORMS`. Raises UserError for another one."""
+def open_table(path: Path, encoding: str = ENCODING) -> TableFile:
+    """The table in a file, by its suffix; `encoding` is of CSV. Raises UserError for none of `FORMS`."""
     if not path.is_file():
         raise UserError("no such file", file=path)
     if path.suffix.lower() not in FORMS:
         found = path.suffix or "no suffix"
         raise UserError("not a form that can be read", file=path, found=found, allowed=list(FORMS))
-    return FORMS[path.suffix.lower()](path)
+    read = FORMS[path.suffix.lower()]
+    return read(path) if encoding == ENCODING else csv_table(path, encoding)
 
 
 def csv_table(path: Path, encoding: str = ENCODING, delimiter: str | None = None) -> TableFile:
@@ -73,10 +75,12 @@ def csv_table(path: Path, encoding: str = ENCODING, delimiter: str | None = None
 
     Raises UserError with the line for what is no CSV, no text, or a record of another length.
     """
-    if delimiter is None:
-        with _decoding(path, [1], encoding), path.open(encoding=encoding) as file:
+    with _decoding(path, [1], encoding):
+        if encoding == ENCODING and _mark(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16"
+        with path.open(encoding=encoding) as file:
             header = file.readline(LONGEST_FIELD)
-        delimiter = max(DELIMITERS, key=header.count)
+    delimiter = delimiter or max(DELIMITERS, key=header.count)
     records = _records(path, encoding, delimiter)
     _, columns = next(records, (1, []))
     records.close()
@@ -91,6 +95,11 @@ def csv_table(path: Path, encoding: str = ENCODING, delimiter: str | None = None
             yield Row(path, f"line {line}", dict(zip(columns, fields, strict=True)))
 
     return TableFile(path, tuple(columns), rows)
+
+
+def _mark(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(2)
 
 
 def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, list[str]], None, None]:
@@ -170,8 +179,10 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
     except UnicodeError as error:
         raise UserError(
             f"no text in {encoding} at or after line {line[0]}", file=path, found=error,
-            allowed="UTF-8; `mlcl data prepare csv` also takes encoding=cp1252, latin-1, utf-16 and others",
+            allowed="UTF-8; of CSV others with `mlcl init --encoding cp1252` or the source's encoding=cp1252",
         ) from None  # fmt: skip
+    except LookupError:
+        raise UserError("unknown encoding", file=path, key="encoding", found=encoding) from None
     except csv.Error as error:
         raise UserError(f"no CSV at or after line {line[0]}", file=path, found=error) from None
     except OSError as error:

@@ -48,7 +48,7 @@ def first_job(
     metric = "val/micro_f1" if kind == "multi_label" else "val/accuracy"
     neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
     job = {
-        "experiment": info.name if info.name[:1].isalnum() and info.name.isascii() else "first",
+        "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
         "data": data,
         "encoder": encoder,
         "objective": {"heads": heads, "classifier": classifier},

@@ -15,12 +15,13 @@ from mlcl.data import Dataset, prepare
 from mlcl.data.description import describe, in_words
 from mlcl.data.files import new_file
 from mlcl.data.format import INFO_FILE
+from mlcl.data.table_file import ENCODING
 from mlcl.errors import UserError
 from mlcl.service.starter.first_job import FirstJob, first_job, has_gpu
 from mlcl.service.starter.table_options import Ask, table_options
 
 FILES = ("job.yaml", "space.yaml", "README.md")
-TRIALS, SEEDS = 24, 3
+TRIALS, SEEDS = 24, 6  # the fewest seeds with which a test of pairs reaches p = 0.05
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,13 @@ class Start:
 
 
 def start(
-    path: Path, to: Path, home: Path, text: str | None, labels: Sequence[str], ask: Ask | None
+    path: Path,
+    to: Path,
+    home: Path,
+    text: str | None = None,
+    labels: Sequence[str] = (),
+    ask: Ask | None = None,
+    encoding: str = ENCODING,
 ) -> Start:
     """Look at a table, a folder of images or a prepared set, and write `FILES` to the folder `to`.
 
@@ -47,7 +54,12 @@ def start(
         if file.exists():
             problem = "is there already: nothing is replaced"
             raise UserError(problem, file=file, key="--to", allowed="another folder")
-    source, options, found = _source(path, text, labels, ask)
+    if (path / INFO_FILE).is_file():
+        source, options, found = None, dict[str, Any](), [f"{path}: a prepared data set"]
+    elif path.is_dir():
+        source, options, found = "image_folder", {"path": str(path)}, [f"{path}: images in a folder a class"]
+    else:
+        source, options, found = table_options(path, text, labels, ask, encoding)
     place = path if source is None else prepare(source, home / "data", options)
     info, description = Dataset.open(place).info, describe(place)
     data = {"path": str(path)} if source is None else {"source": source, "options": options}
@@ -62,17 +74,6 @@ def start(
     return Start(lines, made.rules, files, Path(place), sweep)
 
 
-def _source(
-    path: Path, text: str | None, labels: Sequence[str], ask: Ask | None
-) -> tuple[str | None, dict[str, Any], list[str]]:
-    """The source of what lies at a path (None: it is prepared), its options, and lines on what was found."""
-    if (path / INFO_FILE).is_file():
-        return None, {}, [f"{path}: a prepared data set"]
-    if path.is_dir():
-        return "image_folder", {"path": str(path)}, [f"{path}: a folder of images, a folder a class"]
-    return table_options(path, text, labels, ask)
-
-
 def _write(made: FirstJob, files: Sequence[Path], commands: Sequence[str], found: Sequence[str]) -> None:
     job, space, readme = files
     rules = "".join(f"# {rule}\n" for rule in made.rules)
@@ -84,10 +85,10 @@ def _write(made: FirstJob, files: Sequence[Path], commands: Sequence[str], found
             found="".join(f"- {line}\n" for line in found),
         ),
     }  # fmt: skip
+    load_space(space, load_job(made.job), made.space)
     for file, text in texts.items():
         with new_file(file) as work:
             work.write_text(text, encoding="utf-8")
-    load_space(space, load_job(job))
 
 
 def _yaml(tree: dict[str, Any]) -> str:

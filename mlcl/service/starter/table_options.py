@@ -11,7 +11,7 @@ from typing import Any
 from mlcl.data.column_roles import ROWS_READ, Column, Roles, column_of, roles_of
 from mlcl.data.format import RESERVED
 from mlcl.data.sources.common.label_notation import divides, text_of
-from mlcl.data.table_file import TableFile, open_table
+from mlcl.data.table_file import ENCODING, TableFile, open_table
 from mlcl.errors import UserError
 
 SOURCES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -20,14 +20,16 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 
 def table_options(
-    path: Path, text: str | None, labels: Sequence[str], ask: Ask | None
+    path: Path, text: str | None, labels: Sequence[str], ask: Ask | None, encoding: str = ENCODING
 ) -> tuple[str, dict[str, Any], list[str]]:
     """The source of a file, its options, and lines on what was found.
 
     `text` and `labels` name columns; what they leave open and the table does not tell is asked, or without
     `ask` a UserError that names the option.
     """
-    table = open_table(path)
+    table = open_table(path, encoding)
+    if next(table.rows(()), None) is None:
+        raise UserError("no rows", file=path)
     for key, names in (("--text", [text] if text else []), ("--labels", labels)):
         for name in names:
             table.require(name, key)
@@ -36,6 +38,8 @@ def table_options(
     columns = _named(table, labels) if labels else _labels(table, roles, content, ask)
     spaces, found = _spaces(table, columns)
     options: dict[str, Any] = {"path": str(path), "text": content, "labels": spaces}
+    if encoding != ENCODING:
+        options["encoding"] = encoding
     lines = [f"{path.name}: the columns {', '.join(table.columns)}", f"text: the column {content}", *found]
     for key, column in (("id", roles.id), ("split", roles.split)):
         if column is not None and column != content:

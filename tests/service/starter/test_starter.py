@@ -86,6 +86,15 @@ def test_levels_are_recognised_and_each_has_a_head(begun):
     assert any(line.startswith("levels: area > topic") for line in made.found)
 
 
+def test_sentences_with_commas_are_texts(begun):
+    rows = [[f"fracture of the {part} {i // 4}, {more}", tags[0]] for i, (_, _, tags) in enumerate(ROWS)
+            for part, more in [(("arm", "leg")[i % 2], ("open", "closed")[i // 2 % 2])]]  # fmt: skip
+    made, _ = begun(["diagnosis", "section"], rows)
+    assert made.found[1:3] == (
+        "text: the column diagnosis", "labels: the column section, one a row, such as 'sport'"
+    )  # fmt: skip
+
+
 def test_what_the_table_does_not_tell_is_asked_or_refused(begun, tmp_path):
     rows = [[text, tags[0], "good" if i % 3 else "bad"] for i, (_, text, tags) in enumerate(ROWS)]
     header = ["text", "genre", "mood"]
@@ -124,6 +133,20 @@ def test_what_cannot_be_begun_is_one_error(begun, tmp_path, header, rows, labels
     with pytest.raises(UserError, match=problem):
         begun(header, rows, *labels)
     assert not (tmp_path / "out").exists()
+
+
+def test_names_and_encodings_of_files(tmp_path):
+    lines = "\n".join(["Käse;label", *(f"Brot {i} und Käse und mehr;{'ab'[i % 2]}" for i in range(120))])
+    for name, encoding, given in (("mein käse (1)", "utf-16", "utf-8-sig"), ("b", "cp1252", "cp1252")):
+        (tmp_path / f"{name}.csv").write_bytes(lines.encode(encoding))
+        made = start(tmp_path / f"{name}.csv", tmp_path / name, tmp_path / "home", encoding=given)
+        job = load_job(made.files[0])
+        assert job.data.options["text"] == "Käse"
+        assert job.experiment in ("mein_k_se_1", "b")
+    with pytest.raises(UserError, match="mlcl init --encoding cp1252"):
+        start(tmp_path / "b.csv", tmp_path / "c", tmp_path / "home")
+    with pytest.raises(UserError, match="unknown encoding"):
+        start(tmp_path / "b.csv", tmp_path / "c", tmp_path / "home", encoding="utf-9")
 
 
 def test_prepared_sets_and_folders_of_images(tmp_path):

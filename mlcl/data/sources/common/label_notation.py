@@ -72,8 +72,19 @@ def _unquoted(token: str) -> str:
 
 def divides(cells: Collection[str], separator: str) -> bool:
     """Whether the separator stands between labels: no more labels than cells come of dividing these texts."""
-    parts = {part.strip() for cell in cells for part in cell.split(separator)}
-    return any(separator in cell for cell in cells) and len(parts) <= len(cells)
+    return any(separator in cell for cell in cells) and len(parts_of(cells, separator)) <= len(cells)
+
+
+def parts_of(cells: Collection[str], separator: str) -> set[str]:
+    """The distinct parts of these texts between separators."""
+    return {part.strip() for cell in cells for part in cell.split(separator)}
+
+
+def joined(cells: Collection[str], separator: str) -> bool:
+    """Whether one of these texts joins several that stand alone in others."""
+    return any(
+        separator in cell and all(part.strip() in cells for part in cell.split(separator)) for cell in cells
+    )
 
 
 def form_of(label: str) -> str:

@@ -23,6 +23,7 @@ from mlcl.data.sources.common.label_notation import (
     divides,
     form_of,
     items_of,
+    joined,
     text_of,
 )
 from mlcl.data.table_file import Row
@@ -156,7 +157,7 @@ class LabelReader:
         cells = [cell for cell in self._first if isinstance(cell, str) and cell not in (self._given or ())]
         found = [sign for sign in SEPARATORS if any(sign in cell for cell in cells)]
         if isinstance(self._label, SingleColumn):
-            wrong = [sign for sign in found if sign in ";|" or divides(cells, sign)]
+            wrong = [sign for sign in found if sign in ";|" or joined(set(cells), sign)]
             if wrong and not self._given:
                 raise self._unclear(
                     cells, wrong[0], "kind: multi_label, or classes=[...] that names it whole"
