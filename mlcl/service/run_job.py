@@ -60,6 +60,8 @@ def run_job(
     MLflow must answer at the beginning; from then on nothing waits for it but the very end, for a moment.
     """
     job_data = JobData.of(job, home)
+    for note in job_data.dataset.info.notes:
+        announce(f"data: {note}")
     if job.train.workers == 1:
         pick_device(job.train.device)
     tracker = Tracker(home)

@@ -101,6 +101,8 @@ class SweepTask(Task[SweepReport]):
         storage = open_storage(plan.study or command.folder.path / "study.journal")
         version, study = SpaceVersions(plan, ledger, storage, self._home).open(reporter.note)
         data = self._job_data.dataset.info
+        for note in data.notes:
+            reporter.note(f"data: {note}")
         store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free)
         store.open_all()
         search = SearchSource(plan, ledger, study, store, lambda: own.point(ledger, search.best()))

@@ -1,0 +1,81 @@
+"""docs/tutorial.md: `mlcl init` prints what the page shows, and every command runs as it is printed."""
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from patience import until
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.service.starter import first_job
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCKS = re.findall(
+    r"^```\n\$ (.+?)\n(.*?)^```$", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL | re.MULTILINE
+)
+"""Each command with its output."""
+COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working directory as the tutorial has it: the checkout, without a sentence encoder."""
+    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def mlcl(command):
+    answer = CliRunner().invoke(app, shlex.split(command)[1:], catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def test_it_is_seven_commands():
+    assert len(COMMANDS) == 7
+
+
+def test_the_first_prints_what_the_page_shows_and_the_second_takes_it(place):
+    assert mlcl(COMMANDS[0]) == BLOCKS[0][1]
+    assert "tfidf_svm" in mlcl(f"{COMMANDS[1]} --dry-run")
+
+
+@pytest.mark.slow
+def test_from_a_csv_to_a_served_model(place):
+    """Every command as it is printed, by a shell; the last one waits for the server."""
+    on_path = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    *before, serve, ask = [command.replace("5001", port) for command in COMMANDS]
+    for command in before:
+        done = subprocess.run(command, shell=True, env=on_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("id,label,probability,label.area,error\n")
+    server = subprocess.Popen(f"exec {serve.replace('MLFLOW', 'env MLFLOW', 1)}", shell=True, env=on_path)
+    try:
+        content = shlex.split(ask)[-1].encode()
+        request = Request(
+            f"http://127.0.0.1:{port}/invocations", content, {"Content-Type": "application/json"}
+        )
+        until(lambda: _answers(request))
+        (found,) = json.loads(urlopen(request).read())["predictions"]
+        assert found["label.area"] == "infections"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _answers(request):
+    try:
+        return urlopen(request).status == 200
+    except OSError:
+        return False
