@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
 from mlcl.cli.output import print_json, results, tell
 from mlcl.errors import UserError
 
@@ -15,6 +15,7 @@ What = Annotated[
     list[str],
     typer.Argument(
         metavar="WHAT...",
+        autocompletion=local_names,
         help="Sweeps (all settings they confirmed), SWEEP:SETTING, run ids, or 'ROW, COLUMN' of a table.",
     ),
 ]

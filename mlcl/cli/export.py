@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
 from mlcl.cli.output import metrics_table, print_json, results
 from mlcl.errors import UserError
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run, or a sweep: the best seed of its best setting.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run, or a sweep: the best seed of its best setting.", autocompletion=local_names
+        ),
+    ],
     to: Annotated[
         Path | None, typer.Option("--to", help="The new folder; default: HOME/models/RUN_ID.")
     ] = None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlcl.cli.clusters import ClusterFile, client_of, cluster_of, job_of, say_forgotten
+from mlcl.cli.clusters import SERVICE, ClusterFile, client_of, cluster_of, job_of, say_forgotten
+from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.job_views import job_lines, job_tree, jobs_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Exit, errors, print_json, print_tree, results, say
@@ -63,15 +65,34 @@ def submit(
         _follow(client, name)
 
 
-def list_jobs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """The jobs of a cluster, the latest first."""
-    config, file = cluster_of(cluster, home)
-    views = client_of(config, file).jobs()
-    say_forgotten({view.id for view in views}, file, home)
+def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
+    from mlcl.cli.local_runs import local_runs
+
+    local = local_runs(home)
+    tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
+    views = []
+    if cluster is not None or (home / SERVICE).is_file():
+        config, file = cluster_of(cluster, home)
+        views = client_of(config, file).jobs()
+        say_forgotten({view.id for view in views}, file, home)
+        tree |= {"cluster": config.ray.address, "jobs": [job_tree(view) for view in views]}
     if json:
-        print_json({"cluster": config.ray.address, "jobs": [job_tree(view) for view in views]})
+        print_json(tree)
         return
-    results.print(jobs_table(views))
+    columns = [
+        Column("name", [its.name for its in local], texts=True),
+        Column("kind", [its.kind for its in local], rank=2),
+        Column("state", [its.state for its in local]),
+        Column("best", [its.best for its in local], rank=3),
+        Column("age", [its.age for its in local], rank=1),
+    ]
+    if local:
+        results.print(fitted_table(columns))
+    elif "jobs" not in tree:
+        say(f"nothing was run in {home} yet")
+    if "jobs" in tree:
+        results.print(jobs_table(views))
 
 
 def status(

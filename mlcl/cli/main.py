@@ -9,6 +9,7 @@ import errno
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
@@ -29,6 +30,7 @@ from mlcl.cli import (
     reproduce,
     run,
     service,
+    show,
     space,
     sweep,
 )
@@ -45,32 +47,63 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(init.init)
-app.command("run")(run.run)
-app.command("baseline")(baseline.baseline)
-app.command("sweep")(sweep.sweep)
-app.command("reproduce")(reproduce.reproduce)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("posthoc")(posthoc.posthoc)
-app.command("export")(export.export)
-app.command("predict")(predict.predict)
-app.command("doctor")(doctor.doctor)
-app.command("clean")(clean.clean)
-app.command("up")(service.up)
-app.command("down")(service.down)
-app.command("status")(jobs.status)
-app.command("submit", context_settings=jobs.WORDS)(jobs.submit)
-app.command("list")(jobs.list_jobs)
-app.command("logs")(jobs.logs)
-app.command("stop")(jobs.stop)
-app.command("resume", context_settings=jobs.MORE)(jobs.resume)
-app.command("losses")(plugins.losses)
-app.command("metrics")(plugins.metrics)
-app.command("encoders")(plugins.encoders)
-app.command("baselines")(plugins.baselines)
-app.add_typer(data.app, name="data")
-app.add_typer(space.app, name="space")
+TRAIN, RESULTS, MODELS, SERVICE, PARTS = (
+    "Train",
+    "Results",
+    "Models",
+    "This machine and clusters",
+    "What there is",
+)
+"""The groups of `mlcl --help`."""
+COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+    TRAIN: {
+        "init": (init.init, "mlcl init texts.csv"),
+        "run": (run.run, "mlcl run job.yaml train.epochs=30"),
+        "baseline": (baseline.baseline, "mlcl baseline job.yaml"),
+        "sweep": (sweep.sweep, "mlcl sweep job.yaml space.yaml --trials 24 --seeds 5"),
+        "reproduce": (reproduce.reproduce, "mlcl reproduce mlcl-table4 --dry-run"),
+    },
+    RESULTS: {
+        "list": (jobs.list_runs, "mlcl list"),
+        "show": (show.show, "mlcl show @last"),
+        "open": (show.open_page, "mlcl open my-sweep"),
+        "compare": (compare.compare, "mlcl compare my-sweep"),
+        "report": (report.report, "mlcl report my-sweep"),
+        "posthoc": (posthoc.posthoc, "mlcl posthoc my-sweep"),
+    },
+    MODELS: {
+        "export": (export.export, "mlcl export my-sweep --to model"),
+        "predict": (predict.predict, "mlcl predict model texts.csv"),
+    },
+    SERVICE: {
+        "up": (service.up, "mlcl up"),
+        "down": (service.down, "mlcl down"),
+        "status": (jobs.status, "mlcl status"),
+        "submit": (jobs.submit, "mlcl submit sweep job.yaml space.yaml"),
+        "logs": (jobs.logs, "mlcl logs -f ID"),
+        "stop": (jobs.stop, "mlcl stop ID"),
+        "resume": (jobs.resume, "mlcl resume ID --trials 48"),
+        "doctor": (doctor.doctor, "mlcl doctor --fix"),
+        "clean": (clean.clean, "mlcl clean --dry-run"),
+    },
+    PARTS: {
+        "losses": (plugins.losses, "mlcl losses himulcone"),
+        "metrics": (plugins.metrics, "mlcl metrics"),
+        "encoders": (plugins.encoders, "mlcl encoders transformer"),
+        "baselines": (plugins.baselines, "mlcl baselines"),
+    },
+}
+"""Every command with an example, by group."""
+for _group, _commands in COMMANDS.items():
+    for _name, (_command, _example) in _commands.items():
+        app.command(
+            _name,
+            rich_help_panel=_group,
+            epilog=f"Example: {_example}",
+            context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),
+        )(_command)
+app.add_typer(data.app, name="data", rich_help_panel=PARTS)
+app.add_typer(space.app, name="space", rich_help_panel=PARTS)
 
 
 def _version(wanted: bool) -> None:

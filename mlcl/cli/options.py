@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from mlcl.errors import UserError
 from mlcl.service.runs.home_version import check_home
+from mlcl.service.runs.run_store import RunFolders
 
 
 def is_typed(context: typer.Context, option: str) -> bool:
@@ -33,6 +35,13 @@ def reject_typed_secrets(
             allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
         )
     return value
+
+
+def local_names(incomplete: str) -> list[str]:
+    """The names of sweeps and tables of the home that begin so, for the shell's completion."""
+    home = Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
+    records = (record for kind in ("sweeps", "tables") for _, record in RunFolders(home, kind).records())
+    return sorted({record.name for record in records if record.name.startswith(incomplete)})
 
 
 def study_option(help: str) -> Any:

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
 from mlcl.cli.output import print_json, say, tell
 from mlcl.errors import UserError
 from mlcl.plugins import only_reading
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="SWEEP|TABLE|RUN", help="Its name or id.")],
+    name: Annotated[
+        str, typer.Argument(metavar="SWEEP|TABLE|RUN", help="Its name or id.", autocompletion=local_names)
+    ],
     to: Annotated[
         Path | None, typer.Option("--to", help="The report's folder; default: HOME/reports/ID.")
     ] = None,

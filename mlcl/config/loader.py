@@ -101,14 +101,31 @@ def load_job(
     tree = read_yaml(source) if isinstance(source, (str, Path)) else dict(source)
     if not isinstance(overrides, Mapping):
         overrides = dict(parse_override(text) for text in overrides)
+    written = tree
     try:
         tree = read_plugins(apply_overrides(tree, overrides), None if file is None else Path(file))
         return validate(JobConfig, tree, file)
     except UserError as error:
+        _check_heads(written, overrides, error)
         # The file has no part in what an override got wrong.
         if not any(f"{error.key}.".startswith(f"{key}.") for key in overrides):
             raise
         raise UserError(error.problem, key=error.key, found=error.found, allowed=error.allowed) from None
+
+
+def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
+    """Raises UserError where the job is wrong in a head that only an override has: its name is misspelt."""
+    objective = tree.get("objective")
+    heads = objective.get("heads") if isinstance(objective, Mapping) else None
+    *section, name = (error.key or "").split(".")[:3]
+    if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:
+        return
+    for key in overrides:
+        if key.startswith(f"objective.heads.{name}."):
+            problem = f"no such head{did_you_mean(name, heads)}"
+            raise UserError(
+                f"the override names {problem}", key=key, found=name, allowed=sorted(heads)
+            ) from None
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:

@@ -184,7 +184,6 @@ def test_no_cluster_is_named(lab, monkeypatch):
     monkeypatch.delenv("MLCL_CLUSTER")
     for words in (
         ("submit", *RUN),
-        ("list",),
         ("stop", "a"),
         ("resume", "a"),
         ("logs", "a"),

@@ -36,6 +36,11 @@ def test_a_job_file_is_read_with_its_overrides(tmp_path):
         ("train.epoch=2", "train.epoch", "did you mean epochs"),
         ("train.epochs=two", "train.epochs", "valid integer"),
         ("objective.heads.section.los=x", "objective.heads.section.los", "did you mean loss"),
+        (
+            "objective.heads.sectoin.temperature=0.3",
+            "objective.heads.sectoin.temperature",
+            "the override names no such head; did you mean section?",
+        ),
         ("objective.heads.section.temperature=0", "objective.heads.section.temperature", "greater than 0"),
         ("objective.heads.section.temperature=.nan", "objective.heads.section.temperature", "finite"),
         ("objective.heads.section.weight=0.9", "objective", "nothing remains for the classifier"),

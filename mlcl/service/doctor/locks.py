@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.tracking import atomic_files
 from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.jsonl import first_entry
@@ -20,19 +20,7 @@ FOLDER_LOCK = ".lock"
 
 def is_locked(*locks: Path) -> bool:
     """Whether a process holds one of the locks."""
-    return any(_is_locked(lock) for lock in locks)
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as file:
-            # A shared lock is enough, and does not disturb another check.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return any(map(atomic_files.is_locked, locks))
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""`mlcl show` and `mlcl open`: one run, sweep or table of a home."""
+
+from __future__ import annotations
+
+import json as text_json
+import webbrowser
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlcl.cli.fitted_table import Column, fitted_table
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.output import metrics_table, print_json, results, say, tell
+from mlcl.errors import UserError
+
+if TYPE_CHECKING:
+    from mlcl.cli.local_runs import LocalRun
+
+Name = Annotated[
+    str,
+    typer.Argument(help="A name or id of `mlcl list`, its beginning, or @last.", autocompletion=local_names),
+]
+
+
+def show(name: Name, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """A run, sweep or table: its state and its figures."""
+    from mlcl.cli.local_runs import local_run
+
+    its = local_run(home, name)
+    if json:
+        print_json(asdict(its))
+        return
+    for key in ("kind", "name", "state", "created", "best", "folder"):
+        tell(f"{key:8} {getattr(its, key)}")
+    if its.kind == "sweep":
+        _trials(its)
+    elif (its.folder / "table.md").is_file():
+        typer.echo((its.folder / "table.md").read_text(encoding="utf-8"))
+    elif (its.folder / "result.json").is_file():
+        figures = text_json.loads((its.folder / "result.json").read_text(encoding="utf-8"))
+        results.print(metrics_table(figures, its.name))
+
+
+def open_page(
+    name: Name,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="MLflow's pages, not the report.")] = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Open a report, or MLflow's pages, in the browser."""
+    from mlcl.cli.local_runs import local_run
+    from mlcl.report.report import REPORTS
+    from mlcl.report.report_files import PAGE
+    from mlcl.service.local import mlflow_address
+
+    its = local_run(home, name)
+    page = home / REPORTS / its.id / PAGE
+    address = mlflow_address(home) if dashboard else page.resolve().as_uri()
+    if dashboard and address is None:
+        raise UserError("no MLflow server runs here", key="--dashboard", found=home, allowed="mlcl up")
+    if not dashboard and not page.is_file():
+        raise UserError("has no report yet", key="NAME", found=its.name, allowed=f"mlcl report {its.name}")
+    tell(str(address))
+    if not webbrowser.open(str(address)):
+        say("no browser answered: open the address above")
+
+
+def _trials(its: LocalRun) -> None:
+    """The best complete trials of a sweep."""
+    from mlcl.cli.sweep_tables import BEST_SHOWN, drawn_text
+    from mlcl.service.engine.ledger import Ledger
+    from mlcl.service.search.confirmation import ranked
+
+    ledger = Ledger(its.folder)
+    best = ranked(ledger.counted(), ledger.head["modes"][0])[:BEST_SHOWN]
+    columns = [
+        Column("trial", [trial.label for trial in best]),
+        Column(ledger.head["scores"][0], [f"{trial.score:.4f}" for trial in best]),
+        Column("settings", [drawn_text({**trial.settings, **trial.chosen}) for trial in best], texts=True),
+    ]
+    results.print(fitted_table(columns))

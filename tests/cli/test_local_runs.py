@@ -1,0 +1,82 @@
+"""`mlcl list`, `show` and `open`: what a home has, from its files alone."""
+
+import json
+import webbrowser
+
+import pytest
+from builders import tiny_job
+from sweeps import World
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.cli.options import local_names
+from mlcl.errors import UserError
+from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.tracking import RunLog, State
+
+SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
+
+
+def plain_run(home, id, created, state=State.COMPLETE, parent=None, score=0.25):
+    params = {"evaluation.metric": "val/accuracy"}
+    RunLog.start(home, id, uri="u", experiment="e", name=id, owner=id, params=params, tags={}, parent=parent)
+    folder = RunFolders(home).new(id)
+    folder.write(RunRecord(id, "e", "j", "d", state, id, "u", created))
+    (folder.path / "result.json").write_text(json.dumps({"val/accuracy": score}))
+
+
+@pytest.fixture
+def home(tmp_path, tiny, monkeypatch):
+    """A sweep, and after it a run that was killed; a run of a table's cell is no run of its own."""
+    world = World(tmp_path / "home", monkeypatch)
+    world.run(world.plan(tiny_job(tiny), SPACE, trials=2, name="seek"))
+    plain_run(world.home, "mlcl-99990101-000000-ab", "99990101-000000-000000", State.RUNNING)
+    plain_run(world.home, "mlcl-99980101-000000-cd", "99980101-000000-000000", parent="a-table")
+    return world.home
+
+
+def mlcl(home, *words):
+    answer = CliRunner().invoke(app, [*words, "--home", str(home)])
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return answer.stdout
+
+
+def test_the_latest_first_with_state_and_best(home):
+    listed = json.loads(mlcl(home, "list", "--json"))["runs"]
+    assert [(its["kind"], its["state"]) for its in listed] == [("run", "KILLED"), ("sweep", "COMPLETE")]
+    assert listed[0]["best"] == "val/accuracy 0.2500"
+    assert listed[1]["best"].startswith("val/accuracy 0.")
+    assert "seek" in mlcl(home, "list")
+
+
+def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):
+    assert "trial 0" in mlcl(home, "show", "seek")
+    assert "val/accuracy 0." in mlcl(home, "show", "se")
+    assert "KILLED" in mlcl(home, "show", "@last")
+    with pytest.raises(UserError, match="did you mean seek"):
+        mlcl(home, "show", "seak")
+    plain_run(home, "mlcl-99990101-000000-ac", "99990101-000000-000001")
+    with pytest.raises(UserError, match="begins several names"):
+        mlcl(home, "show", "mlcl-9999")
+
+
+def test_the_shell_completes_names(home, monkeypatch):
+    monkeypatch.setenv("MLCL_HOME", str(home))
+    assert local_names("s") == ["seek"]
+    assert local_names("x") == []
+
+
+def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
+    with pytest.raises(UserError, match="allowed: mlcl report seek"):
+        mlcl(home, "open", "seek")
+    (sweep,) = (home / "sweeps").glob("*/run.json")
+    page = home / "reports" / sweep.parent.name / "report.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    assert mlcl(home, "open", "seek").strip() == page.as_uri()
+    assert opened == [page.as_uri()]
+    with pytest.raises(UserError, match="no MLflow server runs here"):
+        mlcl(home, "open", "seek", "--dashboard")
