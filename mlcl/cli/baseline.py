@@ -110,14 +110,14 @@ def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
     names = [lead, *(name for name in FIGURES if name != lead and f"val/{name}" in known)]
     columns = [f"{split}/{name}" for name in names for split in ("val", "test")]
     table = Table(title="Baselines", title_justify="left")
-    for column in ("baseline", *columns, "chosen", "CPU s", "MLflow run"):
+    for column in ("baseline", *columns, "chosen", "CPU s", "state"):
         table.add_column(column, justify="right" if column in columns or column == "CPU s" else "left")
     for name, report in reports.items():
         its = report.metrics
         figures = (f"{its[column]:.4f}" if column in its else "" for column in columns)
         fit = its.get("baseline/fit_cpu_seconds")
         seconds = "" if fit is None else f"{fit:.1f}"
-        table.add_row(escape(name), *figures, _chosen(its), seconds, report.mlflow_run_id or report.state)
+        table.add_row(escape(name), *figures, _chosen(its), seconds, str(report.state))
     return table
 
 

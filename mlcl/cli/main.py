@@ -20,6 +20,7 @@ from mlcl.cli import (
     compare,
     data,
     doctor,
+    effect,
     export,
     init,
     jobs,
@@ -69,6 +70,7 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "open": (show.open_page, "mlcl open my-sweep"),
         "compare": (compare.compare, "mlcl compare my-sweep"),
         "report": (report.report, "mlcl report my-sweep"),
+        "effect": (effect.effect, "mlcl effect my-sweep section.temperature --at section.weight=0.2"),
         "posthoc": (posthoc.posthoc, "mlcl posthoc my-sweep"),
     },
     MODELS: {

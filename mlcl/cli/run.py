@@ -17,6 +17,7 @@ from mlcl.cli.output import (
     say,
     say_undelivered,
     say_unfinished,
+    tell,
 )
 from mlcl.config import JobConfig, dump_job, job_hash, load_job
 
@@ -69,6 +70,6 @@ def _tell(report: RunReport, job: JobConfig, home: Path, *, as_json: bool) -> No
         print_json({**tree, "job_hash": job_hash(job), "dashboard": way})
     elif report.metrics:
         results.print(metrics_table(report.metrics, f"{job.experiment}  {report.id}"))
-        typer.echo(f"MLflow run {report.mlflow_run_id or 'not delivered yet'}; dashboard: {way}")
+        tell(f"mlcl report {report.id}; dashboard: {way}")
     say_undelivered(report.undelivered, home)
     say_unfinished(report.state, report.reason, report.id)

@@ -1,19 +1,23 @@
-"""A curve through noisy scores by Gaussian process regression (Rasmussen and Williams, 2006, chapter 2)."""
+"""A curve through noisy scores by Gaussian process regression (Rasmussen and Williams, 2006, chapter 2).
+
+Shapes: N scores, D keys, G points of a curve.
+"""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-
-from mlcl.evaluation.tasks import Array
+from numpy.typing import ArrayLike, NDArray
 
 FEWEST = 8
 """Fewest points of a curve: fewer do not tell noise from shape."""
 POINTS = 60
 """Points of a curve."""
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -26,29 +30,42 @@ class Curve:
 
 
 def fitted_curve(x: ArrayLike, score: ArrayLike, *, log: bool) -> Curve | None:
-    """The expected score over x (N,), without the noise of a single score (N,).
+    """The expected score over x (N,), without the noise of a single score (N,); with `log` over log x.
 
-    The kernel is a constant times a squared exponential plus white noise, with the hyperparameters of the
-    largest marginal likelihood; with `log` over the logarithm of x. None for fewer than `FEWEST` points, and
-    where x or the score is constant.
+    None for fewer than `FEWEST` points, and where x or the score is constant.
+    """
+    known = np.asarray(x, float)
+    if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(np.asarray(score, float)) == 0:
+        return None
+    ends = known.min(), known.max()
+    grid = np.geomspace(*ends, POINTS) if log else np.linspace(*ends, POINTS)
+    mean, deviation = expected_scores(known[:, None], score, grid[:, None], log=[log])
+    return Curve(grid, mean, deviation)
+
+
+def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bool]) -> tuple[Array, Array]:
+    """Mean and standard deviation (G,) of the expected score at points, from N scores.
+
+    The kernel is a constant times a squared exponential with a length for each key plus white noise, with the
+    hyperparameters of the largest marginal likelihood; a key with `log` is taken by its logarithm.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    known, y = np.asarray(x, float), np.asarray(score, float)
-    if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(y) == 0:
-        return None
-    place = np.log(known) if log else known
-    low, wide = place.min(), np.ptp(place)
-    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(0.3, (0.1, 10.0)) + WhiteKernel(0.3, (1e-4, 10.0))
+    y = np.asarray(score, float)
+    place_ND, place_GD = (_places(points, log) for points in (x_ND, at_GD))
+    low, wide = place_ND.min(axis=0), np.maximum(np.ptp(place_ND, axis=0), 1e-12)
+    lengths = np.full(x_ND.shape[1], 0.3)
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(lengths, (0.1, 10.0)) + WhiteKernel(0.3, (1e-4, 10.0))
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-    grid = np.linspace(0, 1, POINTS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit((place - low)[:, None] / wide, y)
-    mean, deviation = process.predict(grid[:, None], return_std=True)
+        process.fit((place_ND - low) / wide, y)
+    mean, deviation = process.predict((place_GD - low) / wide, return_std=True)
     noise = process.kernel_.k2.noise_level * y.var()
-    spread = np.sqrt(np.maximum(deviation**2 - noise, 0))
-    ends = low + wide * grid
-    return Curve(np.exp(ends) if log else ends, mean, spread)
+    return mean, np.sqrt(np.maximum(deviation**2 - noise, 0))
+
+
+def _places(points: Array, log: list[bool]) -> Array:
+    return np.stack([np.log(x) if its else x for x, its in zip(points.T, log, strict=True)], axis=1)
