@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mlcl.data.sources.common.label_notation import FLAGS, NOTHING, SEPARATORS, divides, parts_of, text_of
+from mlcl.data.sources.common.label_notation import (
+    FLAGS,
+    NOTHING,
+    SEPARATORS,
+    divides,
+    joined,
+    parts_of,
+    text_of,
+)
 from mlcl.data.sources.common.table_splits import SPLIT_NAMES
 from mlcl.data.table_file import TableFile
 
@@ -99,6 +107,8 @@ def column_of(name: str, values: Sequence[Any]) -> Column:
     separator = next((sign for sign in SEPARATORS if divides(bare, sign)), None)
     lower = name.lower()
     kind = _kind(lower, texts, words, separator) if not lists else _kind_of_lists(values)
+    if kind == "single" and joined(cells, " "):
+        kind, separator = "multi_label", " "
     forms = {lower, lower.removesuffix("s"), lower.removesuffix("es"), lower.removesuffix("ies") + "y"}
     named = bool(forms & (TEXT_NAMES if kind == "text" else LABEL_NAMES))
     example = str(next(iter(cells), next((value for value in values if value), "")))

@@ -4,6 +4,7 @@ from builders import job_tree
 from mlcl.config import load_job
 from mlcl.config.job import job_hash
 from mlcl.config.metric_name import validation_metric
+from mlcl.config.space.search import SearchConfig
 from mlcl.errors import UserError
 
 
@@ -22,6 +23,8 @@ from mlcl.errors import UserError
 def test_a_metric_is_named_as_people_write_it(written, meant, tmp_path):
     assert validation_metric(written) == meant
     assert load_job(job_tree(tmp_path), {"evaluation.metric": written}).evaluation.metric == meant
+    search = SearchConfig(metric=[written, "val/map"], prune_by=written)
+    assert (search.metric, search.prune_by) == ((meant, "val/map"), meant)
 
 
 def test_the_test_split_selects_nothing(tmp_path):

@@ -126,7 +126,6 @@ def test_without_a_split_column_a_seeded_hash_decides_and_every_class_is_trained
 @pytest.mark.parametrize(
     ("row", "cells", "options", "message"),
     [
-        (2, {"body": " "}, {}, "key body: empty at line 5"),
         (2, {"key": ""}, {}, "key key: empty at line 5"),
         (4, {"key": "a1"}, {}, "id of line 7 stands in line 2 too; found: a1"),
         (
@@ -269,6 +268,9 @@ def test_a_single_label_is_one(csv_file, opened, cells, problem):
     allowed = [("0", "one", "train", "ear, nose", "", "", ""), ("1", "two", "train", "['eye']", "", "", "")]
     data = opened("csv", csv_file(allowed), labels={"colour": LABELS["colour"]})
     assert data.info.space("colour").classes == ("ear, nose", "eye")
+    words = [(str(i), f"text {i}", "train", name, "", "", "") for i, name in enumerate(("a b", "a", "b"))]
+    data = opened("csv", csv_file(words), labels={"colour": LABELS["colour"]})
+    assert data.info.notes[-1] == 'colour: "a b" is one class, and so is each of its words'
 
 
 def test_columns_of_0_and_1(csv_file, opened):
@@ -345,9 +347,9 @@ def test_several_files_are_one_table_and_their_names_may_say_the_split(tmp_path,
     assert (data.info.source, data.info.name) == ("reviews_train.csv, reviews-Test.csv", "reviews_train")
     with pytest.raises(UserError, match=r"more\.csv: the name says no split"):
         prepare("csv", tmp_path / "home", {"path": files, **options})
-    (tmp_path / "more.csv").write_text("body,colour\n,c0\n")
+    (tmp_path / "more.csv").write_text("body,colour\nsome text,c0,x\n")
     (tmp_path / "reviews_train.csv").rename(tmp_path / "other.csv")
-    with pytest.raises(UserError, match=r"more\.csv, key body: empty at line 2"):
+    with pytest.raises(UserError, match=r"more\.csv: wrong number of fields at line 2"):
         prepare("csv", tmp_path / "home", {"path": [str(tmp_path / "other.csv"), files[2]], **options})
 
 
@@ -360,6 +362,16 @@ def test_what_is_missing_is_asked_for_with_the_columns_and_an_example(csv_file, 
     wrong = {"labels": {"topic": {"kind": "single", "columns": "colour"}}}
     with pytest.raises(UserError, match="unknown key; did you mean column"):
         prepare("csv", tmp_path / "home", {"path": str(csv_file()), "text": "body", **wrong})
+
+
+def test_rows_without_a_text_are_left_out_and_said(csv_file, opened, tmp_path):
+    data = opened("csv", csv_file(changed(1, body=" ")), id=None)
+    assert data.split("train").ids == ["0", "4"]
+    assert data.split("train").texts() == [ROWS[0][1], ROWS[4][1]]
+    assert data.info.notes[-1] == "rows without a text, which are left out: 1, the first at line 3"
+    rows = [(row[0], "", *row[2:]) for row in ROWS[:3]]
+    with pytest.raises(UserError, match="key body: most rows have no text, the first at line 2"):
+        opened("csv", csv_file([*rows, *ROWS[3:]]))
 
 
 def test_the_folder_has_the_name_of_the_file(csv_file, tmp_path):

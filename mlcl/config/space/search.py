@@ -44,7 +44,9 @@ class SearchConfig(Section):
     mode: Annotated[tuple[Mode, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(
         None, description="one for all or one a metric; default: by the metric's name"
     )
-    prune_by: str | None = Field(None, description="of several metrics, the one by which trials stop early")
+    prune_by: Annotated[str | None, BeforeValidator(validation_metric)] = Field(
+        None, description="of several metrics, the one by which trials stop early"
+    )
     seed: int = Field(0, ge=0, description="of the sampler")
     grace: int = Field(1, ge=1, description="validations before a trial may be stopped early")
     reduction_factor: int = Field(3, ge=2, description="one in so many trials passes a rung")

@@ -120,7 +120,8 @@ def _spaces(table: TableFile, columns: Sequence[Column]) -> tuple[dict[str, Any]
 
 
 def _blanks(table: TableFile, name: str) -> bool:
-    return divides({text_of(row.values.get(name)) for row in islice(table.rows({name}), ROWS_READ)}, " ")
+    values = [row.values.get(name) for row in islice(table.rows({name}), ROWS_READ)]
+    return divides({value.strip() for value in values if isinstance(value, str)}, " ")
 
 
 def _levels(table: TableFile, columns: Sequence[Column]) -> list[str]:

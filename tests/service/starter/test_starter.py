@@ -54,6 +54,11 @@ def started(tmp_path, path, *labels, text=None, ask=None):
         ("tags", lambda tags: [";".join(tags)], {"kind": "multi_label", "column": "tags", "separator": ";"}),
         ("tags", lambda tags: [",".join(tags)], {"kind": "multi_label", "column": "tags", "separator": ","}),
         ("tags", lambda tags: [str(tags)], {"kind": "multi_label", "column": "tags"}),
+        (
+            "codes",
+            lambda tags: [" ".join(tags)],
+            {"kind": "multi_label", "column": "codes", "separator": " "},
+        ),
         ("label", lambda tags: tags[:1], {"kind": "single", "column": "label"}),
     ],
 )

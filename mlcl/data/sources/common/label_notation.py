@@ -80,10 +80,15 @@ def parts_of(cells: Collection[str], separator: str) -> set[str]:
     return {part.strip() for cell in cells for part in cell.split(separator)}
 
 
-def joined(cells: Collection[str], separator: str) -> bool:
-    """Whether one of these texts joins several that stand alone in others."""
-    return any(
-        separator in cell and all(part.strip() in cells for part in cell.split(separator)) for cell in cells
+def joined(cells: Collection[str], separator: str) -> str | None:
+    """The first of these texts that joins several which stand alone in others, None where none does."""
+    return next(
+        (
+            cell
+            for cell in cells
+            if separator in cell and all(part.strip() in cells for part in cell.split(separator))
+        ),
+        None,
     )
 
 

@@ -97,6 +97,9 @@ class LabelReader:
         if isinstance(self._label, MultiLabelColumn) and self._separator and not self._label.separator:
             notes.append(f"{self._column}: labels are divided at {self._separator}")
         cells = list(self._number)
+        texts = dict.fromkeys(cell for cell in cells if isinstance(cell, str))
+        if isinstance(self._label, SingleColumn) and (whole := joined(texts, " ")):
+            notes.append(f'{self._column}: "{whole}" is one class, and so is each of its words')
         count = Counter(cells[number] for number in self._rows)
         nothing = [
             cell for cell in cells if isinstance(cell, str) and cell in NOTHING - set(self._given or ())

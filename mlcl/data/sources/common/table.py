@@ -115,7 +115,18 @@ class _Read:
 
     labels: dict[str, LabelReader]
     rows: TableRows = field(default_factory=TableRows)
+    left_out: list[Row] = field(default_factory=list)
     dim: int | None = None
+
+    def notes(self) -> list[str]:
+        """What was recognised, and what was left out."""
+        notes = [note for reader in self.labels.values() for note in reader.notes()]
+        if self.left_out:
+            first = self.left_out[0].place
+            notes.append(
+                f"rows without a text, which are left out: {len(self.left_out):,}, the first at {first}"
+            )
+        return notes
 
 
 def write_table(
@@ -141,7 +152,7 @@ def write_table(
         source=", ".join(path.name for path in options.path),
         licence=options.licence,
         allow_untrained=options.allow_untrained,
-        notes=[*notes, *(note for reader in read.labels.values() for note in reader.notes())],
+        notes=[*notes, *read.notes()],
     )
 
 
@@ -223,7 +234,11 @@ def _first_reading(options: TableOptions, tables: Sequence[TableFile]) -> _Read:
     for split, rows in zip(of_files, _rows(options, tables), strict=True):
         for row in rows:
             place = row.place if len(tables) == 1 else f"{row.place} of {row.file.name}"
-            row_id = str(len(places)) if options.id is None else str(_filled(row, options.id))
+            if _without_text(options, row):
+                read.left_out.append(row)
+                continue
+            number = len(places) + len(read.left_out)
+            row_id = str(number) if options.id is None else str(_filled(row, options.id))
             if row_id in places:
                 problem = f"id of {place} stands in {places[row_id]} too"
                 raise UserError(problem, file=row.file, key=options.id, found=row_id)
@@ -233,6 +248,8 @@ def _first_reading(options: TableOptions, tables: Sequence[TableFile]) -> _Read:
                 read.rows.splits.append(_split(row, options.split))
             elif split is not None:
                 read.rows.splits.append(split)
+    if len(read.left_out) > len(places):
+        raise read.left_out[0].error("most rows have no text, the first", options.content)
     if not places:
         raise UserError("no rows", file=options.path[0])
     read.rows.ids, read.rows.places = list(places), list(places.values())
@@ -261,6 +278,13 @@ def _read_row(options: TableOptions, read: _Read, row: Row) -> None:
         read.rows.groups.append(str(_filled(row, options.group)).strip())
     for reader in read.labels.values():
         reader.add(row)
+
+
+def _without_text(options: TableOptions, row: Row) -> bool:
+    """Whether a row is left out: what has no text has nothing to read."""
+    value = row.values.get(options.content)
+    blank = value is None or value != value or (isinstance(value, str) and not value.strip())
+    return blank and options.text is not None
 
 
 def _filled(row: Row, column: str) -> Any:
@@ -298,7 +322,9 @@ def _split(row: Row, column: str) -> str:
 def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, Any]]:
     labels = {name: values for name, reader in read.labels.items() if (values := reader.values()) is not None}
     columns = {"id": read.rows.ids, "split": read.rows.splits, **labels}
-    return in_batches(columns, options.modality, (_content(options, row) for row in rows))
+    return in_batches(
+        columns, options.modality, (_content(options, row) for row in rows if not _without_text(options, row))
+    )
 
 
 def _content(options: TableOptions, row: Row) -> Any:
