@@ -22,6 +22,9 @@ def init(
     labels: Annotated[
         list[str] | None, typer.Option("--labels", help="The column of the labels; several are levels.")
     ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", help="The column of what stays in one split, such as a patient.")
+    ] = None,
     encoding: Annotated[str, typer.Option("--encoding", help="Of a CSV file.")] = "utf-8-sig",
     to: Annotated[Path, typer.Option("--to", help="The folder to write to.")] = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")] = False,
@@ -32,7 +35,7 @@ def init(
     from mlcl.service.starter.starter import start
 
     ask = None if yes or json or not sys.stdin.isatty() else _ask
-    made = start(path, to, home, text, labels or [], ask, encoding)
+    made = start(path, to, home, text, labels or [], ask, encoding, group)
     if json:
         print_json({"found": made.found, "rules": made.rules, "files": made.files, "data": made.data})
         return

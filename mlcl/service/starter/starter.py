@@ -43,6 +43,7 @@ def start(
     labels: Sequence[str] = (),
     ask: Ask | None = None,
     encoding: str = ENCODING,
+    group: str | None = None,
 ) -> Start:
     """Look at a table, a folder of images or a prepared set, and write `FILES` to the folder `to`.
 
@@ -59,7 +60,7 @@ def start(
     elif path.is_dir():
         source, options, found = "image_folder", {"path": str(path)}, [f"{path}: images in a folder a class"]
     else:
-        source, options, found = table_options(path, text, labels, ask, encoding)
+        source, options, found = table_options(path, text, labels, ask, encoding, group)
     place = path if source is None else prepare(source, home / "data", options)
     info, description = Dataset.open(place).info, describe(place)
     data = {"path": str(path)} if source is None else {"source": source, "options": options}

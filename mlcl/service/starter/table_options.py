@@ -20,28 +20,34 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 
 def table_options(
-    path: Path, text: str | None, labels: Sequence[str], ask: Ask | None, encoding: str = ENCODING
+    path: Path,
+    text: str | None,
+    labels: Sequence[str],
+    ask: Ask | None,
+    encoding: str = ENCODING,
+    group: str | None = None,
 ) -> tuple[str, dict[str, Any], list[str]]:
     """The source of a file, its options, and lines on what was found.
 
-    `text` and `labels` name columns; what they leave open and the table does not tell is asked, or without
-    `ask` a UserError that names the option.
+    `text`, `labels` and `group` name columns; what they leave open and the table does not tell is asked, or
+    without `ask` a UserError that names the option.
     """
     table = open_table(path, encoding)
     if next(table.rows(()), None) is None:
         raise UserError("no rows", file=path)
-    for key, names in (("--text", [text] if text else []), ("--labels", labels)):
+    for key, names in (("--text", [text]), ("--labels", labels), ("--group", [group])):
         for name in names:
-            table.require(name, key)
+            if name is not None:
+                table.require(name, key)
     roles = roles_of(table)
     content = text or _text(table, roles, ask)
-    columns = _named(table, labels) if labels else _labels(table, roles, content, ask)
+    columns = _named(table, labels) if labels else _labels(table, roles, {content, group}, ask)
     spaces, found = _spaces(table, columns)
     options: dict[str, Any] = {"path": str(path), "text": content, "labels": spaces}
     if encoding != ENCODING:
         options["encoding"] = encoding
     lines = [f"{path.name}: the columns {', '.join(table.columns)}", f"text: the column {content}", *found]
-    for key, column in (("id", roles.id), ("split", roles.split)):
+    for key, column in (("id", roles.id), ("split", roles.split), ("group", group)):
         if column is not None and column != content:
             options[key] = column
             lines.append(f"{key}: the column {column}")
@@ -58,8 +64,8 @@ def _text(table: TableFile, roles: Roles, ask: Ask | None) -> str:
     return _asked(table, "--text", "Which column has the texts?", names, ask)
 
 
-def _labels(table: TableFile, roles: Roles, text: str, ask: Ask | None) -> list[Column]:
-    candidates = [column for column in roles.labels if column.name != text]
+def _labels(table: TableFile, roles: Roles, taken: set[str | None], ask: Ask | None) -> list[Column]:
+    candidates = [column for column in roles.labels if column.name not in taken]
     if not candidates:
         problem, allowed = "no column looks like labels: name it", "--labels COLUMN, several times for levels"
         raise UserError(problem, file=table.path, key="--labels", found=list(table.columns), allowed=allowed)

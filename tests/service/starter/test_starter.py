@@ -154,6 +154,15 @@ def test_names_and_encodings_of_files(tmp_path):
         start(tmp_path / "b.csv", tmp_path / "c", tmp_path / "home", encoding="utf-9")
 
 
+def test_a_group_stays_in_one_split(begun, tmp_path):
+    rows = [[text, tags[0], f"p{i // 4}"] for i, (_, text, tags) in enumerate(ROWS)]
+    begun(["text", "genre", "patient"], rows, "genre")
+    made = start(tmp_path / "in.csv", tmp_path / "two", tmp_path / "home", group="patient")
+    assert load_job(made.files[0]).data.options["group"] == "patient"
+    with pytest.raises(UserError, match="key --group: no such column; did you mean patient"):
+        start(tmp_path / "in.csv", tmp_path / "three", tmp_path / "home", group="pateint")
+
+
 def test_prepared_sets_and_folders_of_images(tmp_path):
     _, job = started(tmp_path, text_dataset(tmp_path / "tiny"))
     assert (job.data.path, job.objective.classifier.labels) == (str(tmp_path / "tiny"), "detail")
