@@ -153,14 +153,17 @@ def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> No
     from mlcl.cli.sweep_live import progress_view
     from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
+    from mlcl.tracking.shared_view import view_links
 
     with progress_view(as_json=as_json) as watch:
         report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
-    pages = dashboard(tracking_uri(home))
+    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json(document(report, pages))
+        print_json({**document(report, pages), "views": views})
     else:
         _print(report, pages)
+        for name, link in views.items():
+            typer.echo(f"{name}: {link}")
         _say_next(plan, report, home)
     raise typer.Exit(EXIT_OF[report.state])
 

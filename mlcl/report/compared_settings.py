@@ -11,8 +11,8 @@ from mlflow.entities import Run
 
 from mlcl.config import POSTHOC
 from mlcl.report.runs import Runs, kind
-from mlcl.tracking import State
-from mlcl.tracking.names import LOG10, SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.tracking import State, written
+from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
@@ -133,7 +133,7 @@ def setting_keys(run: Run, *, cell: bool = False) -> dict[str, str]:
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
     left_out |= _data_seeds(run).keys() if cell or kind(run) == "cell" else set()
-    return {key: value for key, value in run.data.params.items() if key.removeprefix(LOG10) not in left_out}
+    return {key: value for key, value in written(run.data.params).items() if key not in left_out}
 
 
 def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = False) -> ComparedSetting:

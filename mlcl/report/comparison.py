@@ -12,7 +12,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
 from mlcl.significance.baseline_verdict import figure_name
 from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
-from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Prefixes that are tried, in this order, for a metric without one."""
@@ -218,12 +218,11 @@ def _check_pair(seed: int, a: ComparedSetting, b: ComparedSetting) -> None:
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys in which two jobs differ, without those derived from another: logarithms, items of a list.
+    """The keys in which two jobs differ, without the items of a list.
 
     A section that one job lacks is given in place of its keys.
     """
-    differing = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
-    keys = {key for key in differing if not key.startswith(LOG10)}
+    keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     own = (key for key in keys if key.rpartition(".")[0] not in keys)
     return tuple(sorted({_section(key, a if key in b else b) for key in own}))
 

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Run
 
-from mlcl.tracking.names import LOG10, Tag
+from mlcl.tracking import written
+from mlcl.tracking.names import Tag
 
 COSTS = {"seconds": Tag.SECONDS, "cpu_seconds": Tag.CPU_SECONDS, "gpu_seconds": Tag.GPU_SECONDS}
 """Columns with what a run took, by their tags."""
@@ -30,7 +31,7 @@ def frame_of(runs: Iterable[LabelledRun]) -> pd.DataFrame:
     """
     rows, params, metrics = [], dict[str, None](), set[str]()
     for kind, setting, run in runs:
-        its = {name: _value(text) for name, text in run.data.params.items() if not name.startswith(LOG10)}
+        its = {name: _value(text) for name, text in written(run.data.params).items()}
         params |= dict.fromkeys(its)
         metrics |= set(run.data.metrics)
         rows.append({**its, **run.data.metrics, **_row(kind, setting, run)})

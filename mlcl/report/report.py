@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from mlflow.entities import Run
 
@@ -27,11 +26,11 @@ from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
 from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.names import Tag
+from mlcl.tracking.shared_view import CLASSIC
+from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
 """The artifact of a report, and the folder of all reports under the home."""
-LOCAL = "http://127.0.0.1:5000"
-"""The default address of `mlflow ui`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def make_report(
     other files.
     """
     group = _reported(runs, word)
-    link = partial(run_link, server or server_of(runs.tracker.uri), str(group.info.experiment_id))
+    link = partial(run_link, server or pages_address(runs.tracker.uri), str(group.info.experiment_id))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
@@ -113,16 +112,6 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     return table_document(runs, table, group_plots(runs, table, draw_embeddings))
 
 
-def server_of(uri: str) -> str:
-    """The address of MLflow's pages for a tracking store, without user and password."""
-    if not uri.startswith(("http://", "https://")):
-        return LOCAL
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip(
-        "/"
-    )
-
-
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
-    """The URL of a run's page."""
-    return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}"
+    """The URL of a run's page, or of what `run_id` names below it, as an artifact."""
+    return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}?{CLASSIC}"

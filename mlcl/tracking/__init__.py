@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
-from mlcl.tracking.params import log_parameters, params_of
+from mlcl.tracking.params import log_parameters, params_of, written
 from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.undelivered import UndeliveredLog, undelivered
@@ -36,6 +36,7 @@ __all__ = [
     "shown",
     "tracking_uri",
     "undelivered",
+    "written",
 ]
 
 

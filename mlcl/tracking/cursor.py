@@ -19,7 +19,8 @@ LOCK = "delivery.lock"
 class Cursor:
     """What of a log is in MLflow.
 
-    `offset`: bytes of the log that were delivered. `ended`: they end with the final state. `run_id`: the run.
+    `offset`: bytes of the log that were delivered. `ended`: they end with the final state. `run_id`: the run,
+    of `experiment_id`, which logs that were begun by an earlier mlcl lack.
     `creating`: a request to create the run was sent and its answer is unknown. `twice`: two such requests
     were sent, so that there may be two runs. `undeliverable`: why MLflow refused the rest, or empty.
     """
@@ -30,6 +31,7 @@ class Cursor:
     creating: bool = False
     twice: bool = False
     undeliverable: str = ""
+    experiment_id: str | None = None
 
     @property
     def position(self) -> tuple[int, str | None]:

@@ -163,6 +163,10 @@ class RunLog:
 
         self._append(new)
 
+    def view(self, key: str, view: Mapping[str, Any]) -> None:
+        """Logs a shared view of MLflow's pages, see `mlcl.tracking.shared_view`, for the run's experiment."""
+        self._append(lambda _: [{"kind": "view", "key": key, "view": dict(view)}])
+
     def flush(self) -> None:
         """Waits until all entries are on the disk. Never waits for a network."""
         sync(self._path)

@@ -81,6 +81,14 @@ LOG10 = "log10."
 """Begins the name of a parameter that is the logarithm of the one named behind it."""
 CLASSIFIER_WEIGHT = "objective.classifier.weight_value"
 """The classifier's weight as a number: what the heads leave of 1, or what the job says."""
+SHORT = {
+    r"objective\.heads\.(.+)\.temperature(\.\d+)?": r"tau.\1\2",
+    r"objective\.heads\.([^.]+)\.weight": r"alpha.\1",
+    r"objective\.classifier\.weight_value": "alpha.classifier",
+    r"evaluation\.knn\.(k|lambda)": r"\1",
+    r"evaluation\.knn\.temperature": "tau",
+}
+"""Keys, and the papers' short names, under which MLflow's pages show their values with four digits."""
 SWEEP_SCORE, SWEEP_MODE = "sweep.score", "sweep.mode"
 """The metric that a sweep ranks trials by, and max or min."""
 

@@ -20,6 +20,7 @@ from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import Tag
+from mlcl.tracking.shared_view import view_note, view_tag, view_text
 from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.tracker import Tracker
 
@@ -95,6 +96,8 @@ class Sender:
                 yield from self._artifact(Path(entry["path"]), entry["under"])
             case "text":
                 yield from self._text(entry["file"], entry["name"])
+            case "view":
+                yield from self._view(entry["key"], entry["view"])
             case "reopen":
                 yield from self._reopen()
             case "finish":
@@ -130,7 +133,7 @@ class Sender:
                 experiment, start_time=entry["time"], tags=tags, run_name=entry["name"]
             )
             found = [run.info.run_id]
-        cursor.run_id, cursor.creating = found[0], False
+        cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
         cursor.write(self.folder)
         yield
 
@@ -172,6 +175,15 @@ class Sender:
         text = (self.folder / TEXTS / file).read_text(encoding="utf-8", errors="replace")
         self._client.log_text(self.cursor.run_id, text, name)
         yield
+
+    def _view(self, key: str, view: Mapping[str, Any]) -> Iterator[None]:
+        """Keeps the view in the experiment, and its links as the run's description, unless there is one."""
+        run = self._client.get_run(self.cursor.run_id)
+        experiment = str(run.info.experiment_id)
+        self._client.set_experiment_tag(experiment, view_tag(key), view_text(view, run.info.run_id))
+        yield
+        if not run.data.tags.get(Tag.NOTE):
+            yield from self._tags({Tag.NOTE: view_note(experiment, key)})
 
     def _reopen(self) -> Iterator[None]:
         self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])

@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+LOCAL = "http://127.0.0.1:5000"
+"""Where `mlflow ui` serves its pages, by default."""
 KEY = "MLFLOW_TRACKING_URI"
 SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
 """Matches a password among the options of a URL."""
@@ -59,6 +61,13 @@ def without_login(uri: str) -> str:
     """The address of a server without user, password and trailing slash."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+
+def pages_address(uri: str) -> str:
+    """The address of MLflow's pages for a store, without user and password: for a file, of `mlflow ui`."""
+    if not uri.startswith(("http://", "https://")):
+        return LOCAL
+    return without_login(urlunsplit(urlsplit(uri)._replace(query="", fragment="")))
 
 
 def dashboard(uri: str) -> str:

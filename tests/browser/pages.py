@@ -5,6 +5,8 @@ import re
 from mlflow.entities import Run
 from playwright.sync_api import Locator, Page, expect
 
+from mlcl.tracking.shared_view import view_path
+
 # The comparison draws with Plotly, which keeps on its element what it draws; the charts draw with D3.
 COMPARED = """names => {
     const axes = document.querySelector(".js-plotly-plot")?.data?.[0]?.dimensions ?? [];
@@ -34,6 +36,11 @@ class Pages:
         self.page.get_by_role("button", name="Model training").click()
         self.page.get_by_role("link", name=name, exact=True).click()
         expect(self.page.get_by_role("heading", name="Runs")).to_be_visible()
+
+    def open_view(self, sweep: Run, *, charts: bool = False) -> None:
+        """By the link that the sweep's command prints."""
+        path = view_path(sweep.info.experiment_id, sweep.data.tags["mlcl.id"], charts=charts)
+        self.page.goto(f"{self.url}/{path}")
 
     def row(self, run_id: str) -> Locator:
         """A run's in the list."""

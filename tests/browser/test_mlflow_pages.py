@@ -7,7 +7,9 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-SWEPT = re.compile(r"log10\.objective\.heads\.\w+\.temperature|objective\.heads\.\w+\.weight")
+from mlcl.tracking.shared_view import view_path
+
+SWEPT = re.compile(r"log10\.tau\.\w+|alpha\.(?!classifier)\w+")
 METRIC = "val/accuracy"
 
 
@@ -46,10 +48,38 @@ def test_trials_are_compared_on_temperatures_and_weights(served, pages, picture)
     assert len(axes) == 5
     drawn = sorted(zip(*axes.values(), strict=True))
     assert drawn == [pytest.approx(trial) for trial in sorted(map(point, served.trials))]
-    temperature, weight = swept(served.trials[0])[1::2]
+    weight, temperature = swept(served.trials[0])[1::2]
     pages.contour(x=temperature, y=weight, z=METRIC)
     expect(pages.page.locator(".js-plotly-plot .contourlayer path")).not_to_have_count(0)
     picture("contour")
+
+
+def test_one_link_shows_all_trials_best_first_with_what_was_searched(served, pages, picture):
+    pages.open_view(served.sweep)
+    names = [name.removeprefix("log10.") for name in swept(served.trials[0])]
+    ranked = sorted(served.trials, key=lambda trial: -trial.data.metrics["score"])
+    expect(pages.page.locator(".ag-row a[href*='/runs/']").first).to_be_visible()
+    for name in names:
+        expect(pages.column(name)).to_have_text([trial.data.params[name] for trial in ranked])
+    picture("view")
+
+
+def test_the_second_link_shows_charts_of_what_was_searched(served, pages, picture):
+    pages.open_view(served.sweep, charts=True)
+    expect(pages.page.get_by_text("What was searched")).to_be_visible()
+    expect(pages.page.locator(".js-plotly-plot .contourlayer path")).not_to_have_count(0)
+    expect(pages.page.locator(".js-plotly-plot .scatterlayer")).not_to_have_count(0)
+    expect(pages.page.locator(".parcoords .dimension")).to_have_count(1 + len(swept(served.trials[0])))
+    picture("view-charts")
+
+
+def test_the_description_of_a_sweep_has_the_links(served, pages):
+    pages.open_experiment(served.experiment)
+    pages.open_run(served.sweep)
+    link = pages.page.get_by_role("link", name="All trials, best first")
+    assert view_path(
+        served.sweep.info.experiment_id, served.sweep.data.tags["mlcl.id"]
+    ) in link.get_attribute("href")
 
 
 def test_charts_have_numbers_at_their_axes(served, pages, picture):

@@ -106,7 +106,7 @@ def test_a_run_s_figure_leads_to_its_run(page, store):
     for figure in alone:
         id = figure["data-runs"]
         experiment = store.client.get_run(id).info.experiment_id
-        assert figure["link"] == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}"
+        assert figure["link"] == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}?workflowType=machine_learning"
     assert len(alone) > 20
 
 
@@ -338,7 +338,7 @@ def test_a_name_that_is_no_sweep(store, tmp_path):
 
 def test_the_sweeps_page_in_mlflow_says_the_result(store, searched, made, page):
     note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
-    assert f"/runs/{made.run_id}/artifacts/report/report.html)" in note
+    assert f"/runs/{made.run_id}/artifacts/report/report.html?workflowType=machine_learning)" in note
     assert searched[1].verdict.sentence.partition(": ")[2] in note
     assert "Use trial " in note
     assert note.endswith("Written by `mlcl report`.")

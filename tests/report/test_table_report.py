@@ -6,11 +6,12 @@ import statistics
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.report.report import make_report, server_of
+from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
 from mlcl.significance.paired_tests import compare_paired, holm
+from mlcl.tracking.uri import pages_address
 
 CELLS = {
     ("Hotel", "CE"): [0.71, 0.72, 0.70, 0.73, 0.71, 0.72],
@@ -62,7 +63,7 @@ def test_the_matrix_has_the_best_cell_of_each_data_set_in_bold(text):
 def test_every_seed_leads_to_its_run(text, ids):
     for (row, column, seed), id in ids.items():
         assert f"[{100 * CELLS[row, column][seed]:.2f}](http://127.0.0.1:5000/#/experiments/" in text
-        assert f"/runs/{id})" in text
+        assert f"/runs/{id}?workflowType=machine_learning)" in text
 
 
 def test_cells_of_the_same_rows_are_tested_in_pairs(text):
@@ -115,4 +116,4 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
     ],
 )
 def test_no_login_in_a_link(uri, server):
-    assert server_of(uri) == server
+    assert pages_address(uri) == server

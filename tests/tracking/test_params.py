@@ -5,11 +5,11 @@ import sys
 import pytest
 from builders import tiny_job
 
-from mlcl.tracking import log_parameters, params_of, provenance
+from mlcl.tracking import log_parameters, params_of, provenance, written
 from mlcl.tracking.provenance import code
 
 
-def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
+def test_parameters_are_the_jobs_keys_with_short_names_and_log10_beside(tmp_path):
     params = params_of(
         tiny_job(
             tmp_path,
@@ -19,17 +19,18 @@ def test_parameters_are_the_jobs_keys_with_log10_beside(tmp_path):
         )
     )
     assert params["objective.heads.detail.temperature"] == "0.01"
-    assert params["log10.objective.heads.detail.temperature"] == "-2.0"
-    assert (params["log10.train.lr"], params["log10.train.encoder_lr"]) == ("-2.0", "-3.0")
+    assert (params["tau.detail"], params["log10.tau.detail"]) == ("0.01", "-2")
+    assert (params["log10.train.lr"], params["log10.train.encoder_lr"]) == ("-2", "-3")
     assert params["objective.heads.topic.temperature.learned"] == "1.0"
-    assert "log10.objective.heads.topic.temperature" not in params
-    assert params["objective.classifier.weight_value"] == "0.6"
+    assert "tau.topic" not in params
+    assert params["objective.classifier.weight_value"] == params["alpha.classifier"] == "0.6"
+    assert not [name for name in written(params) if name.startswith(("tau", "alpha", "log10"))]
     assert "data.source" not in params
 
 
 def test_a_list_has_its_items_beside_it():
     assert log_parameters({"k": [1, 0.5], "x.temperature": 0.1, "none": None}) == {
-        "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1.0"
+        "k": "[1, 0.5]", "k.0": "1", "k.1": "0.5", "x.temperature": "0.1", "log10.x.temperature": "-1"
     }  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def test_the_items_of_a_grid_are_no_parameters():
 def test_keys_that_are_decided_after_training_are_no_parameters_yet(tmp_path):
     job, free = tiny_job(tmp_path), ("evaluation.knn.k", "evaluation.knn.temperature")
     missing = params_of(job).keys() - params_of(job, free).keys()
-    assert missing == {*free, "log10.evaluation.knn.temperature"}
+    assert missing == {*free, "k", "tau", "log10.tau"}
 
 
 def git(folder, *arguments):

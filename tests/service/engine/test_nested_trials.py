@@ -48,7 +48,7 @@ def test_a_log_is_told_once(log, state):
     assert ('"score"' in "".join(once)) == told.ended
     if state is State.COMPLETE:
         assert '"evaluation.knn.k":"3"' in "".join(once)
-        assert '"log10.evaluation.knn.temperature":"-1.0"' in "".join(once)
+        assert '"log10.tau":"-1"' in "".join(once)
 
 
 def test_a_reason_does_not_outlive_its_state(log):

@@ -1,0 +1,141 @@
+"""A view of a sweep's trials in MLflow's pages, behind one link: a sorted table, and charts.
+
+MLflow keeps a shared view as a tag of the experiment. Its form is not documented: this is that of MLflow
+3.17.2, and tests/browser holds it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.log import log_folder
+from mlcl.tracking.names import LOG10, SCORE, Tag
+from mlcl.tracking.params import axis, short_name
+from mlcl.tracking.uri import pages_address
+
+CLASSIC = "workflowType=machine_learning"
+"""Opens MLflow's pages for training; without it they show those for language models."""
+NOTE_BEGIN = "[All trials, best first]("
+"""Begins the description of a run that has a view."""
+MOST_AXES = 8
+"""Most axes of the parallel coordinates, and most columns of the table."""
+MOST_SCATTERS = 6
+SECTION = "mlcl"
+RUNS = 100
+
+
+def view_tag(key: str) -> str:
+    """The tag of the experiment that holds the view."""
+    return f"mlflow.sharedViewState.{key}"
+
+
+def view_path(experiment_id: str, key: str, *, charts: bool = False) -> str:
+    """The way to a view from the address of MLflow's pages on; `charts` opens its charts, not its table."""
+    path = f"#/experiments/{experiment_id}/runs?{CLASSIC}&viewStateShareKey={key}"
+    return f"{path}&compareRunsMode=CHART" if charts else path
+
+
+def view_note(experiment_id: str, key: str) -> str:
+    """Links to a view for the description of a run, Markdown."""
+    table, charts = view_path(experiment_id, key), view_path(experiment_id, key, charts=True)
+    return f"{NOTE_BEGIN}{table}), and [in charts]({charts})."
+
+
+def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
+    """The addresses of a log's view, `trials` and `charts`; none before its run is in the store `uri`."""
+    experiment = Cursor.read(log_folder(home, id)).experiment_id
+    if experiment is None:
+        return {}
+    server = pages_address(uri)
+    return {
+        name: f"{server}/{view_path(experiment, id, charts=charts)}"
+        for name, charts in (("trials", False), ("charts", True))
+    }
+
+
+def trials_view(owner: str, keys: Sequence[str], mode: str) -> dict[str, Any]:
+    """The search trials of the sweep `owner`, best first, with what was searched (`keys`) as columns.
+
+    The charts are parallel coordinates, a contour of a temperature and a weight, and the score over
+    each axis.
+    """
+    keys = list(keys)[:MOST_AXES]
+    axes = [axis(key) for key in keys]
+    charts = [_parallel(axes), *_contour(axes), *(_scatter(name) for name in axes[:MOST_SCATTERS])]
+    return {
+        **_FIXED,
+        "searchFilter": f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
+        "orderByKey": f"metrics.`{SCORE}`",
+        "orderByAsc": mode == "min",
+        "selectedColumns": [
+            f"metrics.`{SCORE}`",
+            f"tags.`{Tag.STATE}`",
+            *(f"params.`{short_name(key) or key}`" for key in keys),
+        ],
+        "compareRunSections": [
+            {"uuid": SECTION, "name": "What was searched", "display": True, "columns": 2, "cardHeight": 400}
+        ],
+        "compareRunCharts": [
+            {"uuid": f"{SECTION}-{place}", "metricSectionId": SECTION, "deleted": False, **chart}
+            for place, chart in enumerate(charts)
+        ],
+    }
+
+
+def view_text(view: Mapping[str, Any], parent: str) -> str:
+    """The view as MLflow keeps it; the runs nested in `parent` are shown."""
+    return json.dumps({**view, "runsExpanded": {parent: True}}, separators=(",", ":"))
+
+
+_FIXED: dict[str, Any] = {
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "viewMaximized": False,
+    "runListHidden": False,
+    "isAccordionReordered": True,
+    "useGroupedValuesInCharts": False,
+    "hideEmptyCharts": True,
+    "groupBy": "",
+    "runsPinned": [],
+    "runsHidden": [],
+    "runsVisibilityMap": {},
+    "runsHiddenMode": "SHOWALL",
+    "globalLineChartConfig": {},
+    "chartsSearchFilter": "",
+}
+
+
+def _parallel(axes: Sequence[str]) -> dict[str, Any]:
+    shown = {"selectedParams": list(axes), "selectedMetrics": [SCORE]}
+    return {"type": "PARALLEL", **shown, "showAllRuns": True, "runsCountToCompare": RUNS}
+
+
+def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
+    """Of a temperature and a weight where both were searched, else of the first two axes."""
+    mixed = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
+    return [
+        {
+            "type": "CONTOUR",
+            "xaxis": {"key": x, "type": "PARAM"},
+            "yaxis": {"key": y, "type": "PARAM"},
+            "zaxis": {"key": SCORE, "type": "METRIC"},
+            "runsCountToCompare": RUNS,
+        }
+        for x, y in [*mixed, *combinations(axes, 2)][:1]
+    ]
+
+
+def _scatter(name: str) -> dict[str, Any]:
+    return {
+        "type": "SCATTER",
+        "xaxis": {"key": name, "type": "PARAM"},
+        "yaxis": {"key": SCORE, "type": "METRIC"},
+        "runsCountToCompare": RUNS,
+    }
