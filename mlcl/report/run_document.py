@@ -22,7 +22,8 @@ from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.plots.plot import build_plots
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
-from mlcl.tracking.names import LOG10, Tag
+from mlcl.tracking import written
+from mlcl.tracking.names import Tag
 
 SPLITS = ("val", "test")
 
@@ -37,7 +38,7 @@ def run_document(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Docum
     knn = draw_embeddings.knn.get(name)
     said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
     said += [f"The best neighbours on validation: {knn}."] if knn else []
-    keys = {key: text for key, text in run.data.params.items() if not key.startswith(LOG10)}
+    keys = written(run.data.params)
     sections = (
         Section("Result", (*map(Text, said), _metrics(run))),
         Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),

@@ -22,7 +22,7 @@ from mlcl.report.compared_settings import (
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
 from mlcl.tracking import State
-from mlcl.tracking.names import LOG10, Tag
+from mlcl.tracking.names import Tag
 
 FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
@@ -67,7 +67,7 @@ def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     if len(plain) < 2:
         return list(settings)
     jobs = [
-        {key: text for key, text in each.job.items() if not (key.startswith(LOG10) or SEEDS.fullmatch(key))}
+        {key: text for key, text in each.job.items() if not SEEDS.fullmatch(key)}
         for each in plain
     ]
     keys = sorted({key for job in jobs for key, _ in set(job.items()) ^ set(jobs[0].items())})[:MOST_KEYS]

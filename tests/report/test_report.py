@@ -106,7 +106,10 @@ def test_a_run_s_figure_leads_to_its_run(page, store):
     for figure in alone:
         id = figure["data-runs"]
         experiment = store.client.get_run(id).info.experiment_id
-        assert figure["link"] == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}?workflowType=machine_learning"
+        assert (
+            figure["link"]
+            == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}?workflowType=machine_learning"
+        )
     assert len(alone) > 20
 
 
