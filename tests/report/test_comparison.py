@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from report.made_up_runs import Store
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
@@ -13,6 +14,7 @@ from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, 
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.significance.paired_tests import compare_paired, holm
+from mlcl.tracking import Tracker
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
@@ -292,7 +294,8 @@ def test_a_beginning_that_only_one_name_has_stands_for_it(store):
         find_settings(runs, ["twofold"])
 
 
-def test_last_is_the_latest_that_is_in_no_other(store):
+def test_last_is_the_latest_that_is_in_no_other(tmp_path):
+    store = Store(Tracker(tmp_path, None))  # other tests' runs may be later
     store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
     sweep = store.sweep("latest of all", {"as written": {0: 0.5}})
     (last,) = Runs(store.tracker).named("@last")
