@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test-quick test test-slow check format docs bench clean
+.PHONY: setup demo test-quick test test-slow soak check format docs bench clean
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+soak: setup
+	$(BIN)/python tests/soak/soak.py --minutes 30
 
 check: setup
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from mlcl.tracking.log_index import LogIndex
 from mlcl.tracking.names import DIFF, MAX_REASON
 from mlcl.tracking.provenance import Provenance
 from mlcl.tracking.states import State
-from mlcl.tracking.uri import shown
+from mlcl.tracking.uri import stored_uri
 
 LOG, TEXTS = "log.jsonl", "files"
 
@@ -69,7 +69,7 @@ class RunLog:
         entry = {
             "kind": "start",
             "time": _now(),
-            "uri": shown(uri),
+            "uri": stored_uri(uri, home),
             "experiment": experiment,
             "name": name,
             "owner": owner,
@@ -151,8 +151,13 @@ class RunLog:
 
     def artifacts(self, paths: Sequence[Path], under: str | None = None) -> None:
         """Logs files or folders, which are read when they are delivered."""
-        entries = [{"kind": "artifact", "path": str(path.resolve()), "under": under} for path in paths]
+        entries = [{"kind": "artifact", "path": self._kept(path), "under": under} for path in paths]
         self._append(lambda _: entries)
+
+    def _kept(self, path: Path) -> str:
+        """A path below the home without it, so that the home can be moved."""
+        root, path = self.home.resolve(), path.resolve()
+        return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
     def text(self, text: str, name: str) -> None:
         """Logs a text artifact. The same text under the same name is logged once."""

@@ -93,7 +93,7 @@ class Sender:
             case "tags":
                 yield from self._tags(entry["values"])
             case "artifact":
-                yield from self._artifact(Path(entry["path"]), entry["under"])
+                yield from self._artifact(self._tracker.home / entry["path"], entry["under"])
             case "text":
                 yield from self._text(entry["file"], entry["name"])
             case "view":

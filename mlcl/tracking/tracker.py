@@ -22,6 +22,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
+from mlcl.tracking.moved_home import relocate_artifacts
 from mlcl.tracking.preflight import check_reachable
 from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
 
@@ -49,6 +50,7 @@ class Tracker:
         try:
             # Two first commands at once would both create the tables.
             with FileLock(self.home / ".tracking.lock"):
+                relocate_artifacts(self.uri, self.home)
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.client.search_experiments(max_results=1)
         except Exception as error:

@@ -10,7 +10,7 @@ from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK, Cursor
 from mlcl.tracking.jsonl import first_entry, read_lines
 from mlcl.tracking.log import LOG, log_folder
-from mlcl.tracking.uri import shown
+from mlcl.tracking.uri import is_stored_uri, shown
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def undelivered(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
     for folder in _folders(home):
         cursor = Cursor.read(folder)
         entries = pending_entries(folder, cursor)
-        if entries == 0 or (uri is not None and first_entry(folder / LOG).get("uri") != shown(uri)):
+        if entries == 0 or (uri is not None and not _is_for(home, folder, uri)):
             continue
         with locked(folder / LOCK) as free:
             found.append(UndeliveredLog(folder.name, entries, cursor.undeliverable, not free))
@@ -52,8 +52,11 @@ def pending_entries(folder: Path, cursor: Cursor) -> int:
 def is_usable(home: Path, id: str, uri: str) -> bool:
     """Whether a log may be started or continued: it is new or for this store, which has not refused it."""
     folder = log_folder(home, id)
-    store = first_entry(folder / LOG).get("uri", shown(uri))
-    return store == shown(uri) and not Cursor.read(folder).undeliverable
+    return _is_for(home, folder, uri) and not Cursor.read(folder).undeliverable
+
+
+def _is_for(home: Path, folder: Path, uri: str) -> bool:
+    return is_stored_uri(first_entry(folder / LOG).get("uri", shown(uri)), uri, home)
 
 
 def owned_by(home: Path, owner: str) -> list[str]:

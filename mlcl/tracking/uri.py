@@ -13,6 +13,8 @@ LOCAL = "http://127.0.0.1:5000"
 KEY = "MLFLOW_TRACKING_URI"
 SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
 """Matches a password among the options of a URL."""
+IN_HOME = "sqlite:///HOME/"
+"""Begins the URI of a file in the home, as it is kept there."""
 
 
 def tracking_uri(home: Path) -> str:
@@ -38,6 +40,27 @@ def shown(uri: str) -> str:
         name, colon, _ = user.partition(":")
         uri = urlunsplit(parts._replace(netloc=f"{name}{':***' if colon else ''}@{host}"))
     return SECRET.sub(r"\1***", uri)
+
+
+def stored_uri(uri: str, home: Path) -> str:
+    """The URI as logs and ledgers keep it: a file in the home relative to it, for a home may be moved."""
+    file, root = sqlite_file(uri), home.resolve()
+    if file is not None and file.is_relative_to(root):
+        return f"{IN_HOME}{file.relative_to(root)}"
+    return shown(uri)
+
+
+def is_stored_uri(kept: object, uri: str, home: Path) -> bool:
+    """Whether a log or ledger that keeps this is for the store `uri`.
+
+    Earlier releases kept the whole path of a file in the home, which is gone once the home was moved.
+    """
+    present = stored_uri(uri, home)
+    if kept in (present, shown(uri)):
+        return True
+    old = sqlite_file(str(kept))
+    moved = old is not None and f"{IN_HOME}{old.name}" == present
+    return moved and old is not None and not old.exists()
 
 
 def without_password(url: str) -> str:

@@ -38,7 +38,7 @@ def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
     assert (finish["state"], finish["reason"]) == ("FAILED", "because")
     again = RunLog.attach(log.home, "run")
     assert (again.state, again.reason, again.owner, again.uri) == (
-        State.FAILED, "because", "sweep", logs.uri
+        State.FAILED, "because", "sweep", "sqlite:///HOME/mlflow.db"
     )  # fmt: skip
 
 

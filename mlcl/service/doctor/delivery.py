@@ -11,7 +11,7 @@ from mlcl.tracking.delivery import deliver_all
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG
 from mlcl.tracking.undelivered import pending_entries
-from mlcl.tracking.uri import shown
+from mlcl.tracking.uri import is_stored_uri
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
         store = first_entry(path).get("uri")
         if is_locked(*log_locks(scope.home, path.parent.name)):
             yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
-        elif store != shown(scope.uri):
+        elif not is_stored_uri(store, scope.uri, scope.home):
             yield Finding(
                 log, f"{count}: they are for {store}", "set MLFLOW_TRACKING_URI to that store, then --fix"
             )

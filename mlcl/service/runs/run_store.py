@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking import State, shown
+from mlcl.tracking import State
 from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import SUBMITTED
+from mlcl.tracking.uri import stored_uri
 
 RECORD, LEDGER = "run.json", "ledger.jsonl"
 MAX_RESTARTS = 3
@@ -92,7 +93,8 @@ class RunFolder:
                 "",
                 max((record.order for _, record in others), default=0) + 1,
             )
-        record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, shown(uri), *its)
+        kept = stored_uri(uri, self.path.parents[1])
+        record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, kept, *its)
         self.write(record)
         return record
 

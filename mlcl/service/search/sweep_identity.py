@@ -10,8 +10,8 @@ from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.tracking import shown, tracking_uri
-from mlcl.tracking.uri import without_password
+from mlcl.tracking import tracking_uri
+from mlcl.tracking.uri import is_stored_uri, stored_uri, without_password
 from mlcl.training.job_data import JobData
 
 
@@ -24,7 +24,10 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
         return folders.new(submitted_id())
     head = Ledger(folder.path).head
     for key, value in identity.items():
-        if head and head.get(key) != value:
+        same = (
+            is_stored_uri(head.get(key), tracking_uri(home), home) if key == "uri" else head.get(key) == value
+        )
+        if head and not same:
             raise UserError(
                 f"the sweep of this name has another {NAMES[key]}",
                 key="--name",
@@ -60,5 +63,5 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
         "free": list(plan.free),
         "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
         "study": without_password(plan.study) if plan.study else "",
-        "uri": shown(tracking_uri(home)),
+        "uri": stored_uri(tracking_uri(home), home),
     }

@@ -2,17 +2,19 @@
 
 import json
 import math
+import shutil
 
 import pytest
 from builders import text_dataset, tiny_job
 from formula import in_process
+from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from optuna.trial import TrialState
 from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.search.sweep import run_sweep
-from mlcl.tracking import RunLog, State
+from mlcl.tracking import RunLog, State, Tracker
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
 PLAIN = f"{SPACE}\nsearch: {{scheduler: none}}"
@@ -38,6 +40,19 @@ search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     return World(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def databases_of(tmp_path_factory):
+    """Gives a home a store: to make its tables takes longer than a test."""
+    made = tmp_path_factory.mktemp("store")
+    Tracker(made)
+
+    def copy(home):
+        home.mkdir()
+        return shutil.copy(made / "mlflow.db", home)
+
+    return copy
 
 
 @pytest.fixture
@@ -498,3 +513,27 @@ def test_code_that_changes_on_the_way_is_said_and_can_be_refused(world, job, mon
     said = "the code has changed since the last command: 0.1.0 aaaa, now 0.1.0 aaaa +bbbb"
     assert world.notes().count(said) == 1
     assert world.everything()["logs"]["SWEEP"]["tags"]["mlcl.code"] == "0.1.0 aaaa, then 0.1.0 aaaa +bbbb"
+
+
+@pytest.mark.parametrize(("way", "how"), [(shutil.move, "stopped"), (shutil.copytree, "killed")])
+def test_a_moved_or_copied_home_goes_on(tmp_path, monkeypatch, job, databases_of, way, how):
+    uri = f"sqlite:///{databases_of(tmp_path / 'home')}"
+    world = World(tmp_path / "home", monkeypatch, uri)
+    plan = world.plan(job, PLAIN, trials=3)
+    if how == "stopped":
+        world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
+        assert world.run(plan).state is State.STOPPED
+    else:
+        world.kill_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
+        assert world.killed(plan)
+    before = world.folder.name
+    way(tmp_path / "home", tmp_path / "elsewhere")
+    left = sorted((tmp_path / "home").rglob("*"))
+    _artifact_repos_cache.clear()  # another command is another process
+    other = World(tmp_path / "elsewhere", monkeypatch, f"sqlite:///{tmp_path}/elsewhere/mlflow.db")
+    report = other.run(other.plan(job, PLAIN, trials=3))
+    assert (report.state, other.folder.name, report.undelivered) == (State.COMPLETE, before, 0)
+    assert sorted((tmp_path / "home").rglob("*")) == left
+    told = other.everything()
+    assert {run["status"] for run in told["mlflow"].values()} <= {"FINISHED", "KILLED"}
+    assert told["mlflow"]["SWEEP.trial-0000"]["artifacts"]

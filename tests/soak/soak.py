@@ -1,0 +1,118 @@
+"""A long sweep of simulated trainings, killed at random again and again; run by `make soak`.
+
+Each round is one sweep in its own home. Its command is killed (SIGKILL) after a random time and given again
+until it is complete. Ledger, study, logs and MLflow must then say what those of an unbroken sweep say. Prints
+a line a round and ends with status 1 at the first difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pytest
+from builders import text_dataset, tiny_job
+from sweep_contents import differences
+from sweeps import World
+
+from mlcl.service.engine import command
+from mlcl.service.runs.run_store import RunFolders
+from mlcl.tracking import State
+from mlcl.tracking.delivery import Delivery
+
+EPOCH_SECONDS = 0.05
+"""Four epochs are a training of 0.2 seconds."""
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+search: {scheduler: asha, reduction_factor: 2, startup: 2}
+"""
+
+
+def say(text: str) -> None:
+    """A line, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def world_of(home: Path) -> World:
+    """The home, with the product's own thread that delivers to MLflow."""
+    patch = pytest.MonkeyPatch()
+    world = World(home, patch, f"sqlite:///{home.resolve()}/mlflow.db")
+    patch.setattr(command, "Delivery", Delivery)
+    world.formula.before = lambda _job, _epoch: time.sleep(EPOCH_SECONDS)
+    return world
+
+
+def sweep(home: Path, trials: int) -> None:
+    """One command, in this process."""
+    world = world_of(home)
+    job = tiny_job(home.parent / "data" / "tiny")
+    report = world.run(world.plan(job, SPACE, trials=trials, seeds=2))
+    sys.exit(0 if report.state is State.COMPLETE and report.undelivered == 0 else 3)
+
+
+def start(home: Path, trials: int) -> subprocess.Popen[bytes]:
+    """The same, in a process of its own."""
+    return subprocess.Popen([sys.executable, __file__, "--home", str(home), "--trials", str(trials)])
+
+
+def killed(home: Path, trials: int, mean: float, chance: random.Random) -> int:
+    """Gives the command until it is complete; how often it was killed."""
+    kills = 0
+    while True:
+        process, seconds = start(home, trials), chance.expovariate(1 / mean)
+        if not (home / "sweeps").exists():
+            seconds += mean  # so that there is something to break
+        try:
+            if process.wait(seconds) == 0:
+                return kills
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+
+
+def soak(minutes: float, trials: int, mean: float, seed: int) -> int:
+    """Rounds until the time is over; the number of differences."""
+    end, chance, rounds, kills = time.monotonic() + 60 * minutes, random.Random(seed), 0, 0
+    with tempfile.TemporaryDirectory(prefix="mlcl-soak-") as folder:
+        homes = Path(folder)
+        text_dataset(homes / "data" / "tiny")
+        assert start(homes / "whole", trials).wait() == 0
+        whole = world_of(homes / "whole").everything()
+        while rounds == 0 or time.monotonic() < end:
+            home, rounds = homes / "killed", rounds + 1
+            struck = killed(home, trials, mean, chance)
+            kills += struck
+            found = differences(world_of(home).everything(), whole)
+            records = len(list(RunFolders(home, "sweeps").records()))
+            say(f"round {rounds}: {trials} trials, {struck} kills, {len(found)} differences")
+            if found or records != 1:
+                say("\n".join(found[:20]))
+                return 1
+            shutil.rmtree(home)
+    say(f"{rounds} sweeps of {trials} trials, {kills} kills: none differs from the unbroken one")
+    return 0
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--minutes", type=float, default=30)
+    options.add_argument("--trials", type=int, default=500)
+    options.add_argument("--mean", type=float, default=60, help="seconds from a start to a kill, on average")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    asked = options.parse_args()
+    if asked.home is not None:
+        sweep(asked.home, asked.trials)
+    sys.exit(soak(asked.minutes, asked.trials, asked.mean, asked.seed))
