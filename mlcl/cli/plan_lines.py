@@ -25,7 +25,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
         "trials": " and ".join([str(its["trials"]), *searched]),
         "fresh seeds": f"at most {its['most_confirmation_runs']} trainings",
         "baselines": ", ".join(its["baselines"]) or "none",
-        "epochs": f"at most {its['most_epochs']:,}; {training['epochs']} a training, "
+        "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "
         f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),
         "time": known + (f"; budget {its['budget']}" if its["budget"] else ""),
         "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -23,8 +24,10 @@ ENDED_SHOWN = 5
 """Trainings that ended last and stay in the table."""
 AROUND = 8
 """Lines of the terminal that the rows leave free: title, header, borders, the line below, a prompt."""
-BESIDE = 60
-"""Columns of the terminal that settings leave to the others."""
+BESIDE = 53
+"""Columns of the terminal for all but labels and settings."""
+SECTIONS = re.compile(r"\b(?:train|encoder|evaluation)\.")
+"""Left out of the keys: there is little room."""
 LEAST = 16
 """Fewest columns for settings: where fewer are left, they are not shown."""
 STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
@@ -82,8 +85,9 @@ class SweepTable:
         running = progress.running[:room]
         ended = self._ended[-(room - len(running)) :] if room > len(running) else ()
         since = self._clock() - self._told
-        wide = self._live.console.width - BESIDE
-        wide = wide if wide >= LEAST and any(row.settings for row in (*ended, *running)) else 0
+        shown = (*ended, *running)
+        wide = self._live.console.width - BESIDE - max((len(row.label) for row in shown), default=0)
+        wide = wide if wide >= LEAST and any(row.settings for row in shown) else 0
         table = _columns(progress, settings=wide > 0)
         for row in ended:
             _add(table, row, row.seconds, wide)
@@ -112,7 +116,7 @@ def _columns(progress: Progress, *, settings: bool) -> Table:
 
 
 def _add(table: Table, row: Row, seconds: float, wide: int) -> None:
-    settings = [_cut(drawn_text(row.settings)[:wide])] if wide else []
+    settings = [_cut(SECTIONS.sub("", drawn_text(row.settings))[:wide])] if wide else []
     table.add_row(
         _cut(row.label),
         _cut(row.state.value, STYLES.get(row.state, "")),

@@ -19,6 +19,8 @@ from mlcl.training.context import pick_device
 from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.job_data import JobData
 
+EPOCHS = "train.epochs"
+
 
 def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
     """The plan of one run. Checks everything; prepares the data set where that has not been done."""
@@ -40,6 +42,8 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     space, job = plan.space, plan.search_job()
     confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
     searches = baseline_searches(plan)
+    drawn = [its for its in space.parameters if its.name == EPOCHS]
+    epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
     trained = plan.most + sum(each.most for each in searches.values()) + confirmations
     return {
         "sweep": {
@@ -60,8 +64,9 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "sampler": space.search.sampler,
             "scheduler": space.search.scheduler,
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
-            "most_epochs": trained * plan.job.train.epochs,
-            "time": _time(plan.name, home, trained * plan.job.train.epochs),
+            "most_epochs_each": epochs,
+            "most_epochs": trained * epochs,
+            "time": _time(plan.name, home, trained * epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
