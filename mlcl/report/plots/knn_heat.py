@@ -17,6 +17,8 @@ from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
 
 _MAP = 2.6
 """Height of a setting's map in inches."""
+_NAMES = 11
+"""Most values that are written on an axis."""
 
 
 def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
@@ -73,8 +75,9 @@ def _draw_map(axes: Axes, plane: pd.DataFrame, metric: str) -> None:
         y = values.index.get_indexer(pd.Index(its["lambda"]))
         axes.scatter(x, y, s=size, marker=marker, color="white", edgecolor="black", linewidth=0.7)
     axes.grid(False)
-    axes.set_xticks(range(values.shape[1]), [f"{k:g}" for k in values.columns])
-    axes.set_yticks(range(values.shape[0]), [f"{share:g}" for share in values.index])
+    for ticks, names in ((axes.set_xticks, values.columns), (axes.set_yticks, values.index)):
+        shown = range(0, len(names), -(-len(names) // _NAMES))
+        ticks(shown, [f"{names[place]:g}" for place in shown])
     axes.set(xlabel="k", ylabel="lambda")
     assert isinstance(axes.figure, Figure)
     axes.figure.colorbar(image, ax=axes, label=style.as_text(metric))
