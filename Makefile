@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test-quick test test-slow soak check format docs bench clean
+.PHONY: setup demo test-quick test test-slow soak check format docs bench gpu clean
 
 setup: $(READY)
 
@@ -55,6 +55,9 @@ bench: setup
 	$(BIN)/python benchmarks/paired.py
 	$(BIN)/python benchmarks/ranks.py
 	$(BIN)/python benchmarks/features.py
+
+gpu: setup
+	$(BIN)/python benchmarks/gpu.py
 
 clean:
 	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

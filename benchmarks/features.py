@@ -35,7 +35,6 @@ EPOCHS, BATCH, OUT = 20, 256, 256
 PLAIN_EPOCHS = 2
 """Epochs of the dense network, which takes long."""
 ON_ONE_THREAD = {"threads": 1, "device": "cpu"}
-CPU = Context(torch.device("cpu"))
 
 
 def tree(data: str, labels: str, several: bool, model: str | None, epochs: int = EPOCHS) -> dict[str, Any]:
@@ -56,9 +55,10 @@ def train(given: dict[str, Any], home: str) -> dict[str, float]:
     """One training as a trial does it, with its evaluation and its files."""
     torch.set_num_threads(1)
     began, cpu = time.perf_counter(), time.process_time()
-    job_data = JobData.of(load_job(given), Path(home), verify=False)
+    job = load_job(given)
+    job_data, context = JobData.of(job, Path(home), verify=False), Context.current(job.train.device)
     with tempfile.TemporaryDirectory() as folder:
-        outcome = run_experiment(job_data, folder=Path(folder), context=CPU, listener=lambda _: None)
+        outcome = run_experiment(job_data, folder=Path(folder), context=context, listener=lambda _: None)
     assert outcome is not None
     times = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
     return {**outcome.metrics, **times}

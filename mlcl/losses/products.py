@@ -5,6 +5,7 @@ Shapes: B rows, D embedding; I, J the rows and columns of a tile.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -27,7 +28,10 @@ def multiplying(products: Products, device: torch.device) -> Iterator[None]:
     """
     backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
     matmul = backend.matmul
-    wanted = "ieee" if products == "exact" else "tf32" if device.type == "cuda" else products
+    wanted = "ieee" if products == "exact" else "tf32"
+    if device.type != "cuda":
+        # Without AMX the setting would choose slower float32 kernels.
+        wanted = "bf16" if products == "bf16" and has_amx() else "ieee"
     before = matmul.fp32_precision
     matmul.fp32_precision = wanted
     try:
@@ -65,6 +69,12 @@ class Operand:
             sum_ID.addmm_(weight_IJ, self.z[cols])
         else:
             sum_ID.add_(torch.mm(weight_IJ, self._half[cols], out_dtype=torch.float32))
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Whether the processor multiplies bfloat16 matrices."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def is_native(device: torch.device) -> bool:

@@ -84,10 +84,17 @@ def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("products_", "device", "precision"),
-    [("exact", "cuda", "ieee"), ("tf32", "cuda", "tf32"), ("bf16", "cuda", "tf32"), ("bf16", "cpu", "bf16")],
+    ("products_", "device", "amx", "precision"),
+    [
+        ("exact", "cuda", True, "ieee"),
+        ("tf32", "cuda", True, "tf32"),
+        ("bf16", "cuda", True, "tf32"),
+        ("bf16", "cpu", True, "bf16"),
+        ("bf16", "cpu", False, "ieee"),
+    ],
 )
-def test_the_precision_holds_within_and_not_after(products_, device, precision):
+def test_the_precision_holds_within_and_not_after(products_, device, amx, precision, monkeypatch):
+    monkeypatch.setattr(products, "has_amx", lambda: amx)
     matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
     with products.multiplying(products_, torch.device(device)):

@@ -1,0 +1,124 @@
+"""What a GPU does with mlcl, in slices of eight minutes that go on where the last call stopped.
+
+    python benchmarks/gpu.py [--slice NAME ...] [--out FOLDER] [--data FOLDER] [--smoke] [--needs]
+
+Slices: tests, losses, images, packing, features, training. Each writes FOLDER/NAME.json after every point,
+and a line of Markdown a point to FOLDER/NAME.md. Call it again until it says that nothing is left. --data is
+a prepared CIFAR-100, which is downloaded without it. --smoke runs every slice in a small form on whatever
+device there is. --needs prints the packages that the slices import beside PyTorch and NumPy. The exit code
+is 1 where a test fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from gpu_points import Figures, Points
+
+ROOT = Path(__file__).resolve().parent.parent
+SLICES = ("tests", "losses", "images", "packing", "features", "training")
+SECONDS = 480.0
+NEEDS = (
+    "faiss-cpu",
+    "filelock",
+    "hypothesis",
+    "pillow",
+    "pyarrow",
+    "pydantic",
+    "pytest",
+    "pytorch-metric-learning",
+    "pyyaml",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "simple-icd-10-cm",
+    "tokenizers",
+    "torchvision",
+)
+TESTS = ("tests/losses/test_gpu.py", "tests/training/test_gpu.py")
+
+
+def main() -> int:
+    given = arguments()
+    if given.needs:
+        print("\n".join(f"{name}=={version(name)}" for name in NEEDS))
+        return 0
+    left: list[str] = []
+    failed = 0
+    for name in given.slice or SLICES:
+        points = Points(given.out / f"{name}.json", about(given.smoke), given.seconds, given.smoke)
+        print(f"\n{name}")
+        run(name, points, given.data)
+        left += [f"{name}: {each}" for each in points.left]
+        failed += sum(each.get("failed", 0) for each in points.points.values())
+    print("\n".join(["\nLeft for another call:", *left]) if left else "\nNothing is left.")
+    return 1 if failed else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--slice", nargs="+", choices=SLICES, metavar="NAME")
+    parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "gpu", metavar="FOLDER")
+    parser.add_argument("--data", metavar="FOLDER", help="a prepared CIFAR-100")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a slice")
+    parser.add_argument("--smoke", action="store_true", help="small, on any device")
+    parser.add_argument("--needs", action="store_true", help="print the packages, and end")
+    return parser.parse_args()
+
+
+def about(smoke: bool) -> Figures:
+    """What figures are of."""
+    if not smoke and not torch.cuda.is_available():
+        raise SystemExit("no GPU is visible to PyTorch; --smoke runs on the processor")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    return {"device": device, "torch": torch.__version__, "kind": "smoke" if smoke else "measured"}
+
+
+def run(name: str, points: Points, data: str | None) -> None:
+    """Runs a slice; what it imports is imported here, so that the others do not need it."""
+    if name == "tests":
+        points.measure("gpu-marked tests", gpu_tests)
+    elif name == "losses":
+        import gpu_losses
+
+        gpu_losses.measure(points)
+    elif name == "images":
+        import gpu_images
+
+        gpu_images.measure(points)
+    else:
+        import gpu_trainings
+
+        if name == "training":
+            gpu_trainings.measure_training(points, data)
+        else:
+            getattr(gpu_trainings, f"measure_{name}")(points)
+
+
+def gpu_tests() -> Figures:
+    """How many of the tests that are marked gpu pass, fail and are skipped."""
+    asked = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *TESTS]
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(asked, cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False)
+    counts = {
+        word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", ended.stdout)
+    }
+    if ended.returncode not in (0, 1) or not counts:
+        raise SystemExit(ended.stdout[-4_000:] + ended.stderr[-4_000:])
+    if ended.returncode:
+        print(ended.stdout[-8_000:])
+    return {"passed": 0, "failed": 0, "skipped": 0, **counts}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Training images a second: mlcl's loop, beside the same step written with torchvision and a peer's loss."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from gpu_points import Figures, Points, wait
+from PIL import Image
+from pytorch_metric_learning.losses import SupConLoss
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from mlcl.config import AugmentConfig
+from mlcl.data import EpochSampler, ImageRows
+from mlcl.losses import build_loss
+from mlcl.models import Projection
+from mlcl.models.encoders.resnet import ResNet
+from mlcl.training.batches import Rows
+from mlcl.training.context import Context
+from mlcl.training.events import Event
+from mlcl.training.loop import Loop
+from mlcl.training.loop_settings import Callbacks, LoopSettings
+from mlcl.training.objective import ContrastiveModel, Head, Objective
+from mlcl.training.optim import build_optimizer, build_schedule
+
+BATCH, CLASSES, SIZE, ROWS = 2_048, 100, 32, 50_000
+"""Samples of a batch, twice as many views; made images of CIFAR's size."""
+EPOCHS = 3
+"""Of mlcl's loop; the last one is counted."""
+PLAIN_STEPS = 12
+TAU = 0.1
+
+
+def measure(points: Points) -> None:
+    """Views a second of both, for each network."""
+    for name in ("resnet18",) if points.smoke else ("resnet18", "resnet50"):
+        for compiled in (False, True) if points.device.type == "cuda" else (False,):
+            key = f"{name} mlcl{', compiled' if compiled else ''}"
+            points.measure(key, partial(ours, name, points, compiled))
+        points.measure(f"{name} plain", partial(plain, name, points))
+
+
+def made(points: Points) -> tuple[Any, Tensor, int]:
+    """Random images (N, 3, H, W) uint8, their classes, and the samples of a batch."""
+    rows, batch, size = (8, 4, 8) if points.smoke else (ROWS, BATCH, SIZE)
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (rows, 3, size, size), dtype=np.uint8)
+    return pixels, torch.arange(rows) % CLASSES, batch
+
+
+def ours(name: Any, points: Points, compiled: bool) -> Figures:
+    """The loop of a training, with its logging: the last epoch's rate, and its share of waiting for data."""
+    pixels, classes, batch = made(points)
+    context = Context(points.device)
+    encoder = ResNet(name)
+    head = Head(
+        Projection("mlp", encoder.dim, dim=128), build_loss("supcon", temperature=TAU, normalize=True), 1.0
+    )
+    model = ContrastiveModel(encoder, Objective({"class": head}, None)).to(context.device)
+    optimizer = build_optimizer(model, "sgd", 0.5, 1e-4, 0.9)
+    sampler = EpochSampler(len(pixels), batch, seed=0, drop_last=True)
+    seen: list[Event] = []
+    Loop(
+        model=model,
+        optimizer=optimizer,
+        schedule=build_schedule(optimizer, "cosine", EPOCHS * sampler.steps_per_epoch, 0.0),
+        rows=Rows(ImageRows(pixels), {"class": classes}, torch.arange(len(pixels)), AugmentConfig()),
+        sampler=sampler,
+        context=context,
+        settings=LoopSettings(
+            epochs=EPOCHS,
+            views=2,
+            micro_batch_size=None,
+            precision="bf16",
+            clip_norm=None,
+            validate_every=EPOCHS,
+            checkpoint_every=None,
+            patience=None,
+            log_gradients=False,
+            compile=compiled,
+        ),
+        callbacks=Callbacks(seen.append, dict, lambda: False),
+        checkpoint=None,
+        identity={},
+    ).run()
+    rates = [event.metrics for event in seen if "train/rows_per_second" in event.metrics]
+    last = rates[-1]
+    return {"views a second": last["train/rows_per_second"], "share of waiting": last["train/data_wait"]}
+
+
+class Views(Dataset[tuple[Tensor, Tensor, int]]):
+    """Two augmented views of each image, as torchvision makes them on the processor."""
+
+    def __init__(self, pixels: Any, classes: Tensor) -> None:
+        from torchvision.transforms import v2
+
+        self._pixels, self._classes = pixels.transpose(0, 2, 3, 1), classes
+        self._transform = v2.Compose(
+            [
+                v2.RandomResizedCrop(pixels.shape[-1], scale=(0.2, 1)),
+                v2.RandomHorizontalFlip(),
+                v2.ColorJitter(0.4, 0.4, 0.4),
+                v2.RandomGrayscale(0.2),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor, int]:
+        image = Image.fromarray(self._pixels[row])
+        return self._transform(image), self._transform(image), int(self._classes[row])
+
+
+def plain(name: str, points: Points) -> Figures:
+    """As it is usually written: a loader of processes, autocast, pytorch-metric-learning's SupConLoss."""
+    from torchvision import models
+
+    pixels, classes, batch = made(points)
+    device = points.device
+    encoder = getattr(models, name)(weights=None)
+    dim = encoder.fc.in_features
+    encoder.conv1, encoder.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    encoder.fc = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 128))
+    encoder.to(device).train()
+    loss, optimizer = SupConLoss(temperature=TAU), torch.optim.SGD(encoder.parameters(), lr=0.5, momentum=0.9)
+    workers = 0 if points.smoke else min(16, os.cpu_count() or 1)
+    loader = DataLoader(
+        Views(pixels, classes),
+        batch,
+        shuffle=True,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        drop_last=True,
+    )
+    steps, began = 0, 0.0
+    for one, other, targets in endless(loader):
+        if steps == 2:  # the first ones start processes and choose kernels
+            wait(device)
+            began = time.perf_counter()
+        images = torch.cat([one, other]).to(device, non_blocking=True)
+        labels = targets.to(device, non_blocking=True).repeat(2)
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16):
+            z_RD = encoder(images)
+        loss(z_RD.float(), labels).backward()
+        optimizer.step()
+        steps += 1
+        if steps == (3 if points.smoke else PLAIN_STEPS):
+            break
+    wait(device)
+    return {"views a second": 2 * batch * (steps - 2) / (time.perf_counter() - began), "workers": workers}
+
+
+def endless(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Its batches, epoch after epoch."""
+    while True:
+        yield from loader

@@ -1,0 +1,105 @@
+"""The losses on a GPU by their products, beside the two products that no exact loss avoids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gpu_points import Figures, Points, seconds_of
+from losses_scenes import TEMPERATURE, Case, Scene, scene
+from torch import Tensor
+
+from mlcl.losses import LOSSES, build_loss, tiling
+from mlcl.losses.products import multiplying
+
+DIM, LABELS = 128, 80
+SIZES = [4_096, 32_768, 131_072, 1_048_576]
+COMPARED = 8_192
+"""Rows up to which the error from float64 is measured."""
+TILES = [1_024, 2_048, 4_096, 8_192]
+SWEPT = 32_768
+PAIRS_AT_ONCE = 1 << 28
+
+
+def measure(points: Points) -> None:
+    """Times, memory and errors by loss, rows and products; then the edge of tiles."""
+    sizes, tiles = ([512], [64, 128]) if points.smoke else ([COMPARED, *SIZES], TILES)
+    for rows in sizes:
+        for name in ("supcon", "simdis"):
+            for products in ("exact", "tf32", "bf16"):
+                points.measure(
+                    f"{name} {products} B={rows}", lambda n=name, p=products, b=rows: loss(n, p, b, points)
+                )
+    swept = 512 if points.smoke else SWEPT
+    for tile in tiles:
+        points.measure(
+            f"supcon bf16 B={swept} tile={tile}", lambda t=tile: loss("supcon", "bf16", swept, points, t)
+        )
+
+
+def loss(name: str, products: Any, rows: int, points: Points, tile: int | None = None) -> Figures:
+    """The figures of one loss; `tile` in place of the engine's own."""
+    device, own = points.device, tiling.DEVICE_TILE
+    inputs = scene(Case(name, LOSSES[name].labels, rows, LABELS, DIM))
+    z_BD = inputs.embeddings.detach().to(device)
+    run = one_pass(name, products, z_BD, inputs)
+    tiling.DEVICE_TILE = own if tile is None else tile
+    try:
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            before = torch.cuda.memory_allocated(device)
+        run()
+        peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else 0
+        seconds = seconds_of(run, device, 0.01 if points.smoke else 2.0)
+    finally:
+        tiling.DEVICE_TILE = own
+    limit = seconds_of(lambda: two_products(z_BD, products), device, 0.01 if points.smoke else 2.0)
+    figures: Figures = {
+        "ms": 1_000 * seconds,
+        "times the two products": seconds / limit,
+        "TFLOP/s": 4 * rows**2 * DIM / seconds / 1e12,
+        "MiB": peak / 2**20,
+    }
+    if rows <= COMPARED:
+        figures |= errors(run(), one_pass(name, "exact", z_BD.double(), inputs)())
+    return figures
+
+
+def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Forward and backward; a call returns value and gradient."""
+    how = {} if products == "bf16" else {"products": products}
+    module = build_loss(name, temperature=TEMPERATURE, normalize=True, engine="tiled", **how).to(z_BD.device)
+    z_BD = (z_BD.bfloat16() if products == "bf16" else z_BD.clone()).requires_grad_()
+    labels = None if inputs.labels is None else inputs.labels.to(z_BD.device)
+    samples = inputs.sample_ids.to(z_BD.device)
+
+    def run() -> tuple[Tensor, Tensor]:
+        z_BD.grad = None
+        value = module(z_BD, labels, samples)
+        value.backward()
+        assert z_BD.grad is not None
+        return value.detach(), z_BD.grad
+
+    return run
+
+
+def errors(found: tuple[Tensor, Tensor], exact: tuple[Tensor, Tensor]) -> Figures:
+    """Relative errors of the value and, in norm, of the gradient."""
+    pairs = [(one.double().cpu(), other.cpu()) for one, other in zip(found, exact, strict=True)]
+    value, gradient = (float((one - other).norm() / other.norm()) for one, other in pairs)
+    return {"error of the value": value, "of the gradient": gradient}
+
+
+def two_products(z_BD: Tensor, products: Any) -> None:
+    """S = Z Z^T and G = S Z, some rows at a time, in the same arithmetic."""
+    z_BD, native = F.normalize(z_BD, dim=1), products == "bf16" and z_BD.is_cuda
+    half_BD = z_BD.bfloat16() if native else z_BD
+    with multiplying(products, z_BD.device):
+        for rows in half_BD.split(max(256, PAIRS_AT_ONCE // len(z_BD))):
+            if native:
+                s_NB = torch.mm(rows, half_BD.T)
+                torch.mm(s_NB, half_BD, out_dtype=torch.float32)
+            else:
+                torch.mm(torch.mm(rows, half_BD.T), half_BD)
