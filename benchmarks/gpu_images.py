@@ -21,7 +21,7 @@ from mlcl.data import EpochSampler, ImageRows
 from mlcl.losses import build_loss
 from mlcl.models import Projection
 from mlcl.models.encoders.resnet import ResNet
-from mlcl.training.batches import Rows
+from mlcl.training.batches import Rows, memory_format
 from mlcl.training.context import Context
 from mlcl.training.events import Event
 from mlcl.training.loop import Loop
@@ -63,6 +63,9 @@ def ours(name: Any, points: Points, compiled: bool) -> Figures:
         Projection("mlp", encoder.dim, dim=128), build_loss("supcon", temperature=TAU, normalize=True), 1.0
     )
     model = ContrastiveModel(encoder, Objective({"class": head}, None)).to(context.device)
+    model.encoder.to(memory_format=memory_format(context.device))
+    samples = torch.arange(len(pixels))
+    rows = Rows(ImageRows(pixels), {"class": classes}, samples, AugmentConfig(), compiled)
     optimizer = build_optimizer(model, "sgd", 0.5, 1e-4, 0.9)
     sampler = EpochSampler(len(pixels), batch, seed=0, drop_last=True)
     seen: list[Event] = []
@@ -70,7 +73,7 @@ def ours(name: Any, points: Points, compiled: bool) -> Figures:
         model=model,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, "cosine", EPOCHS * sampler.steps_per_epoch, 0.0),
-        rows=Rows(ImageRows(pixels), {"class": classes}, torch.arange(len(pixels)), AugmentConfig()),
+        rows=rows.resident(context.device),
         sampler=sampler,
         context=context,
         settings=LoopSettings(

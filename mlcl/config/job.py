@@ -125,6 +125,10 @@ class TrainConfig(Section):
     products: Literal["exact", "tf32"] = Field(
         "exact", description="of the losses' float32 embeddings, on a GPU; those in bf16 are multiplied so"
     )
+    compile: bool = Field(
+        False,
+        description="compile encoder and augmentation: a slow first step, faster ones after",
+    )
     patience: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
         description="validations without a better evaluation.metric that end the training; the best weights "
@@ -277,7 +281,7 @@ class JobConfig(Section):
         return tree
 
 
-LATER = {"products": "exact"}
+LATER = {"products": "exact", "compile": False}
 """Keys of `train` that came later, at their defaults: left out there, so that jobs keep their hash."""
 
 

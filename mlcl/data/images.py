@@ -29,21 +29,31 @@ WIDE = ("I", "F")
 """How Pillow calls pixels of 16 or 32 bits: its conversion to RGB cuts them off."""
 DECODED_AT_ONCE = 1_024
 """Images that are in memory at once."""
+RESIDENT = 0.25
+"""Share of a device's free memory that images may fill."""
 Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """Decoded images (N, 3, H, W) uint8, in memory or memory-mapped."""
+    """Decoded images (N, 3, H, W) uint8: in memory or memory-mapped, or a tensor on a device."""
 
-    pixels: Pixels
+    pixels: Pixels | Tensor
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """`pixels` (B, 3, H, W) uint8."""
+        """`pixels` (B, 3, H, W) uint8, where the images are."""
+        if isinstance(self.pixels, Tensor):
+            return {"pixels": self.pixels[indices.to(self.pixels.device, non_blocking=True)]}
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
+
+    def resident(self, device: torch.device, free: int) -> ImageRows:
+        """The same images on the device, where they fit in RESIDENT of its `free` bytes; else themselves."""
+        if isinstance(self.pixels, Tensor) or self.pixels.nbytes > RESIDENT * free:
+            return self
+        return ImageRows(torch.from_numpy(np.array(self.pixels)).to(device))
 
 
 def decode_all(split: Split, size: int, cache: Path) -> ImageRows:

@@ -5,8 +5,9 @@ Shapes: B samples, V views, R = V * B rows, view after view.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,12 +33,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """A split, encoded: its inputs, labels by head name and `classifier`, and a global id for each row."""
+    """A split, encoded: its inputs, labels by head name and `classifier`, and a global id for each row.
+
+    With `compile` the augmentation is compiled.
+    """
 
     inputs: TokenRows | ImageRows | FeatureRows
     labels: Mapping[str, Labels]
     sample_ids: Tensor
     augment: AugmentConfig
+    compile: bool = False
 
     def __len__(self) -> int:
         return len(self.sample_ids)
@@ -62,12 +67,30 @@ class Rows:
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }
         if "pixels" in inputs:
-            inputs["pixels"] = normalise(inputs["pixels"])
+            inputs["pixels"] = normalise(inputs["pixels"]).contiguous(memory_format=memory_format(device))
         return inputs
 
     def _augmented(self, pixels: Tensor) -> Tensor:
-        how = self.augment
-        return augment(pixels, crop=how.crop, flip=how.flip, jitter=how.jitter, grayscale=how.grayscale)
+        how, function = self.augment, compiled_augment() if self.compile else augment
+        views = function(pixels, crop=how.crop, flip=how.flip, jitter=how.jitter, grayscale=how.grayscale)
+        return views.contiguous(memory_format=memory_format(pixels.device))
+
+    def resident(self, device: torch.device) -> Rows:
+        """The same rows; on a GPU with their images there, where they fit."""
+        if device.type != "cuda" or not isinstance(self.inputs, ImageRows):
+            return self
+        return replace(self, inputs=self.inputs.resident(device, torch.cuda.mem_get_info(device)[0]))
+
+
+def memory_format(device: torch.device) -> torch.memory_format:
+    """The order of images in memory that a device's convolutions are fast with."""
+    return torch.channels_last if device.type == "cuda" else torch.contiguous_format
+
+
+@functools.cache
+def compiled_augment() -> Callable[..., Tensor]:
+    """`augment`, compiled when it is first called."""
+    return torch.compile(augment)
 
 
 def _take(labels: Labels, indices: Tensor) -> Labels:

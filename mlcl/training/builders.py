@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ from mlcl.models import (
     WithOwnLogits,
     build_encoder,
 )
-from mlcl.training.batches import Rows
+from mlcl.training.batches import Rows, memory_format
 from mlcl.training.classifier import Classifier, classifier_loss
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
@@ -149,6 +150,7 @@ def build_loop(
     """
     train = job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
+    model.encoder.to(memory_format=memory_format(context.device))
     optimizer = build_optimizer(
         model, train.optimizer, train.lr, train.weight_decay, train.momentum, train.encoder_lr
     )
@@ -157,7 +159,7 @@ def build_loop(
         model=model,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, train.schedule, steps, train.warmup),
-        rows=rows,
+        rows=replace(rows.resident(context.device), compile=train.compile),
         sampler=sampler,
         context=context,
         settings=LoopSettings(
@@ -170,6 +172,7 @@ def build_loop(
             checkpoint_every=train.checkpoint_every,
             patience=_patience(job),
             log_gradients=train.log_gradients,
+            compile=train.compile,
         ),
         callbacks=callbacks,
         checkpoint=checkpoint,

@@ -92,7 +92,7 @@ class FeatureCache:
 
     def _contents(self, section: FeatureInput, split: Split) -> Any:
         if isinstance(section, ImageInput):
-            return decode_all(split, section.image_size, self.cache).pixels
+            return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
     def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:

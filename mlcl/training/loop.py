@@ -24,6 +24,7 @@ from mlcl.training.checkpoint import last_checkpoint, save_checkpoint
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes
+from mlcl.training.log_window import LogWindow
 from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
@@ -76,6 +77,7 @@ class Loop:
     position: Position = field(default_factory=Position)
     best_weights: dict[str, Tensor] | None = None
     saved_at: float = -math.inf
+    window: LogWindow = field(default_factory=LogWindow)
 
     @property
     def steps(self) -> int:
@@ -117,6 +119,7 @@ class Loop:
         if self.checkpoint is None:
             return
         self.tell("saving")
+        self.window.read(self.position.window)
         self.saved_at = time.monotonic()
         rng = self.context.objects(rng_state())
         if self.context.is_main:
@@ -169,6 +172,8 @@ class Loop:
         )
 
     def _passes(self) -> Passes:
+        if self.settings.compile:
+            self.model.encoder.compile()
         wrapped: nn.Module = self.model
         if self.context.world_size > 1:
             devices = [self.context.device] if self.context.device.type == "cuda" else None
@@ -202,6 +207,8 @@ class Loop:
                 "train/rows_per_second": samples * self.context.world_size / elapsed,
                 "train/data_wait": waited / elapsed,
             }
+            if self.settings.compile and position.step == 1:
+                self.tell("note", note=f"the first step took {elapsed:.0f} s, with the compilation")
             self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
             if self.context.any(self.callbacks.should_stop()):
                 self.save()
@@ -281,16 +288,15 @@ class Loop:
             raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
 
     def _add_to_window(self, value: ObjectiveValue) -> None:
-        position = self.position
-        values = {"loss": float(value.total.detach())}
-        values |= {name: float(part.detach()) for name, part in value.parts.items()}
-        values |= self.model.objective.temperatures()
-        for name, number in values.items():
-            position.window[name] = position.window.get(name, 0.0) + number
-        position.window_steps += 1
+        window = self.position.window
+        self.window.add(window, {"loss": value.total, **value.parts})
+        for name, number in self.model.objective.temperatures().items():
+            window[name] = window.get(name, 0.0) + number
+        self.position.window_steps += 1
 
     def _close_window(self) -> dict[str, float]:
         """The window's means over steps and ranks, its last batch's diagnostics, and the learning rates."""
+        self.window.read(self.position.window)
         position = self.position
         values = {name: total / position.window_steps for name, total in position.window.items()}
         values |= self.model.objective.diagnostics()

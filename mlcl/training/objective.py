@@ -36,7 +36,7 @@ class Head(nn.Module):
     @property
     def temperature(self) -> float:
         """The temperature now."""
-        return float(self.loss.temperature.value().detach())
+        return self.loss.temperature.number()
 
     def diagnostics(self) -> dict[str, float]:
         """The last batch's positives, negatives and geometry, see `LossStats`; not free to compute."""

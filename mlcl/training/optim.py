@@ -58,7 +58,7 @@ def build_optimizer(
         return AdamW(groups, lr=lr, fused=True)
     if name == "adam":
         return Adam(groups, lr=lr, fused=True)
-    return SGD(groups, lr=lr, momentum=momentum)
+    return SGD(groups, lr=lr, momentum=momentum, fused=next(model.parameters()).is_cuda)
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:
