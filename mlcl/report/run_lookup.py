@@ -66,10 +66,7 @@ def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     plain = [each for each in settings if each.plain]
     if len(plain) < 2:
         return list(settings)
-    jobs = [
-        {key: text for key, text in each.job.items() if not SEEDS.fullmatch(key)}
-        for each in plain
-    ]
+    jobs = [{key: text for key, text in each.job.items() if not SEEDS.fullmatch(key)} for each in plain]
     keys = sorted({key for job in jobs for key, _ in set(job.items()) ^ set(jobs[0].items())})[:MOST_KEYS]
     names = [", ".join(f"{key.rpartition('.')[2]} {job.get(key, '-')}" for key in keys) for job in jobs]
     if len(set(names)) < len(names):

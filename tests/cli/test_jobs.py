@@ -155,6 +155,16 @@ def test_stop_waits_for_the_end_and_resume_takes_further_options(lab, ray_):
     assert (refused.exit_code, list(ray_.jobs)) == (2, ["a", "a-2"])
 
 
+def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(lab, ray_, monkeypatch):
+    lab("submit", "--id", "a", "sweep", "job.yaml", "space.yaml")
+    monkeypatch.setattr("getpass.getuser", lambda: "somebody-else")
+    for command in ("stop", "resume"):
+        assert "the job of another user" in lab(command, "a").exception.line()
+    assert list(ray_.jobs) == ["a"]
+    assert lab("stop", "--force", "a").stdout == "a STOPPED\n"
+    assert lab("resume", "--force", "a").stdout == "a\n"
+
+
 def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):
     lab("submit", "--id", "a", *RUN)
     monkeypatch.setattr("mlcl.cli.jobs.STOP_WAIT", 0.0)

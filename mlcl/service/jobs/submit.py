@@ -159,11 +159,11 @@ def _metadata(submission: Submission, number: int) -> dict[str, str]:
         Metadata.ID: submission.id,
         Metadata.ATTEMPT: str(number),
         Metadata.COMMAND: json.dumps(submission.words),
-        Metadata.USER: _user(),
+        Metadata.USER: present_user(),
     }
 
 
-def _user() -> str:
+def present_user() -> str:
     """The name of this user, which other users of the cluster see."""
     try:
         return getpass.getuser()
