@@ -91,7 +91,8 @@ def soak(minutes: float, trials: int, mean: float, seed: int) -> int:
         assert start(homes / "whole", trials).wait() == 0
         whole = world_of(homes / "whole").everything()
         while rounds == 0 or time.monotonic() < end:
-            home, rounds = homes / "killed", rounds + 1
+            rounds += 1
+            home = homes / f"killed-{rounds}"  # MLflow's client keeps stores open by their paths
             struck = killed(home, trials, mean, chance)
             kills += struck
             found = differences(world_of(home).everything(), whole)

@@ -1,4 +1,4 @@
-"""Checks of free disk space and of the right to write."""
+"""Checks of free disk space, of the right to write, and of limits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.runs.machine_limits import narrow_limits
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -23,6 +24,12 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
         free = f"{usage.free / 2**30:.1f} GiB ({usage.free / usage.total:.0%})"
         yield Finding(str(place), f"its disk is nearly full: {free} are free", "make room")
+
+
+def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
+    """Limits of the shell and the machine that Ray does not work with."""
+    for limit in narrow_limits():
+        yield Finding("this machine", limit, "raise it before a sweep, a table or `mlcl up`")
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mlcl.service.doctor.delivery import find_undelivered
-from mlcl.service.doctor.disk import find_full_disk, find_unusable_store
+from mlcl.service.doctor.disk import find_full_disk, find_narrow_limits, find_unusable_store
 from mlcl.service.doctor.finding import Check, Finding, Scope
 from mlcl.service.doctor.mlflow_states import find_wrong_states
 from mlcl.service.doctor.ray_file import find_stale_address
@@ -19,6 +19,7 @@ from mlcl.service.doctor.versions import find_other_versions, find_server_versio
 
 CHECKS = (
     Check("disk", find_full_disk),
+    Check("limits", find_narrow_limits),
     Check("store", find_unusable_store),
     Check("services", find_unreachable_servers),
     Check("versions", find_other_versions),

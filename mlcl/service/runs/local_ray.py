@@ -16,6 +16,7 @@ from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services
 
 from mlcl.errors import MachineError, UserError
+from mlcl.service.runs.machine_limits import narrow_limits
 
 ATTEMPTS = 2
 """Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
@@ -36,7 +37,9 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
     ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
     """
-    folder = short_folder(announce)
+    folder, narrow = short_folder(announce), narrow_limits()
+    for limit in narrow:
+        announce(f"{limit}: Ray may not start")
     before = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
     for attempt in range(1, ATTEMPTS + 1):
@@ -50,7 +53,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
                 raise
             load = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} CPUs"
             if attempt == ATTEMPTS:
-                reason = " ".join(str(error).split())[:300]
+                reason = "; ".join([*narrow, " ".join(str(error).split())[:300]])
                 raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
             announce(f"Ray did not start ({load}): it is started again")
     try:
