@@ -6,6 +6,7 @@ import logging
 import os
 from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 # Set before MLflow reads them. A request is tried once: the sender decides when to try again, and a repeated
 # request to create a run would create two.
@@ -50,6 +51,7 @@ class Tracker:
         try:
             # Two first commands at once would both create the tables.
             with FileLock(self.home / ".tracking.lock"):
+                _make_tables(sqlite_file(self.uri))
                 relocate_artifacts(self.uri, self.home)
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.client.search_experiments(max_results=1)
@@ -134,6 +136,18 @@ class Tracker:
     def dashboard(self) -> str:
         """The command or address that opens MLflow's pages on this store."""
         return dashboard(self.uri)
+
+
+def _make_tables(file: Path | None) -> None:
+    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them."""
+    if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
+        return
+    for left in file.parent.glob(f".{file.name}.*.partial*"):
+        left.unlink()
+    # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
+    partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
+    MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments(max_results=1)
+    partial.replace(file)
 
 
 def _as_good(version: ModelVersion, metric: str, score: float, mode: str) -> bool:

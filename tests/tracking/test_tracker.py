@@ -106,3 +106,16 @@ def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(tmp_path)
         told = tracker.register("exp", run.run_id, "model", "accuracy", 0.5, "max")
         assert told == "models:/exp@best (version 2)"
     assert tracker.versions(run.run_id, f"{run.artifact_uri}/pyfunc") == {"exp": "1"}
+
+
+def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
+    """The tables are made in a file beside; what a killed command left of one is no hindrance."""
+    (tmp_path / ".mlflow.db.1.partial").write_bytes(b"half")
+    (tmp_path / ".mlflow.db.1.partial-journal").write_bytes(b"of it")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MlflowClient, "search_experiments", lambda *_, **__: 1 / 0)
+        with pytest.raises(UserError, match="cannot be used"):
+            Tracker(tmp_path)
+    assert (tmp_path / "mlflow.db").stat().st_size == 0
+    assert Tracker(tmp_path).experiment("its own")
+    assert not list(tmp_path.glob(".mlflow.db*"))
