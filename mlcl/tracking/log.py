@@ -105,7 +105,7 @@ class RunLog:
 
     @property
     def uri(self) -> str:
-        """The store that the log is for, without a password."""
+        """The store that the log is for, as `stored_uri` writes it."""
         return str(self._updated_index().start["uri"])
 
     @property

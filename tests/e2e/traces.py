@@ -166,7 +166,8 @@ def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
         "left: ray": [path.name for path in folder.glob("ray-*")],
         "left: stop": [path.name for path in home.rglob("STOP")],
         "left: logs": [(log.id, log.entries, log.reason) for log in undelivered(home)],
-        "left: files": sorted(str(path.relative_to(folder)) for path in folder.glob("*.*")),
+        # What Ray prints of a process that was killed is in no unbroken sweep.
+        "left: files": sorted(path.name for path in folder.glob("*.*") if path.name != "stderr.log"),
         "left: files of trainings": sorted(
             str(path.relative_to(folder)) for path in folder.glob("trials/**/*") if path.is_file()
         ),

@@ -18,11 +18,13 @@ def note(store):
 
     def write(*blocks):
         runs = Runs(store.tracker)
-        id = store.add("noted", "sweep")
+        id = store.add("noted", "sweep", tags={Tag.ID: "sweep-1"})
         write_note(runs, runs.get(id), Document("it", "", (Section("Result", blocks),)), "run/{}".format)
         text = runs.get(id).data.tags[Tag.NOTE]
         page, *said, end = text.split("\n\n")
-        assert page == f"[The report](run/{id}/artifacts/report/report.html)"
+        assert page.startswith(
+            f"[The report](run/{id}/artifacts/report/report.html). [All trials, best first]("
+        )
         assert end == END
         return text, said
 

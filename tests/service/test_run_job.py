@@ -9,6 +9,7 @@ from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
 from mlcl.tracking.log import RunLog as Log
+from mlcl.tracking.uri import stored_uri
 from mlcl.training.events import Stopped
 from mlcl.training.job_data import JobData
 
@@ -76,7 +77,7 @@ def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_pa
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (old,) = runs(tmp_path)
     assert old.info.status == "KILLED"
-    assert RunLog.attach(tmp_path, first.log).uri == here
+    assert RunLog.attach(tmp_path, first.log).uri == stored_uri(here, tmp_path)
 
 
 def test_a_run_that_was_deleted_in_mlflow_goes_on_in_a_new_one(job, tmp_path):
