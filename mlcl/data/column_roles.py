@@ -20,7 +20,7 @@ from mlcl.data.sources.common.table_splits import SPLIT_NAMES
 from mlcl.data.table_file import TableFile
 
 ROWS_READ = 20_000
-"""Rows from which a column is judged."""
+"""Rows that are read to tell what a column holds."""
 TEXT_NAMES = {
     "text",
     "body",

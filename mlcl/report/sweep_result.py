@@ -19,9 +19,9 @@ from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
 MOST_SEEDS = 50
-"""Most seeds that a next command asks for."""
+"""Most seeds in a next command."""
 FIRST_SEEDS = 5
-"""Fresh seeds that a next command asks for where there are none."""
+"""Fresh seeds in a next command where there are none yet."""
 _MODEL = re.compile(rf"{AS_WRITTEN}|best found|no\. \d+ found|{FOUND.pattern}")
 
 

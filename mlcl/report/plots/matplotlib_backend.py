@@ -21,7 +21,7 @@ _WIDE = 50
 """The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
 _PATH = re.compile(r' d="[^"]*"')
 _DIGITS = re.compile(r"(\.\d{2})\d+")
-"""Digits of a path's coordinates that nobody can see: they are half of a file."""
+"""Matches the digits of a path's coordinates that are too small to be seen: they are half of a file."""
 _NAMED = 28
 """The number of letters in all names of a horizontal axis from which on they are slanted."""
 

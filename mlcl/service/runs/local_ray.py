@@ -99,7 +99,7 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 class _Killed(services.ConsolePopen):
-    """A process of Ray, which is killed where Ray asks it to end: it would wait a second for each in vain."""
+    """A process of Ray, which is killed where Ray terminates it: Ray would wait a second for each in vain."""
 
     def terminate(self) -> None:
         self.kill()

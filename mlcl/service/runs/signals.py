@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as a wish to stop: the first asks, the second insists."""
+"""Ctrl-C, SIGTERM and a closed terminal as requests to stop: the first ends in order, the second at once."""
 
 from __future__ import annotations
 

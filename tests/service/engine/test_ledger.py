@@ -98,7 +98,7 @@ def test_a_torn_line_never_happened_and_is_no_part_of_the_next(ledger, tmp_path,
 
 DAMAGED = (
     '{"event": "rung"',
-    '{"event": "rung", "at": 1, "key": "nobody"}',
+    '{"event": "rung", "at": 1, "key": "unknown"}',
     "[1]",
     '{"event": "moved", "at": 1}',
 )

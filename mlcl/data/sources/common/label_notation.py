@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 SEPARATORS = (";", "|", ",")
-"""What stands between the labels of a text, where nobody says what does."""
+"""What may stand between the labels of a text where no separator is given."""
 NOTHING = frozenset({"nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"})
 """What pandas, R, SQL and spreadsheets write for a missing value."""
 FLAGS = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False, "": False}

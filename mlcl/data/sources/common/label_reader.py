@@ -90,7 +90,7 @@ class LabelReader:
         return [known[cell] for cell in self._rows]
 
     def notes(self) -> list[str]:
-        """What was recognised that nobody said."""
+        """What was recognised beyond the given options."""
         if not self._rows or self._wide:
             return []
         notes = []

@@ -169,7 +169,7 @@ def _check_columns(options: TableOptions, table: TableFile) -> None:
 
 
 def _example(table: TableFile) -> dict[str, str]:
-    """What was found and what is allowed, for a table whose columns nobody has named."""
+    """What was found and what is allowed, for a table of which no column is given."""
     first = next(table.rows(table.columns), Row(table.path, "", {})).values
     text = max(table.columns, key=lambda column: len(str(first.get(column, ""))))
     label = next((column for column in reversed(table.columns) if column != text), "COLUMN")
