@@ -33,7 +33,7 @@ import torch.multiprocessing as mp
 
 from mlcl.training.context import Context
 from mlcl.training.embeddings_file import write_part
-from mlcl.training.rank_rows import RankRows, shares
+from mlcl.training.neighbours import RankRows, shares
 
 MIB = 2**20
 BLOCK = 10_000

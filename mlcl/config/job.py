@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
-from mlcl.config.metric_name import ValidationMetric, metric_name
+from mlcl.config.names import PluginName, ValidationMetric, metric_name
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
-from mlcl.config.plugin_name import PluginName
 from mlcl.config.sampler_section import SamplerConfig
 from mlcl.config.section import Fraction, NonNegative, Positive, Section
 

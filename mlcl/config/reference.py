@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job, space
-from mlcl.config.plugin_name import PluginName
+from mlcl.config.names import PluginName
 
 HEADER = """# Job reference
 

@@ -7,9 +7,8 @@ from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.hold_out import hold_out
 from mlcl.data.images import ImageRows, decode_all
 from mlcl.data.noise import add_label_noise, reached_by
-from mlcl.data.orders import Balanced, Grouped
 from mlcl.data.preparation import prepare
-from mlcl.data.sampler import EpochSampler
+from mlcl.data.sampler import Balanced, EpochSampler, Grouped
 from mlcl.data.source import Source
 from mlcl.data.sources import SOURCES
 from mlcl.data.split import Split

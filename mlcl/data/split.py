@@ -19,8 +19,7 @@ from torch import Tensor
 
 from mlcl.data import columns
 from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, plural
-from mlcl.data.image_column import ImageColumn
-from mlcl.data.shard_reader import ShardReader
+from mlcl.data.shard_reader import ImageColumn, ShardReader
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 

@@ -3,11 +3,10 @@
 from mlcl.evaluation.decision import Decision, Mode
 from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.embedding_scores import embedding_metrics, evaluate_embeddings
-from mlcl.evaluation.knn import blend, knn_probabilities
+from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
 from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts, frequency_bands
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.neighbour_merge import Neighbours
-from mlcl.evaluation.overlap import neighbour_overlap
 from mlcl.evaluation.posthoc import PosthocResult, search
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.probe import ProbeResult, linear_probe, predict

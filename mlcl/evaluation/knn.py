@@ -1,6 +1,7 @@
-"""Predictions from nearest neighbours.
+"""Predictions from nearest neighbours, and the labels that they share with their query.
 
-Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R = M or M * A vote rows.
+Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R = M or M * A vote rows, V
+label entries of neighbours or of rows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+from mlcl.labels import LabelRows
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,33 @@ def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballo
     flat_V = array(rows.row_index())
     row, rank = np.divmod(flat_V, index_MK.shape[1])
     return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))
+
+
+def neighbour_overlap(
+    neighbours: Neighbours, train_labels: LabelRows, query_labels: LabelRows, k: int
+) -> float:
+    """Share of the k nearest neighbours' labels that the query has, mean over queries.
+
+    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|. Queries whose neighbours have no label
+    are left out; NaN where no query remains. The paper states the statistic in words alone; this is the
+    nearest reading.
+    Source: kNN-MLTC Table 6.
+    """
+    width = train_labels.width
+    votes = ballot(neighbours, train_labels, "multi_label", k, width)
+    own = array(query_labels.row_index() * width + query_labels.columns)
+    shared_V = np.isin(votes.row * width + votes.column, own)
+    labels_M = np.bincount(votes.row, minlength=len(votes.distance))
+    share_M = np.bincount(votes.row, shared_V, len(votes.distance)) / np.maximum(labels_M, 1)
+    return float(share_M[labels_M > 0].mean()) if labels_M.any() else float("nan")
+
+
+def label_similarity(query: LabelRows, others: LabelRows) -> Array:
+    """C_qj = y_q . y_j (N,): how many labels each of `others` shares with the one row `query`.
+
+    Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
+    """
+    if len(query) != 1:
+        raise ValueError(f"one query is compared with others, not {len(query)}")
+    shared_V = np.isin(array(others.columns), array(query.columns))
+    return np.bincount(array(others.row_index())[shared_V], minlength=len(others))

@@ -24,11 +24,10 @@ from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to
 from mlcl.losses.options import unknown
 from mlcl.losses.products import FloatProducts, Products
 from mlcl.losses.prototypes import by_prototype, check_dimension, check_width, new_prototypes
-from mlcl.losses.small_batch import small_sum
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled_sum import tiled_sum
+from mlcl.losses.tiled_sum import small_sum, tiled_sum
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]

@@ -1,6 +1,7 @@
-"""Losses on one embedding as one function of autograd, whose gradient the forward has computed already.
+"""Losses on one embedding as functions of autograd, whose gradient the forward has computed already.
 
-Shapes: N own rows, D embedding, P losses, T temperatures, L prototypes.
+`tiled_sum` goes through the pairs tile by tile, `small_sum` takes a batch that fits in one tile.
+Shapes: N own rows, B rows, D embedding, P losses, T temperatures, L prototypes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from mlcl.losses.engine import Candidates, solve
 from mlcl.losses.gradients import Part
+from mlcl.losses.similarities import EXCLUDED
+from mlcl.losses.weighting import Weighting
 
 
 def refuse_second_derivative() -> None:
@@ -71,3 +74,32 @@ def tiled_sum(
     """
     total, values_P = _Solved.apply(z_ND, tau_T, prototype_LD, candidates, taus, parts)
     return total, values_P
+
+
+class _Small(torch.autograd.Function):
+    """sum_i L_i for s = z_i . z_p; see `dense` for L and `engine` for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
+        s_BB = z_BD @ z_BD.T
+        logit_BB = (s_BB / tau).fill_diagonal_(EXCLUDED)
+        lse_B1 = logit_BB.logsumexp(1, keepdim=True)
+        row_sum_B1 = weighting.weights.sum(1, keepdim=True)
+        # sum_p W_ip (lse_i - s_ip / tau) in one product; W is 0 wherever s stands for nothing.
+        value = torch.dot(weighting.weights.reshape(-1), (lse_B1 - logit_BB).reshape(-1))
+        pull_BB = (logit_BB - lse_B1).exp_().mul_(row_sum_B1).sub_(weighting.weights).div_(tau)
+        moment = torch.dot(pull_BB.view(-1), s_BB.view(-1))
+        ctx.save_for_backward((pull_BB + pull_BB.T) @ z_BD, -moment / tau)
+        return value if weighting.constant is None else value + weighting.constant.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        refuse_second_derivative()
+        z_gradient, tau_gradient = ctx.saved_tensors
+        return grad * z_gradient, grad * tau_gradient, None
+
+
+def small_sum(z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
+    """sum_i L_i, a scalar; `weighting` of all B rows. Differentiable once."""
+    value: Tensor = _Small.apply(z_BD, tau, weighting)
+    return value

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, as LaTeX and as JSON, and the cells of its table."""
+"""A comparison as Markdown, LaTeX and JSON, as blocks of a report, and the cells of its table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from mlcl import markup
 from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.comparison import NEIGHBOURS, Comparison, Row, is_fitted
+from mlcl.report.document import Block, Cell, Table, Text, number_cell
 from mlcl.significance.paired_tests import LEVEL, holm, smallest_p
 
 HEADS = (
@@ -155,3 +156,21 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
         for seed, run in setting.runs.items()
     }
     return {"label": setting.label, "names": setting.names, "word": setting.word, "runs": runs}
+
+
+def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
+    """All settings compared with the reference: the table and the notes below it."""
+    return (Text(title(found)), _table(found), *map(Text, notes(found)))
+
+
+def _table(found: Comparison) -> Table:
+    texts = grid(found)
+    first, *others = (list(map(Cell, row)) for row in texts)
+    for cells, row in zip(others, found.rows, strict=True):
+        cells[3] = _difference(found, row)
+    return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
+
+
+def _difference(found: Comparison, row: Row) -> Cell:
+    pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
+    return number_cell(row.paired.difference, found.metric, pairs, "difference", form=f"+.{DIGITS}f")

@@ -16,8 +16,7 @@ from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
-from mlcl.training.stored_neighbours import setting_metrics
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, setting_metrics
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
 COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)

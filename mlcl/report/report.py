@@ -1,8 +1,8 @@
-"""Makes the report of a sweep or a table from MLflow: writes its files and logs them to the run."""
+"""Makes the report of a sweep, a table or a run from MLflow: its files, its artifact, the note on its run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from mlcl.report.document import Document
 from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
 from mlcl.report.folder_lock import locked_folder
-from mlcl.report.mlflow_note import write_note
+from mlcl.report.markdown import blocks_as_markdown
 from mlcl.report.report_files import PAGE, report_folder, write_report
 from mlcl.report.run_document import run_document
 from mlcl.report.runs import Runs, kind
@@ -26,7 +26,7 @@ from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
 from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.names import Tag
-from mlcl.tracking.shared_view import CLASSIC
+from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
 from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
@@ -115,3 +115,28 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
     """The URL of a run's page, or of what `run_id` names below it, as an artifact."""
     return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}?{CLASSIC}"
+
+
+END = "Written by `mlcl report`."
+"""Ends every note that is written here; any other note is a user's and stays."""
+MOST = 4500
+"""Most characters of a note: MLflow keeps no longer tags."""
+
+
+def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
+    """Sets the description of the run that has the report, unless a user wrote one."""
+    before = str(group.data.tags.get(Tag.NOTE, ""))
+    if before and not before.endswith(END) and not before.startswith(NOTE_BEGIN):
+        return
+    page = f"[The report]({link(f'{group.info.run_id}/artifacts/report/{PAGE}')})"
+    if kind(group) == "sweep":
+        page = f"{page}. {view_note(str(group.info.experiment_id), group.data.tags[Tag.ID])}"
+    said = blocks_as_markdown(document.sections[0].blocks, link)
+    # A paragraph that ends with a colon is dropped with the table behind it.
+    while said and (len(_note(page, said)) > MOST or said[-1].endswith(":")):
+        said.pop()
+    runs.tracker.client.set_tag(group.info.run_id, Tag.NOTE, _note(page, said))
+
+
+def _note(page: str, said: Sequence[str]) -> str:
+    return "\n\n".join([page, *said, END])

@@ -1,18 +1,21 @@
-"""Writes the files of a report: the page, the Markdown, each plot as SVG and CSV."""
+"""Writes the files of a report: one HTML file with its pictures, the Markdown, each plot as SVG and CSV."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
 from mlcl.data.files import scratch_beside
 from mlcl.errors import UserError
-from mlcl.report.document import Document
-from mlcl.report.html import GENERATOR, as_html
-from mlcl.report.markdown import PICTURES, as_markdown
+from mlcl.report.document import Document, text_row
+from mlcl.report.markdown import PICTURES, as_markdown, frame_rows
 from mlcl.report.plots.matplotlib_backend import to_svg
 
 PAGE, MARKDOWN = "report.html", "report.md"
@@ -83,3 +86,35 @@ def _write(document: Document, folder: Path, link: Callable[[str], str], made: s
     for plot in document.plots:
         (pictures / f"{plot.name}.svg").write_text(images[plot.name], encoding="utf-8")
         plot.table.to_csv(pictures / f"{plot.name}.csv", index=False)
+
+
+FOLDER = Path(__file__).parent
+GENERATOR = "mlcl report"
+"""The value of the meta tag by which an earlier report is recognised."""
+
+
+def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
+    """The document as HTML. `images`: its plots as SVG by name; `link`: the URL of a run; `made`: the time.
+
+    All text is escaped, because names come from job files and data sets.
+    """
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string((FOLDER / "page.html.j2").read_text(encoding="utf-8"))
+    return template.render(
+        document=document,
+        link=link,
+        made=made,
+        version=metadata.version("mlcl"),
+        generator=GENERATOR,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
+        kind=lambda block: type(block).__name__,
+        images={name: _address(image) for name, image in images.items()},
+        frame_rows=lambda table: [text_row(*row) for row in frame_rows(table)],
+    )
+
+
+def _address(image: str) -> str:
+    return "data:image/svg+xml," + image.replace("%", "%25").replace("#", "%23").replace("\n", " ")

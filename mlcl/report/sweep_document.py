@@ -8,7 +8,7 @@ import pandas as pd
 import yaml
 
 from mlcl.config import dump_job
-from mlcl.report.comparison_section import comparison_blocks
+from mlcl.report.comparison_tables import comparison_blocks
 from mlcl.report.document import (
     Block,
     Cell,
@@ -24,7 +24,7 @@ from mlcl.report.document import (
 )
 from mlcl.report.plots.forest import forest_plot
 from mlcl.report.plots.plot import PlotCollection
-from mlcl.report.plots.score_plots import front_of
+from mlcl.report.plots.search_plots import front_of
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of

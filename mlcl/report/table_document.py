@@ -19,11 +19,8 @@ from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.provenance import provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
-from mlcl.report.table_matrix import matrix_blocks
 from mlcl.report.table_plots import cell_plots
-from mlcl.report.table_ranks import rank_sections
-from mlcl.report.table_searches import search_sections
-from mlcl.report.table_tests import paired_test_blocks
+from mlcl.report.table_sections import matrix_blocks, paired_test_blocks, rank_sections, search_sections
 
 
 def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> Document:

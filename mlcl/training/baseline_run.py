@@ -31,7 +31,7 @@ from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.feature_cache import FeatureCache
 from mlcl.training.files import write_baseline
 from mlcl.training.job_data import JobData
-from mlcl.training.rank_rows import RankRows
+from mlcl.training.neighbours import RankRows
 from mlcl.training.split_metrics import decision_figures
 
 FOLDER = "baselines"

@@ -16,7 +16,7 @@ from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows, TokenRows, augment, normalise
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
-from mlcl.training.feature_rows import FeatureRows
+from mlcl.training.features import FeatureRows
 
 
 @dataclass(frozen=True)

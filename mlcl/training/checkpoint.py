@@ -1,16 +1,23 @@
-"""Checkpoints, and files that a kill leaves whole: written beside their place, then renamed."""
+"""Checkpoints: how they are written and found, and the weights and random states that they hold.
+
+Files are written beside their place, then renamed, so that a kill leaves them whole. Frozen weights come from
+the pretrained model that the job names, so a checkpoint of an adapter is small.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from mlcl.errors import UserError
 
@@ -101,3 +108,44 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
                 "checkpoint of something else", file=path, key=key, found=state[key], allowed=expected
             )
     return state
+
+
+def trained_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The state of a module without its frozen parameters; the tensors themselves, not copies."""
+    frozen = _frozen(module)
+    return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen}
+
+
+def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Sets what `trained_weights` gave. Raises RuntimeError for names or shapes of another module."""
+    missing, unexpected = module.load_state_dict(weights, strict=False)
+    wrong = sorted({*missing} - _frozen(module)) + sorted(unexpected)
+    if wrong:
+        raise RuntimeError(f"weights of another model: {', '.join(wrong[:5])}")
+
+
+def _frozen(module: nn.Module) -> set[str]:
+    return {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+
+
+def seed_all(seed: int, rank: int = 0) -> None:
+    """Seeds Python, NumPy and PyTorch. Ranks draw different streams of the same seed."""
+    mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+    random.seed(mixed)
+    np.random.seed(mixed)  # libraries use the global state
+    torch.manual_seed(mixed)
+
+
+def rng_state() -> dict[str, Tensor]:
+    """The random states that the loop uses: PyTorch's on the CPU and on the current GPU."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: dict[str, Tensor]) -> None:
+    """Restores what `rng_state` gave."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

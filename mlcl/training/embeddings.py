@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged
-from mlcl.training.rank_rows import RankRows, shares
+from mlcl.training.neighbours import RankRows, shares
 
 
 @dataclass(frozen=True)

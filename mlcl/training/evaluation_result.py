@@ -13,8 +13,7 @@ from torch import Tensor
 
 from mlcl.data import Split
 from mlcl.evaluation import Decision, Neighbours, ProbeResult, Setting
-from mlcl.training.neighbours import Datastore
-from mlcl.training.rank_rows import RankRows
+from mlcl.training.neighbours import Datastore, RankRows
 
 Predictor = Callable[[Tensor], Tensor]
 """From outputs of the encoder (M, O) to probabilities."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.training.baseline_run import run_baseline
 from mlcl.training.builders import build_loop, build_model
-from mlcl.training.checkpoint import CHECKPOINT
+from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Listener, Stopped
@@ -18,7 +18,6 @@ from mlcl.training.files import write_results
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.random_state import seed_all
 
 
 @dataclass(frozen=True)

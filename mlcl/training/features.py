@@ -1,13 +1,18 @@
-"""The frozen inputs of a job's encoder: their rows from the cache, and of contents that a caller gives."""
+"""The frozen inputs of a job's encoder: their rows from the cache, and of contents that a caller gives.
+
+Shapes: N rows, B of a batch, F columns of an input, T entries of the fullest row of a batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.config.encoder_section import EncoderConfig
@@ -16,10 +21,39 @@ from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 from mlcl.models.feature_inputs import FeatureInput, ImageInput, InputName
 from mlcl.training.context import pick_device
-from mlcl.training.extractors import EXTRACTORS, Extractor
+from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
 from mlcl.training.feature_cache import FeatureCache
-from mlcl.training.feature_rows import FeatureRows
 from mlcl.training.input_reader import Content, decode_contents, read_texts
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """The rows (N, F) of each input, by its name: in memory or memory-mapped, dense or sparse."""
+
+    inputs: Mapping[str, Matrix]
+
+    def __len__(self) -> int:
+        return int(next(iter(self.inputs.values())).shape[0])
+
+    def batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """A dense input as NAME (B, F); a sparse one as NAME_columns and NAME_values (B, T), padded."""
+        rows_B, batch = indices.numpy(), {}
+        for name, matrix in self.inputs.items():
+            if isinstance(matrix, np.ndarray):
+                batch[name] = torch.from_numpy(np.array(matrix[rows_B]))
+            else:
+                batch[f"{name}_columns"], batch[f"{name}_values"] = _padded(matrix, rows_B)
+        return batch
+
+
+def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
+    part = matrix[rows_B]
+    length_B = np.diff(part.indptr)
+    held_BT = np.arange(max(1, int(length_B.max(initial=0)))) < length_B[:, None]
+    column_BT, value_BT = np.zeros(held_BT.shape, np.int32), np.zeros(held_BT.shape, np.float32)
+    column_BT[held_BT], value_BT[held_BT] = part.indices, part.data
+    return torch.from_numpy(column_BT), torch.from_numpy(value_BT)
+
 
 FEATURES = "features"
 """The folder of an exported model that has one folder for each frozen input."""

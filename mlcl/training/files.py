@@ -10,13 +10,12 @@ from safetensors.torch import save_file
 
 from mlcl.config import dump_job
 from mlcl.evaluation import ProbeResult
-from mlcl.training.checkpoint import new_file
+from mlcl.training.checkpoint import new_file, trained_weights
 from mlcl.training.embeddings_file import EMBEDDINGS as EMBEDDINGS
 from mlcl.training.embeddings_file import write_embeddings
 from mlcl.training.evaluation_result import Evaluation
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel
-from mlcl.training.weights import trained_weights
 
 RESULT = "result.json"
 MODEL = "model"

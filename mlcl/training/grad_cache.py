@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.training.batches import Batch
+from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.context import Context
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
-from mlcl.training.random_state import rng_state, set_rng_state
 
 T = TypeVar("T")
 

@@ -39,13 +39,11 @@ from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels, target_weight
-from mlcl.training.feature_rows import FeatureRows
-from mlcl.training.features import Features
+from mlcl.training.features import FeatureRows, Features
 from mlcl.training.hierarchy import parents, paths
 from mlcl.training.input_reader import InputReader
-from mlcl.training.neighbours import Datastore
+from mlcl.training.neighbours import Datastore, RankRows
 from mlcl.training.objective import CLASSIFIER
-from mlcl.training.rank_rows import RankRows
 from mlcl.training.sampler import build_sampler
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 from mlcl.training.transfer import Transfer

@@ -20,18 +20,22 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
-from mlcl.training.checkpoint import last_checkpoint, save_checkpoint
+from mlcl.training.checkpoint import (
+    last_checkpoint,
+    load_trained_weights,
+    rng_state,
+    save_checkpoint,
+    set_rng_state,
+    trained_weights,
+)
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes
-from mlcl.training.log_window import LogWindow
-from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
+from mlcl.training.loop_settings import Callbacks, LogWindow, LoopSettings, Patience
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.optim import learning_rates
 from mlcl.training.part_gradients import gradient_norms
-from mlcl.training.random_state import rng_state, set_rng_state
-from mlcl.training.weights import load_trained_weights, trained_weights
 
 SAVE_EVERY = 5.0
 """Least seconds between checkpoints, where the job does not count epochs between them."""

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from mlcl.errors import UserError
+from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.grad_cache import OutOfMemory, buffers_of, set_buffers
-from mlcl.training.random_state import rng_state, set_rng_state
 
 KEY = "train.micro_batch_size"
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

@@ -19,7 +19,7 @@ from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.evaluation import Mode, ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
 from mlcl.training.classifier import Labels
-from mlcl.training.rank_rows import RankRows
+from mlcl.training.neighbours import RankRows
 from mlcl.training.split_metrics import targets_of
 
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mlcl.evaluation import Neighbours, neighbour_overlap
-from mlcl.evaluation.overlap import label_similarity
+from mlcl.evaluation.knn import label_similarity
 from mlcl.labels import LabelRows
 
 NEIGHBOURS = Neighbours(torch.zeros(2, 3), torch.tensor([[0, 1, 2], [3, 3, 4]]))

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
 from mlcl.training.batches import Batch
+from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
-from mlcl.training.random_state import seed_all
 
 LABELS = 5
 LENGTHS = [9, 4, 6, 2, 7, 3]

@@ -14,7 +14,7 @@ from mlcl.evaluation import Setting
 from mlcl.report.posthoc import score_posthoc
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
-from mlcl.training.stored_neighbours import stored_metrics
+from mlcl.training.stored_run import stored_metrics
 
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
 JOB = ("evaluation.knn.k=3", *(f"evaluation.knn.grid.{key}={values}" for key, values in GRID.items()))

@@ -18,10 +18,9 @@ from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.report.document import Cell, Code, Details, Document, Section, Table
 from mlcl.report.embedding_plots import EmbeddingOptions
-from mlcl.report.html import as_html
 from mlcl.report.markdown import as_markdown
 from mlcl.report.report import make_report
-from mlcl.report.report_files import report_folder, write_report
+from mlcl.report.report_files import as_html, report_folder, write_report
 from mlcl.report.runs import Runs
 
 QUICK = EmbeddingOptions(quick=True)

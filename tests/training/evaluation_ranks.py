@@ -12,15 +12,15 @@ from training.training_ranks import start
 from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
 from mlcl.labels import LabelRows
 from mlcl.testing.ranks import finish
-from mlcl.training import embeddings_file, rank_rows
+from mlcl.training import embeddings_file, neighbours
 from mlcl.training.builders import build_model
+from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.embeddings_file import EMBEDDINGS, PARTS, write_embeddings
 from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Diverged
 from mlcl.training.job_data import JobData
-from mlcl.training.random_state import seed_all
-from mlcl.training.rank_rows import RankRows, shares
+from mlcl.training.neighbours import RankRows, shares
 
 KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5, 1], temperature: [1.0]}}"
 BATCHES = "evaluation.batch_size=4"
@@ -81,8 +81,8 @@ def own_rows(values_ND, context):
 
 def found(context):
     """Neighbours and probes of all scenes, as this rank gets them."""
-    with mock.patch.object(rank_rows, "QUERIES_AT_ONCE", 8):
-        neighbours = [own_rows(x, context).retrieve(q, k, len(x)) for x, q, k in scenes()]
+    with mock.patch.object(neighbours, "QUERIES_AT_ONCE", 8):
+        nearest = [own_rows(x, context).retrieve(q, k, len(x)) for x, q, k in scenes()]
     grid = ProbeGrid(lrs=(1e-2, 1e-1), weight_decays=(0.0, 1e-2), epochs=3, batch_size=16, seed=0)
     probes = []
     for x_ND, targets, task, n_classes in probe_scenes():
@@ -97,7 +97,7 @@ def found(context):
             scoring=Scoring(metric, "max"),
         )
         probes.append({"weight": probe.weight, "bias": probe.bias, "table": probe.table.tolist()})
-    return {"neighbours": [(each.distance, each.index) for each in neighbours], "probes": probes}
+    return {"neighbours": [(each.distance, each.index) for each in nearest], "probes": probes}
 
 
 def evaluated(data, folder, task, context):

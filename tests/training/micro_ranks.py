@@ -10,11 +10,11 @@ from training.training_ranks import start
 
 from mlcl.testing.ranks import finish
 from mlcl.training.builders import build_loop, build_model
+from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.random_state import seed_all
 
 
 def made(job, folder, rank, wrap=lambda encoder: encoder):

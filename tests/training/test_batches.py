@@ -15,7 +15,7 @@ from mlcl.training.batches import Rows
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
-from mlcl.training.log_window import LogWindow
+from mlcl.training.loop_settings import LogWindow
 
 CPU = torch.device("cpu")
 

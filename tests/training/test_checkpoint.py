@@ -5,8 +5,15 @@ import pytest
 import torch
 
 from mlcl.errors import UserError
-from mlcl.training.checkpoint import PREVIOUS, last_checkpoint, load_checkpoint, save_checkpoint
-from mlcl.training.random_state import rng_state, seed_all, set_rng_state
+from mlcl.training.checkpoint import (
+    PREVIOUS,
+    last_checkpoint,
+    load_checkpoint,
+    rng_state,
+    save_checkpoint,
+    seed_all,
+    set_rng_state,
+)
 
 IDENTITY = {"job_hash": "j", "fingerprint": "f"}
 

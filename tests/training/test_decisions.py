@@ -16,8 +16,7 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.files import DECISIONS, MODEL
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_neighbours import setting_metrics
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, setting_metrics
 
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.0, 0.5], temperature: [1.0]}"
 WAYS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}

@@ -15,8 +15,7 @@ from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.hierarchy import paths
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_neighbours import stored_grid
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, stored_grid
 
 JOBS = {
     "single": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),

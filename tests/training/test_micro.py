@@ -11,6 +11,7 @@ from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.models.encoders.cnn_image import CnnImage
 from mlcl.training.builders import build_loop, build_model
+from mlcl.training.checkpoint import rng_state, seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.grad_cache import Passes
@@ -18,7 +19,6 @@ from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.memory import check_micro_batch, fit
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.random_state import rng_state, seed_all
 
 CPU = Context(torch.device("cpu"))
 HEADS = (

@@ -12,7 +12,7 @@ from mlcl.training.context import ONE_PROCESS
 from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
 from mlcl.training.export.datastore import trained_datastore
 from mlcl.training.job_data import JobData
-from mlcl.training.rank_rows import shares
+from mlcl.training.neighbours import shares
 from mlcl.training.stored_run import StoredRun
 
 

@@ -11,7 +11,7 @@ from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.files import EMBEDDINGS
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_neighbours import stored_metrics
+from mlcl.training.stored_run import stored_metrics
 
 
 def run(job, folder):

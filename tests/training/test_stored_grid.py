@@ -6,8 +6,7 @@ from stored_runs import TASKS, trained
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.training.stored_neighbours import label_rows, stored_grid, stored_metrics, stored_overlap
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, label_rows, stored_grid, stored_metrics, stored_overlap
 
 METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"}
 

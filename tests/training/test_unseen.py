@@ -20,8 +20,7 @@ from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_neighbours import stored_metrics
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, stored_metrics
 
 HELD = "data.hold_out={labels: path, share: 0.5, seed: 1}"
 TAGS = (

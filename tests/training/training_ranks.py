@@ -12,12 +12,12 @@ from patience import PATIENCE
 from mlcl.config import job_hash
 from mlcl.testing.ranks import finish
 from mlcl.training.builders import build_loop, build_model
+from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.random_state import seed_all
 
 
 def start(rank, world, folder, name):

@@ -1,14 +1,12 @@
 """The space file: what to vary. Checked against the job before anything starts."""
 
-from mlcl.config.space.branches import cells, terms_of
+from mlcl.config.space.branches import cells, corners, terms_of
 from mlcl.config.space.condition import Condition, covers, same
-from mlcl.config.space.corners import corners
 from mlcl.config.space.domain import Dimension, Misfit
 from mlcl.config.space.domains import Choice, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
-from mlcl.config.space.samplers import SAMPLERS
-from mlcl.config.space.search import HALF_SUFFIX, Goal, SearchConfig, default_mode
+from mlcl.config.space.search import HALF_SUFFIX, SAMPLERS, Goal, SearchConfig, default_mode
 from mlcl.config.space.space import Parameter, Space
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from mlcl.config.space.condition import Term
-from mlcl.config.space.error_location import Place
+from mlcl.config.space.place import Place
 
 CLOSE = 1e-9
 """The share by which a weight may differ after it came back from what it was drawn as."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mlcl.config.space.condition import covers
-from mlcl.config.space.error_location import Place
+from mlcl.config.space.place import Place
 from mlcl.errors import UserError, did_you_mean
 
 POSTHOC = {

@@ -11,16 +11,12 @@ from typing import Any
 from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import read_yaml, validate
 from mlcl.config.section import Section
-from mlcl.config.space.branches import branch_to, in_order
-from mlcl.config.space.corners import check_corners
+from mlcl.config.space.branches import branch_to, check_corners, in_order
 from mlcl.config.space.domains import KINDS
-from mlcl.config.space.entries import Found, check_overlap, known_keys, split
-from mlcl.config.space.entry import Entry
-from mlcl.config.space.error_location import Place
-from mlcl.config.space.samplers import SAMPLERS
-from mlcl.config.space.search import SearchConfig, read_goals
+from mlcl.config.space.entries import Entry, Found, check_overlap, known_keys, read_condition, split
+from mlcl.config.space.place import Place
+from mlcl.config.space.search import SAMPLERS, SearchConfig, read_goals
 from mlcl.config.space.space import Parameter, Space
-from mlcl.config.space.when_clause import read_condition
 
 
 class _SpaceFile(Section):

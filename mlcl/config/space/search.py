@@ -1,19 +1,72 @@
-"""How a space is searched: sampler, scheduler, and what a better trial is."""
+"""How a space is searched: samplers, schedulers, and which trial is better."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.config.metric_name import validation_metric
+from mlcl.config.names import validation_metric
 from mlcl.config.section import Section
-from mlcl.config.space.error_location import Place
-from mlcl.config.space.samplers import SAMPLERS
+from mlcl.config.space.place import Place
 from mlcl.errors import did_you_mean
 from mlcl.plugins import registry
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """One way to propose trials.
+
+    `type` is the class, as module:name, that is called with `options`, a seed and, with `startup`, the number
+    of random trials that come first. `exhaustive`: it tries every combination once and ends, so that nothing
+    may be continuous. `several_goals`: it follows more than one metric.
+    """
+
+    name: str
+    title: str
+    type: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    startup: bool = False
+    exhaustive: bool = False
+    several_goals: bool = True
+
+
+TPE = Sampler(
+    "tpe",
+    "tree-structured Parzen estimators",
+    "optuna.samplers:TPESampler",
+    # No constant liar: a draw would depend on which trials happened to run at that moment.
+    {"multivariate": True, "group": True, "constant_liar": False},
+    startup=True,
+)
+GP = Sampler(
+    "gp",
+    "a Gaussian process",
+    "optuna.samplers:GPSampler",
+    {"warn_independent_sampling": False},
+    startup=True,
+)
+CMAES = Sampler(
+    "cmaes",
+    "CMA-ES",
+    "mlcl.service.search.cmaes:CheckedCmaEsSampler",
+    # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
+    {"with_margin": True, "warn_independent_sampling": False},
+    startup=True,
+    several_goals=False,
+)
+RANDOM = Sampler("random", "random draws", "optuna.samplers:RandomSampler")
+BRUTE_FORCE = Sampler(
+    "brute_force",
+    "every combination once",
+    "optuna.samplers:BruteForceSampler",
+    exhaustive=True,
+)
+SAMPLERS = {sampler.name: sampler for sampler in (TPE, GP, CMAES, RANDOM, BRUTE_FORCE)}
+
 
 if TYPE_CHECKING:
     SamplerName = str

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
@@ -31,7 +32,6 @@ from mlcl.data.sources.common.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import halves
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from mlcl.config.section import Section
+from mlcl.config.section import Section, UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import hash_of_files, in_batches
 from mlcl.data.sources.common.table_splits import SPLIT_NAMES
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

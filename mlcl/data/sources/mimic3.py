@@ -20,18 +20,23 @@ from typing import Any
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common import icd9
 from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
 from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
 from mlcl.data.sources.common.distribution import Distribution, Release
+from mlcl.data.sources.common.icd import (
+    icd9_diagnosis,
+    icd9_diagnosis_chapter,
+    icd9_procedure,
+    icd9_procedure_chapter,
+)
 from mlcl.data.sources.common.notes import NoteStore, records
 
 TITLE = "MIMIC-III v1.4 (PhysioNet)"
 LISTS = "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3"
 NOTES = ("NOTEEVENTS.csv.gz", "NOTEEVENTS.csv")
 TABLES = (
-    CodeTable(("DIAGNOSES_ICD.csv.gz", "DIAGNOSES_ICD.csv"), icd9.diagnosis, icd9.diagnosis_chapter),
-    CodeTable(("PROCEDURES_ICD.csv.gz", "PROCEDURES_ICD.csv"), icd9.procedure, icd9.procedure_chapter),
+    CodeTable(("DIAGNOSES_ICD.csv.gz", "DIAGNOSES_ICD.csv"), icd9_diagnosis, icd9_diagnosis_chapter),
+    CodeTable(("PROCEDURES_ICD.csv.gz", "PROCEDURES_ICD.csv"), icd9_procedure, icd9_procedure_chapter),
 )
 RELEASE = Release(TITLE, [NOTES, *(table.names for table in TABLES)])
 PUBLISHED: dict[str, dict[str, float]] = {

@@ -19,14 +19,21 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common import icd9, icd10
 from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
 from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
 from mlcl.data.sources.common.distribution import Distribution, Release
+from mlcl.data.sources.common.icd import (
+    icd9_diagnosis,
+    icd9_diagnosis_chapter,
+    icd9_procedure,
+    icd9_procedure_chapter,
+    icd10_diagnosis_chapter,
+    icd10_procedure_section,
+)
 from mlcl.data.sources.common.notes import NoteStore, records
-from mlcl.data.sources.common.user_path import UserPath
 
 TITLE = "MIMIC-IV v2.2 (PhysioNet)"
 NOTE_TITLE = "MIMIC-IV-Note v2.2 (PhysioNet)"
@@ -38,12 +45,12 @@ RELEASE = Release(TITLE, [DIAGNOSES, PROCEDURES])
 NOTE_RELEASE = Release(NOTE_TITLE, [NOTES])
 TABLES = {
     9: (
-        CodeTable(DIAGNOSES, icd9.diagnosis, icd9.diagnosis_chapter),
-        CodeTable(PROCEDURES, icd9.procedure, icd9.procedure_chapter),
+        CodeTable(DIAGNOSES, icd9_diagnosis, icd9_diagnosis_chapter),
+        CodeTable(PROCEDURES, icd9_procedure, icd9_procedure_chapter),
     ),
     10: (
-        CodeTable(DIAGNOSES, str, icd10.diagnosis_chapter),
-        CodeTable(PROCEDURES, str, icd10.procedure_section),
+        CodeTable(DIAGNOSES, str, icd10_diagnosis_chapter),
+        CodeTable(PROCEDURES, str, icd10_procedure_section),
     ),
 }
 PUBLISHED: dict[tuple[int, str], dict[str, float]] = {

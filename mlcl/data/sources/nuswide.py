@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
@@ -34,7 +35,6 @@ from mlcl.data.sources.common.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import assign
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import halves
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -16,8 +16,7 @@ from mlcl.config.job import KnnGrid
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_neighbours import stored_grid
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, stored_grid
 
 AXES = ("k", "lambda", "temperature")
 SPLITS = {"val": "validation", "test": "test"}

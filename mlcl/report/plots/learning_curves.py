@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
-from mlcl.report.plots.chart_plot import chart_plot
+from mlcl.report.plots.matplotlib_backend import chart_plot
 from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots, require_change
 from mlcl.report.sweep_data import SweepData
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from io import StringIO
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
 from matplotlib.figure import Figure
@@ -14,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mlcl.report.plots import style
 from mlcl.report.plots.chart import Axis, Chart, Series
+from mlcl.report.plots.plot import Plot
 
 _MARKS = 12
 """Most markers on a line: more would hide its dashes."""
@@ -135,3 +138,29 @@ def log_ruler(ruler: Ruler) -> None:
     ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _WIDE else (1,)))
     ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ruler.set_minor_formatter(NullFormatter())
+
+
+def chart_plot(name: str, title: str, caption: str, chart: Chart) -> Plot:
+    """The chart as a plot. The columns of its table are series, x, y, and low, high, text as needed."""
+    return Plot(name, title, caption, _table(chart), partial(draw, chart))
+
+
+def _table(chart: Chart) -> pd.DataFrame:
+    columns: dict[str, list[Any]] = {
+        "series": [series.name for series in chart.series for _ in series.x],
+        chart.x.label: [_place(chart.x, x) for series in chart.series for x in series.x],
+        chart.y.label: [_place(chart.y, y) for series in chart.series for y in series.y],
+    }
+    for column, given in (("low", "low"), ("high", "high"), ("text", "texts")):
+        if any(getattr(series, given) is not None for series in chart.series):
+            columns[column] = [value for series in chart.series for value in _values(series, given)]
+    return pd.DataFrame(columns)
+
+
+def _place(axis: Axis, position: float) -> Any:
+    return axis.names[int(position)] if axis.names else position
+
+
+def _values(series: Series, given: str) -> list[Any]:
+    values = getattr(series, given)
+    return [None] * len(series.x) if values is None else list(values)

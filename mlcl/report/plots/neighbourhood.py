@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mlcl.data import Split
 from mlcl.errors import UserError, did_you_mean
-from mlcl.evaluation.overlap import label_similarity
+from mlcl.evaluation.knn import label_similarity
 from mlcl.evaluation.tasks import Array, array
 from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.labels import LabelRows
@@ -23,8 +23,7 @@ from mlcl.report.plots.label_texts import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.training.hierarchy import parents
-from mlcl.training.stored_neighbours import label_rows
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, label_rows
 
 NAME = "tsne_neighbours"
 NEIGHBOURS = 80

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlcl.service.doctor.delivery import find_undelivered
 from mlcl.service.doctor.disk import find_full_disk, find_narrow_limits, find_unusable_store
 from mlcl.service.doctor.finding import Check, Finding, Scope
-from mlcl.service.doctor.mlflow_states import find_wrong_states
-from mlcl.service.doctor.ray_file import find_stale_address
+from mlcl.service.doctor.mlflow_runs import find_undelivered, find_wrong_states
 from mlcl.service.doctor.records import find_dead_runs, find_unreadable_records
-from mlcl.service.doctor.services import find_unreachable_servers
+from mlcl.service.doctor.servers import (
+    find_other_versions,
+    find_server_versions,
+    find_stale_address,
+    find_unreachable_servers,
+)
 from mlcl.service.doctor.stale_files import find_partial_files, find_stale_files
 from mlcl.service.doctor.studies import find_study_differences
-from mlcl.service.doctor.versions import find_other_versions, find_server_versions
 
 CHECKS = (
     Check("disk", find_full_disk),

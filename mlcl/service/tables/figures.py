@@ -22,7 +22,7 @@ from mlcl.tracking import State
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_neighbours import stored_metrics
+from mlcl.training.stored_run import stored_metrics
 
 Metrics = dict[str, float]
 

@@ -20,8 +20,7 @@ from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings_file import fixed_lists, matrix, read_embeddings
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import Datastore
-from mlcl.training.rank_rows import RankRows
+from mlcl.training.neighbours import Datastore, RankRows
 
 
 def trained_datastore(file: Path, job_data: JobData) -> Datastore:

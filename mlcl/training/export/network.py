@@ -18,10 +18,10 @@ from mlcl.data import LabelSpace
 from mlcl.errors import UserError
 from mlcl.models import build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
+from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.embeddings import label_logits
 from mlcl.training.files import PROBE, WEIGHTS
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
-from mlcl.training.weights import load_trained_weights
 
 
 class Network(nn.Module):

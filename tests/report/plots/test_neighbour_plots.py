@@ -12,8 +12,7 @@ from mlcl.config.job import KnnGrid
 from mlcl.evaluation import Setting
 from mlcl.report.plots.neighbours import neighbour_plots
 from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_neighbours import stored_metrics, stored_overlap
-from mlcl.training.stored_run import StoredRun
+from mlcl.training.stored_run import StoredRun, stored_metrics, stored_overlap
 
 GRID = "{k: [1, 3], lambda: [0, 0.5, 1], temperature: [1, 9]}"
 KNN = f"evaluation.knn={{k: 5, lambda: 0.2, temperature: 2, grid: {GRID}}}"

@@ -6,7 +6,7 @@ import pytest
 from mlcl.report.plots.gaussian_process import FEWEST, fitted_curve
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.plots.response import gamma_plot, heads_weight, response_plots
-from mlcl.report.plots.stages import MOST, score_stages
+from mlcl.report.plots.trials import MOST, score_stages
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 TAU, WEIGHT = "objective.heads.section.temperature", "objective.heads.section.weight"

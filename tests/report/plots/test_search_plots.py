@@ -8,8 +8,8 @@ from matplotlib import pyplot
 
 from mlcl.config import Goal
 from mlcl.report.plots.matplotlib_backend import to_svg
-from mlcl.report.plots.score_plots import history_plot
-from mlcl.report.plots.search_plots import search_plots
+from mlcl.report.plots.search_plots import history_plot
+from mlcl.report.sweep_plots import search_plots
 
 TWO = (Goal("score", "max"), Goal("val/loss", "min"))
 TAU = "objective.heads.section.temperature"

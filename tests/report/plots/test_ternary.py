@@ -5,8 +5,7 @@ import pytest
 
 from mlcl.report.plots.matplotlib_backend import to_svg
 from mlcl.report.plots.plot import PlotSkipped
-from mlcl.report.plots.ternary import ternary_plot
-from mlcl.report.plots.triangle import project
+from mlcl.report.plots.ternary import project, ternary_plot
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 

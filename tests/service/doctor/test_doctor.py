@@ -14,7 +14,7 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, healthy, run_checks, versions
+from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, healthy, run_checks, servers
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch)
 
 
 def test_the_same_version_is_fine_and_ray_must_have_exactly_that(home, monkeypatch):
-    monkeypatch.setattr(versions, "_ray_version", lambda _: "2.60.9")
-    monkeypatch.setattr(versions, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
+    monkeypatch.setattr(servers, "_ray_version", lambda _: "2.60.9")
+    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
     with listening() as port, web({"/version": "3.17.9"}) as uri:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         found = look(home, "server-versions", uri=uri)
@@ -164,9 +164,9 @@ def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
     assert look(home, "versions") == []
     lines = ["ray[tune]==2.60.*", "optuna>=5,<6", "torch>=2.15", "absent>=1", "other; extra == 'dev'"]
     there = {"ray": "2.61.0", "optuna": "5.0.0", "torch": "2.15.0+cu130"}
-    monkeypatch.setattr(versions.metadata, "requires", lambda _: lines)
-    monkeypatch.setattr(versions.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
-    monkeypatch.setattr(versions, "_installed", there.get)
+    monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(servers.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
+    monkeypatch.setattr(servers, "_installed", there.get)
     found = look(home, "versions", fix=True)
     assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed"]
     assert found[0].what.startswith("Python ")

@@ -9,7 +9,7 @@ from typing import Any, Self
 from mlcl.config.job import flatten
 from mlcl.config.space.condition import Term, covers, same
 from mlcl.config.space.domain import Cell, Dimension, Domain, Misfit
-from mlcl.config.space.error_location import Place
+from mlcl.config.space.place import Place
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Self
 
 from mlcl.config.space.condition import Term
 from mlcl.config.space.domain import Cell, Dimension, Domain, Misfit
-from mlcl.config.space.error_location import Place
-from mlcl.config.space.numbers import read_range
+from mlcl.config.space.place import Place, read_range
 
 POSTHOC_POINTS = 21
 """Points that a range is scored at where its key is answered after training."""

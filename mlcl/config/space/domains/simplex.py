@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from mlcl.config.space.condition import Term
 from mlcl.config.space.domain import CLOSE, Cell, Dimension, Domain, Misfit
-from mlcl.config.space.error_location import Place
-from mlcl.config.space.numbers import is_number, read_range
+from mlcl.config.space.place import Place, is_number, read_range
 
 _WRITTEN = "{total: 1.0} or {total: [low, high]}, with: [keys] or size: n besides"
 

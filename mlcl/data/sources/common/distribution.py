@@ -22,9 +22,8 @@ from typing import IO, Any, Self, cast
 
 from pydantic import Field
 
-from mlcl.config.section import Section
+from mlcl.config.section import Section, UserPath
 from mlcl.data.sources.common.archive import UNREADABLE, open_store
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from mlcl.config.section import Section
+from mlcl.config.section import Section, UserPath
 from mlcl.data.format import RESERVED, SpaceName
-from mlcl.data.sources.common.user_path import UserPath
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:

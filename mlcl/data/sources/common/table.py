@@ -14,19 +14,18 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from mlcl.config.section import Section
+from mlcl.config.section import Section, UserPath
 from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace, Modality
-from mlcl.data.sources.common.class_parents import (
+from mlcl.data.sources.common.distribution import file_state, in_batches
+from mlcl.data.sources.common.label_column import HierarchyOf, LabelColumns
+from mlcl.data.sources.common.label_reader import LabelReader
+from mlcl.data.sources.common.label_spaces import (
     hierarchy_of,
     pairs_in_rows,
     pairs_of_paths,
     paths_in_file,
 )
-from mlcl.data.sources.common.distribution import file_state, in_batches
-from mlcl.data.sources.common.label_column import HierarchyOf, LabelColumns
-from mlcl.data.sources.common.label_reader import LabelReader
 from mlcl.data.sources.common.table_splits import SPLIT_NAMES, TableRows, divide, split_of_file
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.split_assignment import FRACTIONS, digest_of
 from mlcl.data.table_file import Row, TableFile
 from mlcl.data.writer import write_dataset

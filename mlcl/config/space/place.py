@@ -1,11 +1,25 @@
-"""Numbers in a space file."""
+"""Keys of a space file, to which errors belong, and the numbers that stand there."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mlcl.config.space.error_location import Place
+from mlcl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Place:
+    """A key of a space file, to which its errors belong."""
+
+    file: str | Path
+    key: str
+
+    def error(self, problem: str, found: object = None, allowed: object = None) -> UserError:
+        """The error at this place."""
+        return UserError(problem, file=self.file, key=self.key, found=found, allowed=allowed)
 
 
 def is_number(value: object) -> bool:

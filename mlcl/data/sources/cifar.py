@@ -1,11 +1,14 @@
-"""What the sources `cifar10` and `cifar100` share: the binary version's records, as lossless PNG images.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary version: 50,000 train and 10,000 test images.
 
-A record is one byte a label space, then 3,072 bytes of pixels: 32 x 32 red, then green, then blue. Alex
-Krizhevsky (University of Toronto) distributes the archives with no licence and asks to be cited: Learning
-Multiple Layers of Features from Tiny Images, 2009. The Python version consists of pickles, which are not
-opened. Without `path` the archive is downloaded and compared with a known SHA-256.
+A folder or an archive, `cifar-10-binary.tar.gz` or `cifar-100-binary.tar.gz`, with the files that the values
+below name. A record is one byte a label space, then 3,072 bytes of pixels: 32 x 32 red, then green, then
+blue; images become lossless PNG. Alex Krizhevsky (University of Toronto) distributes the archives with no
+licence and asks to be cited: Learning Multiple Layers of Features from Tiny Images, 2009. The Python version
+consists of pickles, which are not opened. Without `path` the archive is downloaded and compared with a known
+SHA-256.
 
 There is no validation split: a seeded share of train is held out. The papers train on all 50,000 rows.
+MLCL trains on CIFAR-100 (Table 1) and transfers to CIFAR-10.
 """
 
 from __future__ import annotations
@@ -22,13 +25,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field
 
-from mlcl.config.section import Section
+from mlcl.config.section import Section, UserPath
 from mlcl.data.download import fetch
 from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
-from mlcl.data.sources.common.user_path import UserPath
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -166,3 +168,24 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     with io.BytesIO() as file:
         Image.fromarray(np.ascontiguousarray(planes)).save(file, "PNG")
         return file.getvalue()
+
+
+CIFAR10 = Cifar(
+    name="cifar10",
+    title="CIFAR-10",
+    archive="cifar-10-binary.tar.gz",
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    counts={"train": 50_000, "test": 10_000, "class": 10},
+    splits={"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)},
+    spaces={"class": "batches.meta.txt"},
+).source("CIFAR-10: images of 10 classes")
+CIFAR100 = Cifar(
+    name="cifar100",
+    title="CIFAR-100",
+    archive="cifar-100-binary.tar.gz",
+    sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    counts={"train": 50_000, "test": 10_000, "coarse": 20, "fine": 100},
+    splits={"train": ("train.bin",), "test": ("test.bin",)},
+    spaces={"coarse": "coarse_label_names.txt", "fine": "fine_label_names.txt"},
+    levels=("coarse", "fine"),
+).source("CIFAR-100: images under 20 > 100 classes")

@@ -1,4 +1,4 @@
-"""Checks for runs in MLflow whose state differs from that in their logs or records."""
+"""Checks of what MLflow has: logs that it lacks, and runs whose state differs from their log or record."""
 
 from __future__ import annotations
 
@@ -6,18 +6,88 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from mlflow.entities import Run
+from mlflow import MlflowClient
+from mlflow.entities import Run, RunTag
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_locks
-from mlcl.service.doctor.mlflow_store import MlflowStore, open_store
 from mlcl.service.engine.recovery import KILLED
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.delivery import deliver_all
+from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
+from mlcl.tracking.network import unreachable_reason
 from mlcl.tracking.undelivered import pending_entries
+from mlcl.tracking.uri import is_stored_uri, sqlite_file
+
+
+def find_undelivered(scope: Scope) -> Iterator[Finding]:
+    """Logs with undelivered entries; those that another process delivers are notes."""
+
+    def mend() -> None:
+        deliver_all(scope.home, scope.uri, scope.announce)
+
+    for path in sorted((scope.home / "logs").glob(f"*/{LOG}")):
+        cursor = Cursor.read(path.parent)
+        entries = pending_entries(path.parent, cursor)
+        if entries == 0:
+            continue
+        log, count = str(path.parent), f"{entries} entries are not delivered"
+        store = first_entry(path).get("uri")
+        if is_locked(*log_locks(scope.home, path.parent.name)):
+            yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
+        elif not is_stored_uri(store, scope.uri, scope.home):
+            yield Finding(
+                log, f"{count}: they are for {store}", "set MLFLOW_TRACKING_URI to that store, then --fix"
+            )
+        elif cursor.undeliverable:
+            why = f"{count}: MLflow refused them ({cursor.undeliverable})"
+            yield Finding(log, why, "tried again; where MLflow refuses again, the log stays", mend)
+        else:
+            yield Finding(log, count, "delivered", mend)
+
+
+PAGE = 1000
+"""Runs per request."""
+
+
+class MlflowStore:
+    """The runs of one store."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+
+    def runs(self, tag: str) -> Iterator[Run]:
+        """The runs that have a tag and were not deleted."""
+        experiments = [each.experiment_id for each in self._client.search_experiments()]
+        token: str | None = ""
+        while experiments and token is not None:
+            found = self._client.search_runs(
+                experiments, f"tags.`{tag}` != ''", max_results=PAGE, page_token=token or None
+            )
+            yield from found
+            token = found.token or None
+
+    def set_state(self, run_id: str, state: State, reason: str) -> None:
+        """Sets the tags and the status as a delivery does."""
+        tags = [RunTag(Tag.STATE, state.value), RunTag(Tag.REASON, reason)]
+        self._client.log_batch(run_id, tags=tags)
+        if state is State.RUNNING:
+            self._client.update_run(run_id, status=MLFLOW_STATUS[state])
+        else:
+            self._client.set_terminated(run_id, MLFLOW_STATUS[state])
+
+
+def open_store(scope: Scope) -> MlflowStore | None:
+    """The store; None where it does not exist or does not answer."""
+    path = sqlite_file(scope.uri)
+    if unreachable_reason(scope.uri) or (path is not None and not (path.exists() and path.stat().st_size)):
+        return None
+    return MlflowStore(MlflowClient(tracking_uri=scope.uri))
+
 
 SHOWN_IDS = 3
 

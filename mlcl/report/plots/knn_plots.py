@@ -1,0 +1,164 @@
+"""Plots over the settings of the neighbours: curves over k, lambda and tau, and heat maps over k and lambda.
+
+Source: kNN-MLTC Figure 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mlcl.config import default_mode
+from mlcl.report.plots import style
+from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
+from mlcl.report.plots.knn_scores import AXES, SPLITS, KnnScores
+from mlcl.report.plots.matplotlib_backend import chart_plot
+from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
+
+SHOWN = {
+    "k": ("k", Axis("k (neighbours)", log=True)),
+    "lambda": ("lambda", Axis("lambda (share of the neighbours in the prediction)")),
+    "temperature": ("tau", Axis("tau (temperature of the neighbours' weights)", log=True)),
+}
+"""The short name of each axis, and the axis."""
+
+
+def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
+    """The metric over one axis, the others at their best. Raises PlotSkipped where the grid has one value."""
+    if all(len(each.along(axis)) < 2 for each in scores.values()):
+        raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
+    series = [
+        _line(_named(setting, SPLITS[split], scores), each, axis, split)
+        for setting, each in scores.items()
+        for split in SPLITS
+        if each.points[split].notna().any()
+    ]
+    require_change(value for line in series for value in line.y)
+    best = [each.points.loc[[each.best]] for each in scores.values()]
+    series.append(_marks("best on validation", axis, best))
+    own = [each.points.loc[[each.own]] for each in scores.values() if each.own not in (None, each.best)]
+    if own:
+        series.append(_marks("the job's own", axis, own))
+    short, ruler = SHOWN[axis]
+    chart = Chart(ruler, Axis(metric), tuple(series))
+    return chart_plot(f"knn_{axis}", f"{metric} by {short} of the neighbours", _caption(axis, scores), chart)
+
+
+def _line(name: str, scores: KnnScores, axis: str, split: str) -> Series:
+    points = scores.along(axis)
+    deviation = points[f"{split}_sd"]
+    known = None if deviation.isna().all() else deviation
+    return mean_series(name, points[axis], points[split], known, texts=_texts(points))
+
+
+def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:
+    """Points on validation and on test."""
+    points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
+    points = points.dropna(subset="value")
+    return Series(name, "points", points[axis].tolist(), points["value"].tolist(), texts=_texts(points))
+
+
+def best_words(scores: KnnScores) -> str:
+    """The best point of the grid: `k 50, lambda 0.3, tau 1`."""
+    return _texts(scores.points.loc[[scores.best]])[0]
+
+
+def _texts(points: pd.DataFrame) -> list[str]:
+    return [
+        ", ".join(f"{SHOWN[axis][0]} {value:.3g}" for axis, value in zip(AXES, row, strict=True))
+        for row in points[list(AXES)].itertuples(index=False)
+    ]
+
+
+def _named(setting: str, split: str, scores: Mapping[str, KnnScores]) -> str:
+    return split if len(scores) == 1 else f"{setting}, {split}"
+
+
+def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
+    others = " and ".join(SHOWN[other][0] for other in AXES if other != axis)
+    best = "; ".join(
+        f"{f'{setting}: ' if len(scores) > 1 else ''}{best_words(each)}" for setting, each in scores.items()
+    )
+    text = f"With {others} at the best on validation ({best}). "
+    if any(each.points["test"].notna().any() for each in scores.values()):
+        text += "The test split is drawn and chooses nothing. "
+    if axis == "lambda":
+        text += "lambda 0 is the model alone, lambda 1 the neighbours alone. "
+    if any(each.own not in (None, each.best) for each in scores.values()):
+        text += "The job's own setting lies off the line where its other values differ. "
+    if any(each.points["val_sd"].notna().any() for each in scores.values()):
+        text += "Means over seeds, bands of one standard deviation. "
+    return text.rstrip()
+
+
+_MAP = 2.6
+"""Height of a setting's map in inches."""
+_NAMES = 11
+"""Most values that are written on an axis."""
+
+
+def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
+    """A map for each setting on validation, tau at its best. Raises PlotSkipped for a single k or lambda."""
+    error = standard_error(list(scores.values()))
+    maps = {setting: _plane(each, metric, error) for setting, each in scores.items()}
+    if any(plane["k"].nunique() < 2 or plane["lambda"].nunique() < 2 for plane in maps.values()):
+        raise PlotSkipped("the grid has one k or one lambda alone")
+    require_change(value for plane in maps.values() for value in plane[metric])
+    caption = "Mean over seeds on validation, tau at its best. The star is the best point."
+    if error:
+        caption += (
+            f" Dots are within one standard error of it ({error:.4f}, pooled over settings and points)."
+        )
+    table = pd.concat(plane.assign(setting=setting) for setting, plane in maps.items())
+    name, title = "knn_heat", f"{metric} by k and lambda of the neighbours"
+    return Plot(name, title, caption, table, partial(_draw, maps, metric))
+
+
+def standard_error(scores: list[KnnScores]) -> float:
+    """That of a mean over seeds, with the variance pooled over settings and points; 0 for one seed each."""
+    variances = [
+        np.square(each.points["val_sd"].dropna()).mean() / each.seeds for each in scores if each.seeds > 1
+    ]
+    return float(np.sqrt(np.mean(variances))) if variances else 0.0
+
+
+def _plane(scores: KnnScores, metric: str, error: float) -> pd.DataFrame:
+    """The points of the grid at the best tau: k, lambda, the metric, and whether it is near the best."""
+    best = scores.points.loc[scores.best]
+    points = scores.points[scores.points["in_grid"] & (scores.points["temperature"] == best["temperature"])]
+    plane = points[["k", "lambda"]].assign(**{metric: points["val"]}).drop_duplicates(["k", "lambda"])
+    return plane.assign(near=(plane[metric] - best["val"]).abs() <= error, best=points.index == scores.best)
+
+
+def _draw(maps: Mapping[str, pd.DataFrame], metric: str) -> Figure:
+    with style.matplotlib_style():
+        figure = Figure(figsize=(style.WIDTH, _MAP * len(maps) + 0.4))
+        panels = figure.subplots(len(maps), squeeze=False)[:, 0]
+        for axes, (setting, plane) in zip(panels, maps.items(), strict=True):
+            _draw_map(axes, plane, metric)
+            axes.set_title(style.as_text(setting), loc="left")
+    return figure
+
+
+def _draw_map(axes: Axes, plane: pd.DataFrame, metric: str) -> None:
+    values = plane.pivot(index="lambda", columns="k", values=metric)
+    image = axes.imshow(
+        values, origin="lower", aspect="auto", cmap=style.score_colormap(default_mode(metric))
+    )
+    for kept, marker, size in (("near", ".", 40), ("best", "*", 160)):
+        its = plane[plane[kept]]
+        x = values.columns.get_indexer(pd.Index(its["k"]))
+        y = values.index.get_indexer(pd.Index(its["lambda"]))
+        axes.scatter(x, y, s=size, marker=marker, color="white", edgecolor="black", linewidth=0.7)
+    axes.grid(False)
+    for ticks, names in ((axes.set_xticks, values.columns), (axes.set_yticks, values.index)):
+        shown = range(0, len(names), -(-len(names) // _NAMES))
+        ticks(shown, [f"{names[place]:g}" for place in shown])
+    axes.set(xlabel="k", ylabel="lambda")
+    assert isinstance(axes.figure, Figure)
+    axes.figure.colorbar(image, ax=axes, label=style.as_text(metric))

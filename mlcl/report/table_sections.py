@@ -1,0 +1,186 @@
+"""Parts of a table's report: the matrix of a figure, the searches, the paired tests, the ranks of methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from mlcl.report.comparison_tables import smallest_p_note
+from mlcl.report.document import Block, Cell, Picture, Section, Table, Text, number_cell, text_row
+from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.rank_diagram import RankDiagram, rank_plot
+from mlcl.report.table_data import TableData, TableFigure
+from mlcl.report.table_groups import CellGroup, comparable_cells
+from mlcl.report.table_plots import plot_name
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
+
+RANK = "average rank"
+
+
+def matrix_blocks(data: TableData, name: str) -> tuple[Block, ...]:
+    """The matrix of the figure `name`: means over seeds ± sample standard deviation.
+
+    Cells that saw the same data are compared: the best one is bold, and a cell is shaded the more, the nearer
+    it is to it. Where all rows or all columns are data sets without a missing cell, the methods on the other
+    side have average ranks, 1 the best.
+    """
+    figures = {(each.row, each.column): each for each in data.figures if each.name == name}
+    frame = pd.DataFrame(
+        [(*place, each.data, each.mean) for place, each in figures.items()],
+        columns=["row", "column", "data", "mean"],
+    ).astype({"mean": float})
+    sign = 1.0 if data.higher[name] else -1.0
+    scores = (sign * frame["mean"]).groupby(frame["data"])
+    low, high = scores.transform("min"), scores.transform("max")
+    spread = high - low
+    frame["best"] = (sign * frame["mean"] == high) & (spread > 0)
+    frame["shade"] = ((sign * frame["mean"] - low) / spread.where(spread > 0)).fillna(0.0)
+    frame["rank"] = scores.rank(ascending=False)
+    looks = zip(frame["best"].tolist(), frame["shade"].tolist(), strict=True)
+    look = {place: _matrix_cell(figures[place], *its) for place, its in zip(figures, looks, strict=True)}
+    rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
+    row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
+    body = [
+        [Cell(row), *(look.get((row, each), Cell("")) for each in columns), *_rank_cells(row_ranks, [row])]
+        for row in rows
+    ]
+    if len(column_ranks):
+        body.append([Cell(RANK), *_rank_cells(column_ranks, columns)])
+    heads = (name, *columns, *([RANK] if len(row_ranks) else []))
+    better = "higher" if data.higher[name] else "lower"
+    about = Text(f"{name} in {data.unit}, mean ± sd over seeds; {better} is better.")
+    return (about, Table(heads, tuple(map(tuple, body))))
+
+
+def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
+    """The average rank of each of the `methods`, row or column; empty where the `sets` are no data sets."""
+    several = min(frame[methods].nunique(), frame[sets].nunique()) > 1
+    whole = len(frame) == frame[methods].nunique() * frame[sets].nunique() and bool(
+        frame["mean"].notna().all()
+    )
+    same = bool((frame.groupby(sets)["data"].nunique() == 1).all())
+    if not (several and whole and same):
+        return pd.Series(dtype=float)
+    return frame.groupby(methods)["rank"].mean()
+
+
+def _rank_cells(ranks: pd.Series[float], names: list[str]) -> list[Cell]:
+    return [
+        Cell(f"{ranks[each]:.2f}", best=bool(ranks[each] == ranks.min())) for each in names if each in ranks
+    ]
+
+
+def _matrix_cell(figure: TableFigure, best: bool, shade: float) -> Cell:
+    if figure.mean is None:
+        return Cell("")
+    its = number_cell(figure.mean, figure.metric, figure.run_ids, "mean", form=f".{figure.digits}f")
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
+    return Cell(its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade)
+
+
+ABOUT = (
+    "Scores are on validation: of the median and the best complete trial, which have one seed, and the mean "
+    "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
+    "that is left on fresh seeds; below 0 the best was no better than the median."
+)
+HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
+
+
+def search_sections(data: TableData) -> list[Section]:
+    """One section, none without tuned cells."""
+    if not data.searches:
+        return []
+    rows = tuple(_search_row(f"{row}, {column}", cell) for (row, column), cell in data.searches.items())
+    blocks: tuple[Block, ...] = (Text(ABOUT), Table(HEADS, rows, left=(0, 1, 2, 7)))
+    return [Section("Searches", blocks)]
+
+
+def _search_row(name: str, cell: Mapping[str, Any]) -> tuple[Cell, ...]:
+    its, settings = cell["search"], cell.get("settings") or {}
+    scores = [Cell("" if its[key] is None else f"{its[key]:.4f}") for key in ("median", "best", "fresh")]
+    return (
+        Cell(name),
+        Cell(f"{its['metric']} ({its['mode']})"),
+        Cell(", ".join(f"{count} {state}" for state, count in its["trials"].items())),
+        *scores,
+        Cell("" if its["kept"] is None else f"{its['kept']:.0%}"),
+        Cell(", ".join(f"{key}={_value(value)}" for key, value in settings.items())),
+    )
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def paired_test_blocks(data: TableData) -> tuple[Block, ...]:
+    """Each cell compared with the first of its group, with Holm's correction over the whole table."""
+    tests = [test for group in comparable_cells(data) for test in _tests(group)]
+    if not tests:
+        return (Text("No two cells that saw the same rows share two seeds: there is nothing to test."),)
+    adjusted = holm([test.paired.p for test in tests])
+    several = len(data.names) > 1
+    rows = [_test_row(test, p, several=several) for test, p in zip(tests, adjusted, strict=True)]
+    heads = ("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
+    about = (
+        "Cells whose seeds saw the same rows, each against the first of them, over the seeds that both have."
+    )
+    said = smallest_p_note([test.paired.n for test in tests])
+    return (Text(about), Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))
+
+
+class _Test(NamedTuple):
+    """A figure of a cell compared with that of its name in the first cell of the group."""
+
+    group: str
+    against: str
+    of: str
+    figure: TableFigure
+    paired: Paired
+
+
+def _tests(group: CellGroup) -> Iterator[_Test]:
+    (first, references), *others = group.cells.items()
+    for name, figures in others:
+        for reference, figure in zip(references, figures, strict=True):
+            places = sorted(reference.by_seed.keys() & figure.by_seed.keys())
+            if len(places) > 1:
+                values = ([each.by_seed[place] for place in places] for each in (reference, figure))
+                yield _Test(group.title, first, name, figure, compare_paired(*values))
+
+
+def _test_row(test: _Test, p: float, *, several: bool) -> tuple[Cell, ...]:
+    paired, digits = test.paired, test.figure.digits + 1
+    interval = paired.interval
+    between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+    cells = test.group + (f", {test.figure.name}" if several else "")
+    difference = f"{paired.difference:+.{digits}f}"
+    return text_row(
+        cells, test.of, test.against, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}"
+    )
+
+
+def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """A section for each figure, with its diagram where it was ranked."""
+    return [Section(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
+
+
+def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
+    said: tuple[Block, ...] = tuple(map(Text, its["sentences"]))
+    if "test" not in its:
+        return said
+    tables = [Table(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in its["tables"]]
+    return (*said, Picture(_diagram(its)), *tables)
+
+
+def _diagram(its: Mapping[str, Any]) -> Plot:
+    test = its["test"]
+    groups = tuple(tuple(group) for group in test["groups"])
+    return rank_plot(
+        plot_name("ranks", its["metric"]),
+        f"{its['metric']}: average ranks over {test['n']} data sets",
+        "The best is on the right. Thick bars join methods whose average ranks are less than Nemenyi's "
+        "critical difference apart; its length is drawn on top.",
+        RankDiagram(tuple(its["methods"]), tuple(test["ranks"]), groups, test["critical_difference"]),
+    )

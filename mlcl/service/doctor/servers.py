@@ -1,0 +1,149 @@
+"""Checks of servers: whether they answer, their versions, and Ray's file with a cluster's address."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
+from mlcl.tracking.uri import shown, without_login, without_password
+
+RAY = "RAY_ADDRESS"
+LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+
+
+def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
+    """The tracking store, the study's database and the Ray cluster, where they do not answer."""
+    servers = [(scope.uri, shown(scope.uri), "MLFLOW_TRACKING_URI")]
+    if scope.study is not None:
+        servers.append((scope.study, without_password(scope.study), "MLCL_STUDY or --study"))
+    for uri, printed, key in servers:
+        reason = unreachable_reason(uri)
+        if reason:
+            yield Finding(printed, f"does not answer ({reason})", f"start it, or correct {key}")
+    is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
+    if is_server and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
+        names = " and ".join(LOGIN)
+        why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
+        yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
+    host, port = ray_address()
+    reason = connection_error(host, port) if host else ""
+    if reason:
+        yield Finding(
+            f"{RAY}={os.environ[RAY]}",
+            f"no Ray cluster answers ({reason})",
+            f"start it, or unset {RAY} to use a Ray of the command's own",
+        )
+
+
+def mlflow_login() -> dict[str, str]:
+    """The header of MLflow's client with user and password; empty where the environment has none."""
+    user, password = (os.environ.get(name, "") for name in LOGIN)
+    return basic_auth(user, password) if user else {}
+
+
+def ray_address() -> tuple[str, int]:
+    """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
+    host, _, port = os.environ.get(RAY, "").removeprefix("ray://").rpartition(":")
+    return (host, int(port)) if port.isdigit() else ("", 0)
+
+
+PACKAGE = "mlcl"
+RAY_SECONDS = 20.0
+"""Seconds that a cluster may take to answer."""
+
+
+def find_other_versions(_scope: Scope) -> Iterator[Finding]:
+    """The Python and the installed packages with versions that this package does not allow."""
+    python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
+    if platform.python_version() not in SpecifierSet(python, prereleases=True):
+        yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
+    for line in metadata.requires(PACKAGE) or []:
+        needed = Requirement(line)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+            continue
+        found = _installed(needed.name)
+        if found is None or not needed.specifier.contains(found, prereleases=True):
+            what = f"{needed.name} {found or 'is not installed'}"
+            wanted = f"{needed.name}{needed.specifier}"
+            yield Finding(what, f"{PACKAGE} needs {wanted}", f"pip install '{wanted}'")
+
+
+def find_server_versions(scope: Scope) -> Iterator[Finding]:
+    """Servers with another version than the installed client."""
+    if scope.uri.startswith(("http://", "https://")):
+        answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
+        version = answer.text.strip() if answer.status == 200 else ""
+        yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
+    host, port = ray_address()
+    if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not connection_error(host, port):
+        version = _ray_version(f"{host}:{port}")
+        yield from _compare("Ray", version, _installed("ray"), parts=3)
+        if not version:
+            why = "something answers there, but not as a Ray cluster does"
+            yield Finding(os.environ["RAY_ADDRESS"], why, "correct RAY_ADDRESS, or give Ray's token")
+
+
+def _ray_version(address: str) -> str:
+    """The version, read in a child process: Ray's client ends its process where it cannot connect."""
+    command = [sys.executable, "-m", "mlcl.service.doctor.ray_version", address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.strip()
+
+
+def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:
+    """A finding where the first `parts` numbers of two versions differ."""
+    numbers = [(version or "").split(".")[:parts] for version in (there, here)]
+    if there[:1].isdigit() and numbers[0] != numbers[1]:
+        yield Finding(
+            f"{server} server {there}", f"the client here is {here}", "use one version for server and client"
+        )
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def find_stale_address(_scope: Scope) -> Iterator[Finding]:
+    """The file, where no cluster answers at its address: programs would wait for that cluster."""
+    from ray._common.utils import get_ray_address_file  # the path as Ray computes it
+
+    path = Path(get_ray_address_file(None))
+    reason = _stale(path)
+    if reason:
+        yield Finding(str(path), reason, "removed", partial(_remove, path))
+
+
+def _stale(path: Path) -> str:
+    """Why the file is stale; empty where it is not, or does not exist."""
+    try:
+        address = path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return f"names no address: {address[:100]!r}"
+    reason = connection_error(host, int(port))
+    return f"names the Ray cluster {address}, which does not answer ({reason})" if reason else ""
+
+
+def _remove(path: Path) -> None:
+    # A cluster may have been started since.
+    if _stale(path):
+        path.unlink(missing_ok=True)
