@@ -25,6 +25,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.resources import Resources
 from mlcl.service.runs import run_store
 from mlcl.service.runs.signals import StopRequest
+from mlcl.service.search import best_model
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -32,6 +33,7 @@ from mlcl.tracking import Provenance
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
+from mlcl.training.files import MODEL
 
 _ids = itertools.count()
 
@@ -89,6 +91,14 @@ class _AtOnce:
         return self.run_id(id)
 
 
+def _version(tracker, plan, best, folder, run_id):
+    """A version of files that are no model, once a run."""
+    name, source = plan.job.experiment, (folder / MODEL).as_uri()
+    tracker.make_model(name)
+    version = tracker.versions(run_id, source).get(name)
+    return version or str(tracker.client.create_model_version(name, source, run_id).version)
+
+
 class World:
     """A home with a sweep. `mlflow`: the URI of a store that has its tables, None to deliver nowhere."""
 
@@ -113,6 +123,7 @@ class World:
             patch.setattr(command, "Tracker", lambda _home: nowhere)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)
+        patch.setattr(best_model, "export_version", _version)
         patch.setattr(trial, "LOOK_EVERY", 0.0)  # at every epoch: they take no time
         self.execute()
 

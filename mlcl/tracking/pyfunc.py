@@ -32,6 +32,7 @@ from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
 from mlcl.training.export.model_index import INDEX
+from mlcl.training.export.readme import describe
 
 ARTIFACT = "pyfunc"
 """The artifact with the model."""
@@ -44,6 +45,8 @@ KINDS: Mapping[str, Any] = {
     "vectors": Array(DataType.double),
 }
 """MLflow's type of what a model reads, by modality."""
+MAX_DESCRIPTION = 5000
+"""Longest description, in characters, that MLflow's store keeps."""
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
 
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
@@ -65,22 +68,13 @@ def check_name(name: str, alias: str) -> None:
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """Registers an exported folder as a version of the model `name`, once a run, and sets `alias` to it.
+    """Registers an exported folder as `register_version` does, and sets `alias` to it; a line for the user.
 
-    The folder is logged once a run, also for several names. Raises UserError where MLflow does not take it.
+    Raises UserError where MLflow does not take it.
     """
-    client = tracker.client
-    source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
     try:
-        versions = tracker.versions(run_id, source)
-        version = versions.get(name)
-        if version is None:
-            tracker.make_model(name)
-            if not versions:
-                _log(tracker, run_id, folder, index, encoder)
-            tags = {"way": index.best, "metric": index.metric}
-            version = str(client.create_model_version(name, source, run_id, tags=tags).version)
-        client.set_registered_model_alias(name, alias, version)
+        version = register_version(tracker, run_id, folder, index, encoder, name)
+        tracker.client.set_registered_model_alias(name, alias, version)
     except MlflowException as error:
         reason = tracker.safe(str(error)).splitlines()[0]
         raise UserError(
@@ -89,10 +83,33 @@ def register_export(
     return f"models:/{name}@{alias} (version {version})"
 
 
+def register_version(
+    tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, more: str = ""
+) -> str:
+    """Registers an exported folder as a version of the model `name`, once a run; returns the version.
+
+    The folder is logged once a run, also for several names. The version's description is that of the index,
+    and `more`. Raises MlflowException or UserError where MLflow does not take it.
+    """
+    client = tracker.client
+    source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
+    versions = tracker.versions(run_id, source)
+    version = versions.get(name)
+    if version is None:
+        tracker.make_model(name)
+        if not versions:
+            _log(tracker, run_id, folder, index, encoder)
+        tags = {"way": index.best, "metric": index.metric}
+        text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
+        made = client.create_model_version(name, source, run_id, tags=tags, description=text)
+        version = str(made.version)
+    return version
+
+
 def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
     """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` to a folder below `to`.
 
-    Raises UserError where there is none, and for a version that `mlcl export` did not register.
+    Raises UserError where there is none, and for a version that is not an export.
     """
     parts = URI.fullmatch(uri)
     if parts is None:
@@ -112,9 +129,7 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
         raise UserError("no such registered model", key="MODEL", found=f"{uri} ({reason})") from None
     for file in found:
         return file.parent
-    raise UserError(
-        "not registered by `mlcl export`", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}"
-    )
+    raise UserError("not an exported model", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}")
 
 
 def _find_version(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:

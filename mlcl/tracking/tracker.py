@@ -19,7 +19,6 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
@@ -31,9 +30,6 @@ from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
-
-BEST = "best"
-"""The alias of an experiment's best registered model."""
 
 
 class Tracker:
@@ -97,24 +93,6 @@ class Tracker:
             raise UserError("the experiment was deleted in MLflow", key="experiment", found=name)
         return str(found.experiment_id)
 
-    def register(self, name: str, run_id: str, artifact: str, metric: str, score: float, mode: str) -> str:
-        """Registers a run's artifact folder as a version of the model `name`, once a run.
-
-        The alias `best` moves to it unless its present version is as good by the same metric. Returns a line
-        for the user.
-        """
-        self.make_model(name)
-        source = f"{self.client.get_run(run_id).info.artifact_uri}/{artifact}"
-        version = self.versions(run_id, source).get(name)
-        if version is None:
-            tags = {"metric": metric, "score": repr(score)}
-            version = str(self.client.create_model_version(name, source, run_id, tags=tags).version)
-        best = self._best(name)
-        if best is not None and str(best.version) != version and _as_good(best, metric, score, mode):
-            return f"models:/{name}/{version} ({BEST} stays with an earlier version)"
-        self.client.set_registered_model_alias(name, BEST, version)
-        return f"models:/{name}@{BEST} (version {version})"
-
     def make_model(self, name: str) -> None:
         """Creates a registered model, unless it exists."""
         try:
@@ -126,12 +104,6 @@ class Tracker:
         """The model versions made from these artifacts of a run, by the name of the registered model."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
-
-    def _best(self, name: str) -> ModelVersion | None:
-        try:
-            return self.client.get_model_version_by_alias(name, BEST)
-        except MlflowException:
-            return None
 
     def dashboard(self) -> str:
         """The command or address that opens MLflow's pages on this store."""
@@ -148,10 +120,3 @@ def _make_tables(file: Path | None) -> None:
     partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
     MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments(max_results=1)
     partial.replace(file)
-
-
-def _as_good(version: ModelVersion, metric: str, score: float, mode: str) -> bool:
-    if version.tags.get("metric") != metric:
-        return False
-    held = float(version.tags["score"])
-    return held >= score if mode == "max" else held <= score

@@ -75,9 +75,7 @@ def test_a_pyfunc_of_somebody_else(home, report, texts, tmp_path):
     for number, (run, place) in enumerate([(theirs, "pyfunc"), (ours, "other/pyfunc")], start=1):
         client.log_artifact(run.info.run_id, str(tmp_path / "weights"), f"{place}/artifacts")
         client.create_model_version("foreign", f"{run.info.artifact_uri}/{place}", run.info.run_id)
-        with pytest.raises(
-            UserError, match=f"not registered by `mlcl export`; found: models:/foreign/{number}"
-        ):
+        with pytest.raises(UserError, match=f"not an exported model; found: models:/foreign/{number}"):
             predict(home, f"models:/foreign/{number}", texts)
 
 

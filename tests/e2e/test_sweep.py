@@ -6,7 +6,9 @@ import signal
 import time
 from contextlib import suppress
 
+import mlflow
 import optuna
+import pandas as pd
 import psutil
 import pytest
 import yaml
@@ -75,7 +77,10 @@ def test_a_sweep_end_to_end(mlcl):
     complete = [trial for trial in report["trials"] if trial["state"] == "COMPLETE"]
     assert report["best"] == max(complete, key=lambda trial: trial["score"])["label"]
     assert parent.data.metrics["score"] == max(trial["score"] for trial in complete)
-    assert mlcl.client.get_model_version_by_alias("tiny", "best").tags["metric"] == report["score"]
+    version = mlcl.client.get_model_version_by_alias("tiny", "best")
+    assert version.tags["metric"] == report["score"]
+    labelled = mlflow.pyfunc.load_model(version.source).predict(pd.DataFrame({"text": ["vote", "ball"]}))
+    assert list(labelled)[:2] == ["label", "probability"]
     assert report["registered"] == "models:/tiny@best (version 1)"
 
 

@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 
 from mlcl.errors import UserError
-from mlcl.tracking import State, Tracker, dashboard, shown
+from mlcl.tracking import Tracker, dashboard, shown
 
 
 def test_a_store_of_ones_own(tmp_path, monkeypatch):
@@ -62,30 +62,6 @@ def test_an_experiment_that_was_deleted_is_said(shared):
         tracker.experiment("deleted")
 
 
-def test_a_registered_model_points_at_the_runs_files_one_version_a_run(shared):
-    logs = shared("registered")
-    (logs.home / "model").mkdir(parents=True)
-    (logs.home / "model" / "weights").write_text("w")
-
-    def register(id, score, metric="val/accuracy"):
-        log = logs.start(id)
-        log.artifacts([logs.home / "model"])
-        log.finish(State.COMPLETE)
-        logs.deliver(id)
-        run_id = logs.run(id).info.run_id
-        return logs.tracker.register("model", run_id, "model", metric, score, "max")
-
-    stays = "models:/model/2 (best stays with an earlier version)"
-    assert register("a", 0.5) == "models:/model@best (version 1)"
-    assert register("a", 0.5) == "models:/model@best (version 1)"
-    assert [register("b", 0.4), register("b", 0.4)] == [stays, stays]
-    assert register("c", 0.6) == "models:/model@best (version 3)"
-    assert register("d", 0.1, "val/macro_f1") == "models:/model@best (version 4)"
-    best = logs.tracker.client.get_model_version_by_alias("model", "best")
-    assert best.run_id == logs.run("d").info.run_id
-    assert Path(best.source.removeprefix("file://"), "weights").read_text() == "w"
-
-
 def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"key --home: no runs were tracked here; found: .*typo"):
         Tracker.existing(tmp_path / "typo")
@@ -100,12 +76,11 @@ def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
 def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(tmp_path):
     tracker = Tracker(tmp_path)
     run = tracker.client.create_run(tracker.experiment("exp")).info
+    sources = [f"{run.artifact_uri}/{artifact}" for artifact in ("model", "pyfunc")]
     tracker.make_model("exp")
-    tracker.client.create_model_version("exp", f"{run.artifact_uri}/pyfunc", run.run_id)
-    for _ in range(2):
-        told = tracker.register("exp", run.run_id, "model", "accuracy", 0.5, "max")
-        assert told == "models:/exp@best (version 2)"
-    assert tracker.versions(run.run_id, f"{run.artifact_uri}/pyfunc") == {"exp": "1"}
+    for source in sources:
+        tracker.client.create_model_version("exp", source, run.run_id)
+    assert [tracker.versions(run.run_id, source) for source in sources] == [{"exp": "1"}, {"exp": "2"}]
 
 
 def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mlflow.exceptions import MlflowException
 from optuna.storages import BaseStorage
 
 from mlcl.config import job_hash
@@ -20,6 +19,7 @@ from mlcl.service.engine.progress_events import ProgressListener
 from mlcl.service.engine.session import Engine
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
+from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
@@ -33,7 +33,6 @@ from mlcl.service.search.sweep_report import SweepReader
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON, Tag
-from mlcl.training.files import MODEL
 
 RUN_PATIENCE = 5.0
 """Seconds that the best trial's run may take to be there in MLflow, for the sweep's run to name it."""
@@ -200,7 +199,7 @@ class Sweep(Work[SweepReport]):
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def delivered(self) -> None:
-        """Registers the best trial's model. A store that refuses it does not undo the sweep."""
+        """Registers the best trial's model. What keeps it from that does not undo the sweep."""
         plan, best, ledger = self.plan, self.search.best(), self.command.ledger
         if best is None or best.score is None or best.key in ledger.registered:
             return
@@ -208,10 +207,8 @@ class Sweep(Work[SweepReport]):
         if run_id is None:
             return
         try:
-            text = self.command.tracker.register(
-                plan.job.experiment, run_id, MODEL, plan.score, best.score, plan.space.mode
-            )
-        except MlflowException as error:
+            text = register_best(self.command.tracker, plan, best, self.store.folder(best), run_id)
+        except Exception as error:
             reason = self.engine.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
             self.engine.reporter.note(f"the best model is not registered: {reason}")
         else:

@@ -72,7 +72,7 @@ class SweepRun:
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
         self.log.text(plan.space_text, space_file(version))
         keys = [key for parameter in plan.space.parameters for key in parameter.keys]
-        self.log.view(self.log.id, trials_view(self.log.id, [*keys, *plan.space.posthoc], plan.space.mode))
+        self.log.view(self.log.id, trials_view(self.log.id, [*keys, *plan.free], plan.space.mode))
 
     def curve(self, ledger: Ledger) -> None:
         """The best score after each finished search trial, of those that compare in the present space.

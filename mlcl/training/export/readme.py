@@ -24,10 +24,7 @@ found.labels, found.probabilities
 
 `mlcl predict {folder} FILE` labels a file.
 
-It reads {contents} and predicts {what}.
-By default it predicts with `{best}`, the best on validation by {metric}; `way=` chooses another:
-
-{ways}
+{description}
 
 | file | what |
 |---|---|
@@ -40,6 +37,10 @@ By default it predicts with `{best}`, the best on validation by {metric}; `way=`
 
 {source}
 """
+_DESCRIPTION = """It reads {contents} and predicts {what}.
+By default it predicts with `{best}`, the best on validation by {metric}; `way=` chooses another:
+
+{ways}"""
 
 
 def readme(index: Index, folder: str) -> str:
@@ -49,14 +50,21 @@ def readme(index: Index, folder: str) -> str:
         title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),
         folder=folder,
         example=EXAMPLES[index.modality],
+        description=describe(index),
+        source=markdown_table(
+            ("from", ""), [(key, markdown(value)) for key, value in provenance.items()], left=(0, 1)
+        ),
+    )
+
+
+def describe(index: Index) -> str:
+    """What the model reads and predicts, and how well each way does, Markdown."""
+    return _DESCRIPTION.format(
         contents=plural(index.modality),
         what=_what(index),
         best=index.best,
         metric=index.metric,
         ways=_ways(index),
-        source=markdown_table(
-            ("from", ""), [(key, markdown(value)) for key, value in provenance.items()], left=(0, 1)
-        ),
     )
 
 

@@ -1,0 +1,49 @@
+"""Registers the model of a sweep's best trial under the alias `best`, as a model that MLflow can serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlcl.config import dump_job, flatten, load_job
+from mlcl.markup import markdown, markdown_table
+from mlcl.service.engine.entries import Entry
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.tracking import Tracker
+from mlcl.tracking.best_model import Score, move_best
+from mlcl.tracking.names import Tag
+from mlcl.training.export import write_export
+from mlcl.training.job_data import JobData
+
+
+def register_best(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str) -> str:
+    """Exports the trial in `folder`, whose run is `run_id`, as a version of the experiment's model.
+
+    Returns a line for the user. Raises MlflowException or UserError where MLflow does not take it, or where
+    the trial's files or its data have changed.
+    """
+    assert best.score is not None
+    version = export_version(tracker, plan, best, folder, run_id)
+    fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
+    job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
+    keys = [key for parameter in plan.space.parameters for key in parameter.keys]
+    searched = (*keys, *plan.space.posthoc, *plan.free)
+    score = Score(plan.score, best.score, plan.space.mode, job, searched)
+    return move_best(tracker, plan.job.experiment, version, score)
+
+
+def export_version(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str) -> str:
+    """The version that is made of the trial, once a run."""
+    from mlcl.tracking.pyfunc import register_version  # imports pandas and MLflow's models
+
+    job, name = load_job(best.job), plan.job.experiment
+    settings = [(markdown(key), markdown(str(its))) for key, its in (best.settings | best.chosen).items()]
+    more = f"{best.label} of sweep {plan.name}: {plan.score} {best.score:.4f}\n\n" + markdown_table(
+        ("searched", ""), settings, left=(0, 1)
+    )
+    source = {"experiment": name, "name": f"{best.label} of {plan.name}", "run_id": run_id}
+    source["seed"] = str(job.train.seed)
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        target = Path(scratch) / "model"
+        index = write_export(target, folder, JobData.of(job, tracker.home, verify=False), source)
+        return register_version(tracker, run_id, target, index, job.encoder.name, name, more)
