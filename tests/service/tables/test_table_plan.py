@@ -6,7 +6,7 @@ import shutil
 import pytest
 from reproduced import Tables
 
-from mlcl.data.sources.common import cifar
+from mlcl.data.sources import cifar
 from mlcl.errors import UserError
 from mlcl.service.tables import cost, plan_table
 
