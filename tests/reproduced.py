@@ -21,7 +21,7 @@ from sweeps import World
 
 from mlcl.config.table import load_table
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.resources import Resources
+from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.tables import TablePlan, run_table, table_log
 from mlcl.tracking.atomic_files import replace_text

@@ -20,9 +20,9 @@ from mortal import Killed, Mortal
 from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
-from mlcl.service.engine import command, resources, session, trial
+from mlcl.service.engine import command, packing, session, trial
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.resources import Resources
+from mlcl.service.engine.packing import Resources
 from mlcl.service.runs import run_store
 from mlcl.service.runs.signals import StopRequest
 from mlcl.service.search import best_model
@@ -113,7 +113,7 @@ class World:
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
         patch.setattr(run_store, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
-        patch.setattr(resources, "nodes", lambda: [{"CPU": 2.0}])
+        patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
         patch.setattr(session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlcl.cli.clusters import SERVICE, ClusterFile, client_of, cluster_of, job_of, say_forgotten
+from mlcl.cli.cluster_jobs import (
+    SERVICE,
+    ClusterFile,
+    client_of,
+    cluster_of,
+    job_lines,
+    job_of,
+    job_tree,
+    jobs_table,
+    say_forgotten,
+)
 from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.job_views import job_lines, job_tree, jobs_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Exit, errors, print_json, print_tree, results, say
 from mlcl.cli.service import print_service_status

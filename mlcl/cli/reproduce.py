@@ -71,7 +71,7 @@ def reproduce(
         return
     file = find_table(name)
     from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.resources import Resources
+    from mlcl.service.engine.packing import Resources
     from mlcl.service.tables import TablePlan, plan_merge, plan_table
 
     plan = TablePlan(

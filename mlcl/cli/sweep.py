@@ -96,7 +96,7 @@ def sweep(
         return
 
     from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.resources import Resources
+    from mlcl.service.engine.packing import Resources
     from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
     named = _baselines(baseline or [], overrides or [])

@@ -13,30 +13,21 @@ if TYPE_CHECKING:
 def document(report: SweepReport, dashboard: str) -> dict[str, Any]:
     """The whole report as one tree."""
     tree = {
-        "id": report.id,
-        "name": report.name,
-        "state": report.state,
-        "reason": report.reason,
+        **_told(report, "id", "name", "state", "reason"),
         "verdict": report.verdict and report.verdict.as_dict(),
         "folder": str(report.folder),
         "mlflow_run_id": report.run_id,
-        "score": report.score,
-        "mode": report.mode,
+        **_told(report, "score", "mode"),
         "goals": [{"metric": goal.metric, "mode": goal.mode} for goal in report.goals],
         "best": report.best and report.best.label,
         "front": [trial.label for trial in report.front],
-        "registered": report.registered,
-        "spent": report.spent,
-        "undelivered": report.undelivered,
+        **_told(report, "registered", "spent", "undelivered"),
         "dashboard": dashboard,
         "trials": [_trial(trial) for trial in report.trials],
         "baseline_trials": [_trial(trial) for trial in report.baseline_trials],
         "confirmations": [
             {
-                "key": group.key,
-                "label": group.label,
-                "state": group.state,
-                "settings": group.settings,
+                **_told(group, "key", "label", "state", "settings"),
                 "mlflow_run_id": group.run_id,
                 "seeds": [{**_training(seed), "metrics": seed.metrics} for seed in group.seeds],
             }
@@ -45,6 +36,10 @@ def document(report: SweepReport, dashboard: str) -> dict[str, Any]:
     }
     plain: dict[str, Any] = finite(tree)
     return plain
+
+
+def _told(its: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(its, name) for name in names}
 
 
 def finite(value: Any) -> Any:
@@ -59,18 +54,9 @@ def finite(value: Any) -> Any:
 
 
 def _trial(trial: Trained) -> dict[str, Any]:
-    return {**_training(trial), "values": trial.values, "settings": trial.settings}
+    return {**_training(trial), **_told(trial, "values", "settings")}
 
 
 def _training(trained: Trained) -> dict[str, Any]:
-    return {
-        "key": trained.key,
-        "label": trained.label,
-        "state": trained.state,
-        "score": trained.score,
-        "reason": trained.reason,
-        "chosen": trained.chosen,
-        "epoch": trained.epoch,
-        "seconds": trained.seconds,
-        "mlflow_run_id": trained.run_id,
-    }
+    told = _told(trained, "key", "label", "state", "score", "reason", "chosen", "epoch", "seconds")
+    return {**told, "mlflow_run_id": trained.run_id}

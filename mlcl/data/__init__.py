@@ -13,8 +13,14 @@ from mlcl.data.source import Source
 from mlcl.data.sources import SOURCES
 from mlcl.data.split import Split
 from mlcl.data.subset import subset
-from mlcl.data.text import Tokenizer, hugging_face_tokenizer, load_tokenizer, train_word_tokenizer
-from mlcl.data.tokens import TokenRows, encode
+from mlcl.data.tokens import (
+    Tokenizer,
+    TokenRows,
+    encode,
+    hugging_face_tokenizer,
+    load_tokenizer,
+    train_word_tokenizer,
+)
 from mlcl.data.views import augment, normalise
 
 __all__ = [

@@ -6,12 +6,11 @@ from mlcl.evaluation.embedding_scores import embedding_metrics, evaluate_embeddi
 from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
 from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts, frequency_bands
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
-from mlcl.evaluation.neighbour_merge import Neighbours
 from mlcl.evaluation.posthoc import PosthocResult, search
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
 from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
-from mlcl.evaluation.retrieval import retrieve
+from mlcl.evaluation.retrieval import Neighbours, retrieve
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_names
 from mlcl.evaluation.setting_values import QueryRows, Setting
 from mlcl.evaluation.tasks import Targets, Task

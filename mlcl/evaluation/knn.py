@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.evaluation.neighbour_merge import Neighbours
+from mlcl.evaluation.retrieval import Neighbours
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
 from mlcl.labels import LabelRows
 

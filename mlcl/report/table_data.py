@@ -106,13 +106,7 @@ def read_table(runs: Runs, table: Run) -> TableData:
     tree = json.loads(runs.text(table, TABLE_JSON))
     figures = _figures(runs, tree["cells"])
     return TableData(
-        name=tree["name"],
-        title=tree["title"],
-        source=tree["source"],
-        about=tree["about"],
-        command=tree["command"],
-        unit=tree["unit"],
-        higher=tree["higher"],
+        **{name: tree[name] for name in ("name", "title", "source", "about", "command", "unit", "higher")},
         figures=tuple(figures),
         run=table,
         verdicts=tuple(_sentence(its) for its in tree.get("verdicts", ())),
@@ -189,11 +183,7 @@ def _figure(
     return TableFigure(
         row=cell["row"],
         column=cell["column"],
-        name=figure["name"],
-        metric=figure["metric"],
-        printed=figure["printed"],
-        verdict=figure["verdict"],
-        digits=figure["digits"],
+        **{name: figure[name] for name in ("name", "metric", "printed", "verdict", "digits")},
         values=tuple(figure["values"]),
         runs=tuple(None if name is None else runs[name] for name in cell["runs"]),
         data=cell.get("data", f"{cell['row']}, {cell['column']}"),  # of release 0.1: nothing to compare

@@ -47,7 +47,10 @@ def run_experiment(
     if job.train.threads is not None:
         _set_threads(job.train.threads)
     if job.baseline is not None:
-        return _baseline(job_data, folder, context, listener, should_stop, test)
+        fitted = run_baseline(
+            job_data, folder=folder, context=context, listener=listener, should_stop=should_stop, test=test
+        )
+        return None if fitted is None else Outcome(fitted, resumed=False)
     model = _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
     loop = build_loop(
@@ -85,20 +88,6 @@ def run_experiment(
     metrics = result.metrics | times
     loop.tell("end", metrics)
     return Outcome(metrics, resumed)
-
-
-def _baseline(
-    job_data: JobData,
-    folder: Path,
-    context: Context,
-    listener: Listener,
-    should_stop: Callable[[], bool],
-    test: bool,
-) -> Outcome | None:
-    metrics = run_baseline(
-        job_data, folder=folder, context=context, listener=listener, should_stop=should_stop, test=test
-    )
-    return None if metrics is None else Outcome(metrics, resumed=False)
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:

@@ -25,8 +25,7 @@ from mlcl.evaluation import (
     neighbour_overlap,
     retrieve,
 )
-from mlcl.evaluation.neighbour_merge import merge
-from mlcl.evaluation.retrieval import available
+from mlcl.evaluation.retrieval import available, merge
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
 from mlcl.training.context import ONE_PROCESS, Context

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import parse_budget
+from mlcl.service.engine.packing import Resources
 from mlcl.service.engine.progress_events import ProgressEvent
-from mlcl.service.engine.resources import Resources
 from mlcl.tracking import State
 
 SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}

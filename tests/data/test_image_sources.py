@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 
 from mlcl.data import SOURCES, Dataset
+from mlcl.data.sources import cifar, voc2007
 from mlcl.data.sources import coco as coco_source
-from mlcl.data.sources import voc2007
-from mlcl.data.sources import cifar
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart

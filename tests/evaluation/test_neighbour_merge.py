@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcl.evaluation import Neighbours
-from mlcl.evaluation.neighbour_merge import merge
+from mlcl.evaluation.retrieval import merge
 
 
 def slow_merge(found, k):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcl.evaluation import Neighbours, neighbour_merge, retrieval, retrieve
+from mlcl.evaluation import Neighbours, retrieval, retrieve
 
 
 def brute_force(datastore, queries, k):
@@ -129,7 +129,7 @@ def test_merged_searches_of_pieces_equal_one_search_bit_for_bit(seed, rows, k, c
             own = retrieve(piece, q, min(k, len(piece)))
             found.append(Neighbours(own.distance, own.index + first))
         first += len(piece)
-    assert same(neighbour_merge.merge(found, k), retrieve(x, q, k))
+    assert same(retrieval.merge(found, k), retrieve(x, q, k))
 
 
 def test_a_collapsed_datastore_gives_the_first_rows():

@@ -11,9 +11,8 @@ from typing import Any
 from mlcl.config.job import JobConfig, dump_job, job_hash
 from mlcl.config.loader import apply_overrides, validate
 from mlcl.config.space.condition import covers
-from mlcl.config.table.places import PLACES, check_places, placed
 from mlcl.config.table.schema import Line, Scale, Table, slug
-from mlcl.config.table.tree import PAPER, cell_tree
+from mlcl.config.table.tree import PAPER, PLACES, cell_tree, check_places, placed
 from mlcl.config.table.tuning import Tuning, read_tuning, tune_of
 from mlcl.errors import UserError
 

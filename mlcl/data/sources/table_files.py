@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import TableOptions, state, write_table
+from mlcl.data.sources.common.table import write_table
+from mlcl.data.sources.common.table_options import TableOptions, state
 from mlcl.data.table_file import ENCODING, TableFile, csv_table, json_table, parquet_table
 
 

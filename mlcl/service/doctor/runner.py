@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlcl.service.doctor.disk import find_full_disk, find_narrow_limits, find_unusable_store
+from mlcl.service.doctor.files import (
+    find_full_disk,
+    find_narrow_limits,
+    find_partial_files,
+    find_stale_files,
+    find_unusable_store,
+)
 from mlcl.service.doctor.finding import Check, Finding, Scope
 from mlcl.service.doctor.mlflow_runs import find_undelivered, find_wrong_states
 from mlcl.service.doctor.records import find_dead_runs, find_unreadable_records
@@ -16,7 +22,6 @@ from mlcl.service.doctor.servers import (
     find_stale_address,
     find_unreachable_servers,
 )
-from mlcl.service.doctor.stale_files import find_partial_files, find_stale_files
 from mlcl.service.doctor.studies import find_study_differences
 
 CHECKS = (

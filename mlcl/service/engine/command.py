@@ -16,11 +16,10 @@ from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, Budget
 from mlcl.service.engine.forecasts import Forecasts
 from mlcl.service.engine.ledger import FORMAT, Ledger
-from mlcl.service.engine.packing import Packing
+from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import Reporter
 from mlcl.service.engine.progress_events import ProgressEvent, ProgressListener, steady
 from mlcl.service.engine.recovery import recover
-from mlcl.service.engine.resources import Resources
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
 from mlcl.service.runs.foreign_output import foreign_output_apart

@@ -1,4 +1,4 @@
-"""How many trials fit into a cluster at once."""
+"""What a command may use, and how many trainings fit into a cluster at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import ray
 
+from mlcl.config import JobConfig
 from mlcl.errors import UserError
+from mlcl.service.engine.budget import Budget, check_budget
+from mlcl.service.runs.ray_session import on_cluster
+from mlcl.training.context import pick_device
 
 RESOLUTION = 10_000
 """Ray counts resources in ten-thousandths, and so do we: 0.3 holds 0.1 three times."""
@@ -121,3 +125,52 @@ def _too_large(
         found=each,
         allowed=f"at most {largest.get('CPU', 0):g} CPUs, {largest.get('GPU', 0):g} GPUs: the largest node",
     )
+
+
+@dataclass(frozen=True)
+class Resources:
+    """`cpus` and `gpus` are a worker's share, by default a GPU where there are any; `parallel` trainings run
+    at once, by default as many as fit."""
+
+    cpus: float = 1
+    gpus: float | None = None
+    parallel: int | None = None
+    budget: Budget | None = None
+
+    def check(self, job: JobConfig) -> None:
+        """Raises UserError, before Ray is started, where this machine lacks what the trainings need."""
+        device = job.train.device
+        if not on_cluster() and job.train.workers == 1:
+            pick_device("cuda" if self.gpus else device)
+        if self.budget is not None:
+            check_budget(self.budget, self._may_have_gpus(device))
+
+    def _may_have_gpus(self, device: str) -> float:
+        """The GPU share of a worker, as far as it is known before the cluster is asked."""
+        if self.gpus is not None:
+            return self.gpus
+        if device == "cpu":
+            return 0.0
+        if on_cluster():
+            return 1.0
+        import torch
+
+        return float(torch.cuda.is_available())
+
+    def local_cpus(self, job: JobConfig) -> int:
+        """CPUs that a Ray of this command's own must have: a job of two workers runs on any laptop."""
+        workers = job.train.workers
+        return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
+
+    def pack(self, job: JobConfig, most: int) -> Packing:
+        """How at most `most` trainings fit into the cluster. Raises UserError where none does."""
+        return pack(
+            nodes(),
+            workers=job.train.workers,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            device=job.train.device,
+            most=most,
+            parallel=self.parallel,
+            grows=on_cluster(),
+        )

@@ -11,7 +11,7 @@ from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_j
 from mlcl.config.space import SAMPLERS
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.service.engine.resources import Resources
+from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
 from mlcl.training.baseline_features import fitting_baselines
 from mlcl.training.baseline_job import baseline_job

@@ -16,8 +16,7 @@ from mlcl.service.engine.ledger import LEDGER, Ledger
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.table_ledgers import TableLedgers
-from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
+from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder

@@ -17,7 +17,7 @@ from mlcl.config.table import Cell, Table, cells_of
 from mlcl.config.table.loader import FOLDER
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.service.engine.resources import Resources
+from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.service.tables.data_sources import check_prepared, check_sources, download_hint
 from mlcl.service.tables.metrics import check_metrics

@@ -8,8 +8,8 @@ from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
-from mlcl.service.tables.baseline_verdicts import table_verdicts, verdict_sentences
 from mlcl.service.tables.summary import FigureReport, TableReport
+from mlcl.service.tables.verdicts import table_verdicts, verdict_sentences
 
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""

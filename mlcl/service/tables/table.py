@@ -16,12 +16,11 @@ from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
-from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.summary import CellReport, TableReport
-from mlcl.service.tables.table_ledgers import TableLedgers
 from mlcl.service.tables.table_log import TableLog
-from mlcl.service.tables.tuned_cell import TunedCell, tuned_cells
+from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
+from mlcl.service.tables.verdicts import ranked_figures
 from mlcl.tracking import State
 
 MAX_FAILED = 3

@@ -1,19 +1,25 @@
-"""A tuned cell: its figures are those of the best setting that a search finds, on fresh seeds."""
+"""A tuned cell: its figures are those of the best setting that a search finds, on fresh seeds.
+
+A search that one table has finished is not done again for another table of the home.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
+from mlcl.errors import UserError
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.session import Engine
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.confirmation import best_candidate, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
@@ -152,3 +158,27 @@ class TunedCell:
 def tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
     """The cells of a table that are tuned. Raises UserError for whatever is wrong with one."""
     return [TunedCell(cell, plan, home) for cell in plan.cells if cell.tuning is not None]
+
+
+class TableLedgers:
+    """Tells in which ledger a tuned cell of a table is."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def of(self, tuned: TunedCell, own: Ledger | None) -> Ledger | None:
+        """The table's `own` once the search has begun there; else one that has all of it, or else the own."""
+        if own is not None and own.trials(scope=tuned.scope):
+            return own
+        return next((ledger for ledger in self.all if tuned.is_whole_in(ledger)), own)
+
+    @cached_property
+    def all(self) -> list[Ledger]:
+        """Those of all tables, the latest first, without what cannot be read: only its own table needs it."""
+        found = []
+        for folder, _ in RunFolders(self._home, "tables").records():
+            try:
+                found.append(Ledger(folder.path))
+            except UserError:
+                continue
+        return found

@@ -14,7 +14,7 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, disk, healthy, run_checks, servers
+from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, files, healthy, run_checks, servers
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
 )
 def test_a_nearly_full_disk_is_named(home, monkeypatch, total, free, count):
     usage = namedtuple("usage", "total used free")(total, total - free, free)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     assert len(look(home, "disk")) == count
 
 
@@ -199,7 +199,7 @@ def test_rays_note_of_a_cluster_that_is_gone_is_removed(home, tmp_path):
 
 def test_the_command_prints_and_exits_as_it_found(home, monkeypatch):
     usage = shutil.disk_usage("/")._replace(total=2**40, free=2**39)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     folder, _ = left(home)
     run = CliRunner().invoke
     asked = ["doctor", "--home", str(home)]

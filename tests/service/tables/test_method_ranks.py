@@ -8,8 +8,8 @@ from reproduced import Tables
 
 from mlcl.config.table import Ranks
 from mlcl.service.tables import CellReport, FigureReport, TableReport
-from mlcl.service.tables.method_ranks import ranked_figures
 from mlcl.service.tables.rendering import as_dict, latex, markdown
+from mlcl.service.tables.verdicts import ranked_figures
 from mlcl.significance.rank_tests import rank_test
 from mlcl.tracking import State
 

@@ -9,13 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.common.label_column import (
-    AspectColumns,
-    HierarchyOf,
-    LabelColumn,
-    MultiLabelColumn,
-    SingleColumn,
-)
 from mlcl.data.sources.common.label_notation import (
     FLAGS,
     NOTHING,
@@ -26,6 +19,11 @@ from mlcl.data.sources.common.label_notation import (
     joined,
     text_of,
 )
+from mlcl.data.sources.common.table_options import (
+    AspectColumns,
+    MultiLabelColumn,
+    SingleColumn,
+)
 from mlcl.data.table_file import Row
 from mlcl.errors import UserError, did_you_mean
 
@@ -33,65 +31,68 @@ Cell = str | tuple[str, ...]
 """A text as it stands in the table, or the labels of a list."""
 
 
-class LabelReader:
-    """Collects one label space row by row; what it gives is right once all rows are in.
+class RatingReader:
+    """Collects the ratings of aspects row by row; 0 stands for a missing one."""
+
+    def __init__(self, label: AspectColumns) -> None:
+        self._label = label
+        self.values: list[list[float]] = []
+
+    def add(self, row: Row) -> None:
+        """Read one row. Raises UserError for a value that is no rating."""
+        self.values.append([_rating(row, column, self._label.scale) for column in self._label.columns])
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space."""
+        return LabelSpace(kind="aspects", aspects=self._label.columns, scale=self._label.scale)
+
+
+class ClassReader:
+    """Collects the classes of one label space row by row; what it gives is right once all rows are in.
 
     A notation is recognised over the whole column or refused: then what gives labels raises UserError with
     the first row that is not clear.
     """
 
-    def __init__(self, label: LabelColumn) -> None:
+    def __init__(self, label: SingleColumn | MultiLabelColumn) -> None:
         self._label = label
-        column = label.column if isinstance(label, SingleColumn | MultiLabelColumn) else None
-        self._column, self._wide = (
-            column or "",
-            label.columns if isinstance(label, MultiLabelColumn) else None,
-        )
-        self._given = None if isinstance(label, AspectColumns | HierarchyOf) else label.classes or self._wide
+        self._column = label.column or ""
+        self._wide = None if isinstance(label, SingleColumn) else label.columns
+        self._given = label.classes or self._wide
         self._first: dict[Cell, Row] = {}
         self._number: dict[Cell, int] = {}
         self._rows: list[int] = []
-        self._ratings: list[list[float]] = []
 
     def add(self, row: Row) -> None:
-        """Read one row. Raises UserError for a value that is no label and no rating."""
-        if isinstance(self._label, AspectColumns):
-            scale = self._label.scale
-            self._ratings.append([_rating(row, column, scale) for column in self._label.columns])
-        elif not isinstance(self._label, HierarchyOf):
-            cell = self._cell(row)
-            self._rows.append(self._number.setdefault(cell, len(self._number)))
-            if cell not in self._first:
-                kept = {name: row.values.get(name) for name in self._label.wanted().values()}
-                self._first[cell] = row._replace(values=kept)
+        """Read one row. Raises UserError for a value that is no label."""
+        cell = self._cell(row)
+        self._rows.append(self._number.setdefault(cell, len(self._number)))
+        if cell not in self._first:
+            kept = {name: row.values.get(name) for name in self._label.wanted().values()}
+            self._first[cell] = row._replace(values=kept)
 
+    @property
     def space(self) -> LabelSpace:
         """The label space."""
-        label = self._label
-        if isinstance(label, HierarchyOf):
-            return LabelSpace(kind="hierarchy", levels=label.levels)
-        if isinstance(label, AspectColumns):
-            return LabelSpace(kind="aspects", aspects=label.columns, scale=label.scale)
-        return LabelSpace(kind=label.kind, classes=self._classes)
+        return LabelSpace(kind=self._label.kind, classes=self._classes)
 
-    def values(self) -> list[Any] | None:
-        """The column of the data set; a hierarchy has none."""
-        if isinstance(self._label, HierarchyOf):
-            return None
-        if isinstance(self._label, AspectColumns):
-            return self._ratings
-        rows = self.class_rows()
+    @property
+    def values(self) -> list[Any]:
+        """The column of the data set."""
+        rows = self.class_rows
         return [row[0] if row else None for row in rows] if isinstance(self._label, SingleColumn) else rows
 
+    @cached_property
     def class_rows(self) -> list[list[int]]:
-        """The class indices of every row; none for ratings and hierarchies."""
-        index = {name: i for i, name in enumerate(self._classes)} if self._rows else {}
-        known = [[index[name] for name in labels] for labels in self._labels.values()] if index else []
+        """The class indices of every row."""
+        index = {name: i for i, name in enumerate(self._classes)}
+        known = [[index[name] for name in labels] for labels in self._labels.values()]
         return [known[cell] for cell in self._rows]
 
     def notes(self) -> list[str]:
         """What was recognised beyond the given options."""
-        if not self._rows or self._wide:
+        if self._wide:
             return []
         notes = []
         if isinstance(self._label, MultiLabelColumn) and self._separator and not self._label.separator:

@@ -10,116 +10,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
-
-from mlcl.config.section import Section, UserPath
-from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace, Modality
-from mlcl.data.sources.common.distribution import file_state, in_batches
-from mlcl.data.sources.common.label_column import HierarchyOf, LabelColumns
-from mlcl.data.sources.common.label_reader import LabelReader
+from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.sources.common.distribution import in_batches
+from mlcl.data.sources.common.label_reader import ClassReader, RatingReader
 from mlcl.data.sources.common.label_spaces import (
     hierarchy_of,
     pairs_in_rows,
     pairs_of_paths,
     paths_in_file,
 )
+from mlcl.data.sources.common.table_options import AspectColumns, HierarchyOf, TableOptions
 from mlcl.data.sources.common.table_splits import SPLIT_NAMES, TableRows, divide, split_of_file
-from mlcl.data.split_assignment import FRACTIONS, digest_of
+from mlcl.data.split_assignment import digest_of
 from mlcl.data.table_file import Row, TableFile
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str | Path) else value
-
-
-Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_length=1)]
-
-
-class TableOptions(Section):
-    """How the columns of a table are read."""
-
-    path: Paths = Field(description="the file, or several with the same columns")
-    text: str | None = Field(None, description="column of the text")
-    image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
-    vectors: str | None = Field(None, description="column of a vector: a list of numbers, in CSV as JSON")
-    id: str | None = Field(None, description="column of a unique id; default: the row's number")
-    labels: LabelColumns = Field({}, description="label space to its column or columns")
-    split: str | None = Field(
-        None,
-        description="column of the split; default: the files' names, such as train.csv, else a seeded hash",
-    )
-    group: str | None = Field(
-        None,
-        description="column of what must stay in one split, such as a patient; copies of a text always do",
-    )
-    fractions: tuple[float, float, float] = Field(
-        FRACTIONS, description="train, validation, test, where no split is given"
-    )
-    name: str | None = Field(None, description="of the data set; default: the file's name")
-    licence: str = Field("not stated", description="the data's licence")
-    allow_untrained: bool = Field(False, description="accept labels that only the test split has")
-
-    @model_validator(mode="after")
-    def _one_content(self) -> Self:
-        if sum(column is not None for column in (self.text, self.image, self.vectors)) > 1:
-            raise ValueError("give exactly one of text, image and vectors")
-        return self
-
-    @field_validator("fractions")
-    @classmethod
-    def _whole(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9 or fractions[0] == 0:
-            raise ValueError("fractions must add up to 1, with some for train")
-        return fractions
-
-    @property
-    def modality(self) -> Modality:
-        """text, image or vectors."""
-        if self.vectors is not None:
-            return "vectors"
-        return "text" if self.text is not None else "image"
-
-    @property
-    def content(self) -> str:
-        """The column of the text, the image or the vector."""
-        return self.text or self.image or self.vectors or ""
-
-    def columns(self) -> dict[str, str]:
-        """Option key to the column it names."""
-        named = {"id": self.id, "split": self.split, "group": self.group, self.modality: self.content}
-        for name, label in self.labels.items():
-            named |= {f"labels.{name}.{key}": column for key, column in label.wanted().items()}
-        return {key: column for key, column in named.items() if column is not None}
-
-
-def state(options: TableOptions) -> list[Any]:
-    """Plain data that changes when the files do. Raises UserError for a file that is not there."""
-    files = [("path", path) for path in options.path]
-    for name, label in options.labels.items():
-        if isinstance(label, HierarchyOf) and label.parents is not None:
-            files.append((f"labels.{name}.parents", label.parents))
-    for key, file in files:
-        if not file.is_file():
-            raise UserError("no such file", file=file, key=f"data.options.{key}")
-    return [part for _, file in files for part in file_state(file)]
 
 
 @dataclass
 class _Read:
     """What the first reading keeps."""
 
-    labels: dict[str, LabelReader]
+    labels: dict[str, ClassReader | RatingReader]
     rows: TableRows = field(default_factory=TableRows)
     left_out: list[Row] = field(default_factory=list)
     dim: int | None = None
 
+    @property
+    def classes(self) -> dict[str, ClassReader]:
+        """The readers of the label spaces that have classes."""
+        return {name: its for name, its in self.labels.items() if isinstance(its, ClassReader)}
+
     def notes(self) -> list[str]:
         """What was recognised, and what was left out."""
-        notes = [note for reader in self.labels.values() for note in reader.notes()]
+        notes = [note for reader in self.classes.values() for note in reader.notes()]
         if self.left_out:
             first = self.left_out[0].place
             notes.append(
@@ -136,7 +62,7 @@ def write_table(
         _check_columns(options, table)
     _check_levels(options)
     read = _first_reading(options, tables)
-    classes = [own for reader in read.labels.values() if (own := reader.class_rows())]
+    classes = [reader.class_rows for reader in read.classes.values()]
     notes = divide(read.rows, classes, options.fractions, split_seed)
     spaces = _spaces(options, read)
     if not options.allow_untrained:
@@ -179,7 +105,7 @@ def _example(table: TableFile) -> dict[str, str]:
 
 def _check_levels(options: TableOptions) -> None:
     for name, label in options.labels.items():
-        levels = label.levels_of()
+        levels = label.levels if isinstance(label, HierarchyOf) else ()
         several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
         kind = "multi_label" if set(levels[:1]) <= set(several) else "single"
         fitting = [other for other, its in options.labels.items() if its.kind == kind]
@@ -191,30 +117,37 @@ def _check_levels(options: TableOptions) -> None:
 
 def _spaces(options: TableOptions, read: _Read) -> dict[str, LabelSpace]:
     """The label spaces; a hierarchy of multi-label ones with the parents of its classes."""
-    spaces = {name: reader.space() for name, reader in read.labels.items()}
-    for name, label in options.labels.items():
-        if not isinstance(label, HierarchyOf) or spaces[label.levels[0]].kind != "multi_label":
-            continue
-        if label.parents is not None:
-            finest = spaces[label.levels[-1]].classes
-            pairs = pairs_of_paths(paths_in_file(label.parents, label.levels, finest))
-        else:
-            rows = {level: read.labels[level].class_rows() for level in label.levels}
-            pairs = [
-                pairs_in_rows(rows[fine], rows[coarse], spaces[fine], spaces[coarse])
-                for coarse, fine in pairwise(label.levels)
-            ]
-        file, key = label.parents or options.path[0], f"labels.{name}.parents"
-        spaces[name] = hierarchy_of(pairs, label.levels, spaces, file, key)
-    return spaces
+    spaces = {name: reader.space for name, reader in read.labels.items()}
+    trees = {name: label for name, label in options.labels.items() if isinstance(label, HierarchyOf)}
+    found = {name: _hierarchy(options, name, label, read, spaces) for name, label in trees.items()}
+    return {name: found.get(name) or spaces[name] for name in options.labels}
+
+
+def _hierarchy(
+    options: TableOptions, name: str, label: HierarchyOf, read: _Read, spaces: Mapping[str, LabelSpace]
+) -> LabelSpace:
+    if spaces[label.levels[0]].kind != "multi_label":
+        return LabelSpace(kind="hierarchy", levels=label.levels)
+    if label.parents is not None:
+        finest = spaces[label.levels[-1]].classes
+        pairs = pairs_of_paths(paths_in_file(label.parents, label.levels, finest))
+    else:
+        rows = {level: read.classes[level].class_rows for level in label.levels}
+        pairs = [
+            pairs_in_rows(rows[fine], rows[coarse], spaces[fine], spaces[coarse])
+            for coarse, fine in pairwise(label.levels)
+        ]
+    file, key = label.parents or options.path[0], f"labels.{name}.parents"
+    return hierarchy_of(pairs, label.levels, spaces, file, key)
 
 
 def _check_trained(options: TableOptions, read: _Read, spaces: Mapping[str, LabelSpace]) -> None:
     """Raises UserError for a label that only rows of the test split have, with the first of them."""
-    for name, reader in read.labels.items():
-        labels = reader.class_rows()
-        splits = read.rows.splits[: len(labels)]
-        known = {c for row, split in zip(labels, splits, strict=True) if split != "test" for c in row}
+    for name, reader in read.classes.items():
+        labels = reader.class_rows
+        known = {
+            c for row, split in zip(labels, read.rows.splits, strict=True) if split != "test" for c in row
+        }
         for row, found in enumerate(labels):
             if unknown := set(found) - known:
                 raise UserError(
@@ -227,7 +160,13 @@ def _check_trained(options: TableOptions, read: _Read, spaces: Mapping[str, Labe
 
 
 def _first_reading(options: TableOptions, tables: Sequence[TableFile]) -> _Read:
-    read = _Read({name: LabelReader(label) for name, label in options.labels.items()})
+    read = _Read(
+        {
+            name: RatingReader(label) if isinstance(label, AspectColumns) else ClassReader(label)
+            for name, label in options.labels.items()
+            if not isinstance(label, HierarchyOf)
+        }
+    )
     of_files = _splits_of_files(options)
     places: dict[str, str] = {}
     for split, rows in zip(of_files, _rows(options, tables), strict=True):
@@ -319,7 +258,7 @@ def _split(row: Row, column: str) -> str:
 
 
 def _batches(options: TableOptions, read: _Read, rows: Iterator[Row]) -> Iterator[dict[str, Any]]:
-    labels = {name: values for name, reader in read.labels.items() if (values := reader.values()) is not None}
+    labels = {name: reader.values for name, reader in read.labels.items()}
     columns = {"id": read.rows.ids, "split": read.rows.splits, **labels}
     return in_batches(
         columns, options.modality, (_content(options, row) for row in rows if not _without_text(options, row))

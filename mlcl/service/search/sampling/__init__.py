@@ -1,14 +1,12 @@
 """Between a space and Optuna: settings of a trial, the point of a job, and the space in plain words."""
 
 from mlcl.config.space import Misfit
-from mlcl.service.search.sampling.description import describe
-from mlcl.service.search.sampling.grid import grid_size
+from mlcl.service.search.sampling.description import describe, grid_size
 from mlcl.service.search.sampling.job_to_point import agree, exact, fit, start
-from mlcl.service.search.sampling.trial_settings import Suggests, distributions, draw, example
+from mlcl.service.search.sampling.trial_settings import distributions, draw, example
 
 __all__ = [
     "Misfit",
-    "Suggests",
     "agree",
     "describe",
     "distributions",

@@ -1,4 +1,4 @@
-"""A space in plain data: what is varied, over what, and how it is searched."""
+"""A space in plain data: what is varied, over what, in how many combinations, and how it is searched."""
 
 from __future__ import annotations
 
@@ -6,8 +6,30 @@ import math
 from typing import Any
 
 from mlcl.config import JobConfig, Parameter, Space, dump_job, load_job
-from mlcl.service.search.sampling.grid import grid_size
+from mlcl.config.space import cells, terms_of
 from mlcl.service.search.sampling.trial_settings import example
+
+
+def grid_size(space: Space) -> int | None:
+    """Combinations of choices and whole numbers, each branch of `when` by itself; None: a continuum."""
+    if any(parameter.domain.continuous for parameter in space.parameters):
+        return None
+    return _combinations(space, 0, {})
+
+
+def _combinations(space: Space, position: int, settings: dict[str, Any]) -> int:
+    """Those of the parameters from a position on, where the ones before it are set."""
+    if position == len(space.parameters):
+        return 1
+    parameter = space.parameters[position]
+    if not parameter.exists(settings):
+        return _combinations(space, position + 1, settings)
+    # Values between which no condition can tell have equally many combinations after them.
+    return sum(
+        (cell.count or 0) * _combinations(space, position + 1, {**settings, parameter.name: cell.value})
+        for cell in cells(parameter, terms_of(space.parameters))
+    )
+
 
 CONTINUOUS = "continuous"
 

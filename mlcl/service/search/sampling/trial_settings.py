@@ -1,12 +1,13 @@
-"""From an Optuna trial to settings of a job."""
+"""From an Optuna trial to settings of a job, and what a space draws in Optuna's terms."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+import optuna
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -15,25 +16,29 @@ from optuna.distributions import (
 )
 
 from mlcl.config import Space
-from mlcl.service.search.sampling.dimensions import distributions_of
+from mlcl.config.space import Dimension, Parameter
+
+
+def distributions_of(parameter: Parameter) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of a parameter, by the names of its dimensions."""
+    dimensions = parameter.domain.dimensions(parameter.name)
+    return {name: _distribution(dimension) for name, dimension in dimensions.items()}
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    match dimension.kind:
+        case "number":
+            return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+        case "whole":
+            return IntDistribution(int(dimension.low), int(dimension.high))
+        case "position":
+            return CategoricalDistribution(range(int(dimension.high) + 1))
+
 
 Overrides = dict[str, Any]
 
 
-class Suggests(Protocol):
-    """What is used of an Optuna trial."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
-        """A number."""
-
-    def suggest_int(self, name: str, low: int, high: int) -> int:
-        """A whole number."""
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any:
-        """One of the choices."""
-
-
-def draw(space: Space, trial: Suggests) -> Overrides:
+def draw(space: Space, trial: optuna.Trial | _Dice) -> Overrides:
     """One setting of every parameter that exists, under the job's keys."""
     settings: Overrides = {}
     for parameter in space.parameters:
@@ -44,7 +49,7 @@ def draw(space: Space, trial: Suggests) -> Overrides:
     return settings
 
 
-def _suggest(trial: Suggests, name: str, distribution: BaseDistribution) -> Any:
+def _suggest(trial: optuna.Trial | _Dice, name: str, distribution: BaseDistribution) -> Any:
     if isinstance(distribution, FloatDistribution):
         return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
     if isinstance(distribution, IntDistribution):

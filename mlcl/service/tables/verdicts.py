@@ -1,11 +1,16 @@
-"""Whether the best cell of a table beats the best baseline that saw the same rows."""
+"""Tests of a table's figures: the best cell against the best baseline, and methods over data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from mlcl.config.table import Ranks
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.method_comparison_text import as_dict
+from mlcl.significance.rank_tests import LEAST
 
 
 def table_verdicts(report: TableReport) -> list[tuple[str, BaselineVerdict]]:
@@ -46,3 +51,36 @@ def _contender(cell: CellReport, shared: str, figure: FigureReport) -> Contender
         for values in (figure.validation, figure.values)
     )
     return Contender(label, Role.BASELINE if cell.baseline else Role.MODEL, validation, test)
+
+
+def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], ...]:
+    """One tree for each figure, as `table.json` and the report have it: at least `metric` and `sentences`.
+
+    A cell counts where the figure of each of its seeds is there.
+    """
+    control = ranks.control or report.rows[0]
+    names = dict.fromkeys(figure.name for cell in report.cells for figure in cell.figures)
+    return tuple(_ranked(report, name, control, ranks.rope) for name in names)
+
+
+def _ranked(report: TableReport, name: str, control: str, rope: float | None) -> dict[str, Any]:
+    figures = {
+        (cell.row, cell.column): figure
+        for cell in report.cells
+        for figure in cell.figures
+        if figure.name == name and None not in figure.values
+    }
+    found = compare_methods(
+        name,
+        {place: dict(enumerate(figure.there)) for place, figure in figures.items()},
+        report.rows,
+        report.columns,
+        higher=report.higher[name],
+        control=control,
+        rope=rope,
+        digits=max((figure.digits for figure in figures.values()), default=2),
+    )
+    if found is not None:
+        return as_dict(found)
+    need = f"{LEAST} methods, {control} among them, and {LEAST} data sets with all cells between them"
+    return {"metric": name, "sentences": [f"{name} is not ranked over data sets: this needs {need}."]}
