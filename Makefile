@@ -45,6 +45,8 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m mlcl.config.reference > docs/job-reference.md
+	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
+	@echo "site/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/posthoc.py
@@ -60,4 +62,4 @@ gpu: setup
 	$(BIN)/python benchmarks/gpu.py
 
 clean:
-	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) outputs site .sphinx .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

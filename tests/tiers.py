@@ -69,6 +69,7 @@ FULL = (
     "tracking/test_preflight.py",
     "tracking/test_sender.py",
     "tracking/test_tracker.py",
+    "tools/test_site.py",
     "tools/test_gpu_benchmark.py::test_every_slice_runs_in_a_small_form",
     "training/test_distributed.py",
     "training/test_encoders.py",

@@ -26,6 +26,7 @@ class Metric:
     group in `evaluation.metrics`, one without always. How it is computed decides for which tasks it is there.
 
     For multi-label predictions one of
+
     - `counts`, which takes the `Counts` (..., L) of thresholded labels and gives (...): the search after
       training then scores all lambdas at once. With `pooled` the labels may be added up to one before;
     - `labels`, which takes a `LabelPrediction`. `depth` is how many of a row's first labels it looks at: for
@@ -33,6 +34,7 @@ class Metric:
       predicted from them.
 
     For classes, where the value of several aspects is the mean over them, one of
+
     - `hits`, which takes the numbers of right and of all known rows (...): counted as above. Each aspect's
       own value is given besides, as `<name>_<aspect>`;
     - `classes`, which takes a `ClassPrediction`.
