@@ -1,0 +1,45 @@
+"""tools/predictions.py: differences, ranks and correlations of cells with known figures."""
+
+import importlib.util
+import json
+
+import pytest
+
+MAIN = {"labels": "micro-F1", "classes": "accuracy"}
+
+
+@pytest.fixture(scope="module")
+def predictions(root):
+    spec = importlib.util.spec_from_file_location("predictions", root / "tools" / "predictions.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(folder, table, row, column, value, alone=None):
+    values = {MAIN[table]: value, MAIN[table] + " without neighbours": value if alone is None else alone}
+    figures = [{"name": name, "values": [mean, mean + 0.1]} for name, mean in values.items()]
+    file = folder / table / row / f"{column}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"row": row, "column": column, "figures": figures}))
+
+
+def test_known_figures(predictions, tmp_path, capsys):
+    for column, gain in (("Reuters-21578", 1.0), ("GoEmotions 5,000", 2.0), ("CodiEsp chapters", 4.0)):
+        write(tmp_path, "labels", "BCE", column, 50.0)
+        write(tmp_path, "labels", "any", column, 51.0, alone=50.5)
+        write(tmp_path, "labels", "simdis", column, 51.0 + gain, alone=52.0 + gain)
+    write(tmp_path, "classes", "cross-entropy", "noise", 60.0)
+    write(tmp_path, "classes", "supcon and global (MLCL)", "noise", 63.0, alone=62.0)
+    predictions.main(tmp_path)
+    text = capsys.readouterr().out
+    assert "D(simdis, any) on CodiEsp chapters +4.00 (p 0.500)" in text
+    assert "rank correlation with the spread of K over 3 data sets: +1.00" in text
+    assert "labels: larger with neighbours in 3 of 6 cells, mean -0.25" in text
+    assert "classes: larger with neighbours in 1 of 1 cells, mean +1.00" in text
+    assert "D(supcon and global (MLCL), cross-entropy) on noise +3.00" in text
+
+
+def test_the_committed_figures_are_read(predictions, root, capsys):
+    predictions.main(root / "docs" / "leaderboard" / "figures")
+    assert "D(simdis, any) on CodiEsp chapters" in capsys.readouterr().out
