@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 
 import pytest
 
@@ -12,7 +13,9 @@ MAIN = {"labels": "micro-F1", "classes": "accuracy"}
 def predictions(root):
     spec = importlib.util.spec_from_file_location("predictions", root / "tools" / "predictions.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "predictions", module)  # its dataclass looks the module up
+        spec.loader.exec_module(module)
     return module
 
 
