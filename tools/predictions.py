@@ -52,7 +52,7 @@ class Figures:
         return found.difference, found.p if found.p is not None else 1.0
 
     def average_ranks(self, rows: tuple[str, ...]) -> dict[str, float]:
-        """Of the means of `main` over the columns that have all these rows, 1 is the best; empty without any."""
+        """Of the means of `main` over the columns that have all these rows; 1 is the best."""
         columns = self.columns(*rows)
         ranks = [rankdata([-mean(self.cells[row, column][self.main]) for row in rows]) for column in columns]
         return {row: float(mean(rank[i] for rank in ranks)) for i, row in enumerate(rows) if ranks}
