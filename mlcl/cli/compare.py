@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from mlcl.cli.completion import local_names, metric_names
 from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, results, tell
 from mlcl.errors import UserError
 
@@ -22,7 +23,9 @@ What = Annotated[
 Metric = Annotated[
     str | None,
     typer.Option(
-        "--metric", help="test/micro_f1, or micro_f1: test before validation; default: the sweep's own goal."
+        "--metric",
+        autocompletion=metric_names,
+        help="test/micro_f1, or micro_f1: test before validation; default: the sweep's own goal.",
     ),
 ]
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlcl.cli.completion import local_names, trial_keys
 from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, results, tell
 from mlcl.config import flatten, parse_override
 from mlcl.errors import UserError, did_you_mean
@@ -31,7 +32,10 @@ WIDE_RANGE = 10.0
 
 def effect(
     sweep: Annotated[str, typer.Argument(help="A sweep of `mlcl list`.", autocompletion=local_names)],
-    key: Annotated[str, typer.Argument(help="A key that varies, or its end: section.temperature.")],
+    key: Annotated[
+        str,
+        typer.Argument(help="A key that varies, or its end: section.temperature.", autocompletion=trial_keys),
+    ],
     at: Annotated[
         list[str] | None, typer.Option("--at", help="KEY=VALUE of another key, held there.")
     ] = None,

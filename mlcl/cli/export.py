@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.completion import local_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import metrics_table, print_json, results
 from mlcl.errors import UserError
 

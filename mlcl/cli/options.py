@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from mlcl.cli.completion import DEFAULT_HOME as DEFAULT_HOME
+from mlcl.cli.completion import job_keys
 from mlcl.errors import UserError
 from mlcl.service.runs.home_version import check_home
-from mlcl.service.runs.run_store import RunFolders
 
 
 def is_typed(context: typer.Context, option: str) -> bool:
@@ -37,13 +37,6 @@ def reject_typed_secrets(
     return value
 
 
-def local_names(incomplete: str) -> list[str]:
-    """The names of sweeps and tables of the home that begin so, for the shell's completion."""
-    home = Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
-    records = (record for kind in ("sweeps", "tables") for _, record in RunFolders(home, kind).records())
-    return sorted({record.name for record in records if record.name.startswith(incomplete)})
-
-
 def study_option(help: str) -> Any:
     """The option with the URL of an Optuna storage."""
     return typer.Option("--study", envvar="MLCL_STUDY", callback=reject_typed_secrets, help=help)
@@ -55,7 +48,9 @@ def _checked(home: Path) -> Path:
     return home
 
 
-Overrides = Annotated[list[str] | None, typer.Argument(help="key.path=value, any key of the job.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="key.path=value, any key of the job.", autocompletion=job_keys)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
 Parallel = Annotated[
@@ -80,4 +75,3 @@ Home = Annotated[
         help="Where data, runs and the local tracking store live.",
     ),
 ]
-DEFAULT_HOME = Path("outputs")

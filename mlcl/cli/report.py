@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.completion import local_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, say, tell
 from mlcl.errors import UserError
 from mlcl.plugins import only_reading

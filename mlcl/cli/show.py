@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlcl.cli.completion import local_names
 from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError
 

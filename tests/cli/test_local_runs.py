@@ -2,14 +2,15 @@
 
 import json
 import webbrowser
+from types import SimpleNamespace
 
 import pytest
 from builders import tiny_job
 from sweeps import World
 from typer.testing import CliRunner
 
+from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
 from mlcl.cli.main import app
-from mlcl.cli.options import local_names
 from mlcl.errors import UserError
 from mlcl.service.runs.run_store import RunFolders, RunRecord
 from mlcl.tracking import RunLog, State
@@ -65,6 +66,19 @@ def test_the_shell_completes_names(home, monkeypatch):
     monkeypatch.setenv("MLCL_HOME", str(home))
     assert local_names("s") == ["seek"]
     assert local_names("x") == []
+
+
+def test_the_shell_completes_keys_and_metrics(home, monkeypatch, root):
+    monkeypatch.setenv("MLCL_HOME", str(home))
+    job = SimpleNamespace(params={"job": root / "jobs" / "icd10cm_features.yaml"})
+    assert job_keys(job, "train.lr") == ["train.lr="]
+    assert "objective.heads.section.temperature=" in job_keys(job, "objective.heads.section.")
+    assert job_keys(SimpleNamespace(params={"job": home / "none.yaml"}), "") == []
+    assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == [
+        "objective.heads.section.temperature"
+    ]
+    assert trial_keys(SimpleNamespace(params={"sweep": "none"}), "") == []
+    assert metric_names("test/micro_f") == ["test/micro_f1"]
 
 
 def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
