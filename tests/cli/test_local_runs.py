@@ -74,9 +74,8 @@ def test_the_shell_completes_keys_and_metrics(home, monkeypatch, root):
     assert job_keys(job, "train.lr") == ["train.lr="]
     assert "objective.heads.section.temperature=" in job_keys(job, "objective.heads.section.")
     assert job_keys(SimpleNamespace(params={"job": home / "none.yaml"}), "") == []
-    assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == [
-        "objective.heads.section.temperature"
-    ]
+    seek = SimpleNamespace(params={"sweep": "seek"})
+    assert trial_keys(seek, "") == [f"objective.heads.{head}.temperature" for head in ("detail", "topic")]
     assert trial_keys(SimpleNamespace(params={"sweep": "none"}), "") == []
     assert metric_names("test/micro_f") == ["test/micro_f1"]
 
