@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mlcl.report.plots.plot import Plot
+if TYPE_CHECKING:
+    from mlcl.report.plots.plot import Plot
 
 DIGITS = 4
 
