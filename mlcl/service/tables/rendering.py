@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
-from mlcl.service.tables.summary import FigureReport, TableReport
+from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.service.tables.verdicts import table_verdicts, verdict_sentences
 
 MAX_REASONS = 500
@@ -74,13 +75,27 @@ def markdown(report: TableReport) -> str:
     rows = [[markup.markdown(text) for text in row] for row in body]
     lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
     lines += caption(report)
-    for cell in report.cells:
-        if any(figure.verdict == "missing" for figure in cell.figures):
-            reasons = one_line("; ".join(cell.reasons)) or "not run"
-            lines.append(f"Missing in {cell.id}: {_cut(reasons)}.")
+    lines += _missing(report)
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
     return "\n".join(lines) + "\n"
+
+
+def _missing(report: TableReport) -> list[str]:
+    """A line for each reason with its cells, or with the column or row that is missing as a whole."""
+    found: dict[str, list[CellReport]] = {}
+    for cell in report.cells:
+        if any(figure.verdict == "missing" for figure in cell.figures):
+            reason = _cut(one_line("; ".join(cell.reasons)) or "not run")
+            found.setdefault(reason, []).append(cell)
+    every = Counter(name for cell in report.cells for name in (cell.column, cell.row))
+    lines = []
+    for reason, cells in found.items():
+        here = Counter(name for cell in cells for name in (cell.column, cell.row))
+        whole = {name for name, count in here.items() if 1 < count == every[name]}
+        names = [next((f"all of {x}" for x in (c.column, c.row) if x in whole), c.id) for c in cells]
+        lines.append(f"Missing in {one_line(', '.join(dict.fromkeys(names)))}: {reason}.")
+    return lines
 
 
 def _ranks(ranks: Mapping[str, Any]) -> list[str]:

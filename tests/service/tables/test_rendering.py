@@ -183,6 +183,14 @@ def test_a_long_reason_is_cut_and_none_is_not_run():
     assert f"Missing in ce/all: {'x' * 500}....\n" in long
 
 
+def test_cells_with_one_reason_share_a_line_and_a_column_without_figures_is_named_once():
+    none = {row: cell(row, "Few", figure(None), reasons=("not here",)) for row in ("CE", "MLCL")}
+    all_too = cell("CE", "All", figure(None), reasons=("not here",))
+    there = (cell("MLCL", "All", figure(1.0)), cell("CE", "Half", figure(1.0)))
+    text = markdown(report(all_too, none["CE"], none["MLCL"], *there))
+    assert text.endswith("\nMissing in ce/all, all of Few: not here.\n")
+
+
 def test_the_document_has_every_seeds_figure_with_its_run():
     tree = json.loads(json.dumps(as_dict(TWO), allow_nan=False, default=str))
     few = tree["cells"][1]
