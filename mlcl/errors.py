@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -30,7 +31,7 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Ray pickles exceptions, and by default pickle drops keyword arguments.
-        return (_rebuild, (self.problem, self.file, self.key, self.found, self.allowed))
+        return (_rebuild, tuple(self._parts().values()))
 
     def line(self) -> str:
         """The error on one line, in the order file, key, problem, found, allowed."""
@@ -44,8 +45,14 @@ class UserError(Exception):
 
     def as_dict(self) -> dict[str, str | None]:
         """The error as JSON."""
-        text = {name: getattr(self, name) for name in ("problem", "file", "key", "found", "allowed")}
-        return {name: None if value is None else _short(value) for name, value in text.items()}
+        return {name: None if value is None else _short(value) for name, value in self._parts().items()}
+
+    def but(self, **parts: Any) -> "UserError":
+        """The same error with other parts, such as `key` or `file`."""
+        return UserError(**{**self._parts(), **parts})
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("problem", "file", "key", "found", "allowed")}
 
 
 class MachineError(Exception):

@@ -152,6 +152,4 @@ def load_cluster(path: Path) -> ClusterConfig:
     except UserError as error:
         # What stands there by mistake may be a secret.
         found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
-        raise UserError(
-            error.problem, file=error.file, key=error.key, found=found, allowed=error.allowed
-        ) from None
+        raise error.but(found=found) from None

@@ -110,7 +110,7 @@ def load_job(
         # The file has no part in what an override got wrong.
         if not any(f"{error.key}.".startswith(f"{key}.") for key in overrides):
             raise
-        raise UserError(error.problem, key=error.key, found=error.found, allowed=error.allowed) from None
+        raise error.but(file=None) from None
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:

@@ -1,4 +1,4 @@
-"""Where a data set lies, and how files come under their final names: whole or not at all."""
+"""Where a data set lies, and how files and folders come under their final names: whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from filelock import FileLock
 from pyarrow import fs
 
 from mlcl.errors import UserError
@@ -82,3 +83,18 @@ def new_file(final: Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             work.unlink()
+
+
+@contextmanager
+def locked_folder(folder: Path, place: Path) -> Iterator[None]:
+    """Locks `folder` where its parent is `place`, so that doctor recognises a live writer.
+
+    Elsewhere it locks nothing, because the file of the lock would stay beside the user's own folders.
+    """
+    if folder.resolve().parent != place.resolve():
+        yield
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / f".{folder.name}.lock"):
+        remove_partial(folder)
+        yield

@@ -59,9 +59,7 @@ def _finest(data: Dataset, labels: str) -> str:
     try:
         space = data.info.space(labels)
     except UserError as error:
-        raise UserError(
-            error.problem, key=f"{KEY}.labels", found=error.found, allowed=error.allowed
-        ) from None
+        raise error.but(key=f"{KEY}.labels") from None
     if space.kind == "aspects":
         allowed = [name for name, its in data.info.label_spaces.items() if its.kind != "aspects"]
         raise UserError(

@@ -60,8 +60,7 @@ def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     try:
         checked: BaseModel = validate(source.options, options, None)
     except UserError as error:
-        key = f"data.options.{error.key}" if error.key else "data.options"
-        raise UserError(error.problem, key=key, found=error.found, allowed=error.allowed) from None
+        raise error.but(key=f"data.options.{error.key}" if error.key else "data.options") from None
     return checked
 
 
@@ -87,7 +86,4 @@ def _check(made: Path, options: BaseModel) -> None:
         check(made)
     except UserError as error:
         path = getattr(options, "path", made)
-        file = path[0] if isinstance(path, tuple) else path
-        raise UserError(
-            error.problem, file=file, key=error.key, found=error.found, allowed=error.allowed
-        ) from None
+        raise error.but(file=path[0] if isinstance(path, tuple) else path) from None

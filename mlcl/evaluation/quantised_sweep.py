@@ -25,7 +25,7 @@ from mlcl.evaluation.knn import Ballot
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array, array
-from mlcl.evaluation.vote_cells import Grid, VoteCells, make_vote_cells
+from mlcl.evaluation.vote_cells import Grid, make_vote_cells
 from mlcl.labels import LabelRows
 
 POOLED_LEVELS, LABEL_LEVELS = 48, 24
@@ -100,7 +100,7 @@ def _pair_counts(
 ) -> Iterator[Array]:
     """How many cells, and how many true ones, have each pair (U, 2, B * B)."""
     cells = make_vote_cells(votes, grid.ks, np.zeros(model_ML.shape, dtype=bool))
-    true_E = _true_cells(cells, targets)
+    true_E = cells.true(targets)
     n_groups, n_pairs = (1 if pooled else targets.width), levels.count**2
     group_L = np.arange(targets.width) * (0 if pooled else n_pairs)
     pair_ML = group_L + levels.of_model(model_ML) * levels.count
@@ -117,11 +117,3 @@ def _pair_counts(
     for temperature in grid.temperatures:
         for q_E in cells.shares(temperature):
             yield (silent + count(pair_E + levels.of_votes(q_E), true_E)).astype(np.float64)
-
-
-def _true_cells(cells: VoteCells, targets: LabelRows) -> Array:
-    """Which cells (E,) are true."""
-    true_E = np.zeros(len(cells.row), dtype=bool)
-    cell = cells.at[array(targets.row_index()) * targets.width + array(targets.columns)]
-    true_E[cell[cell >= 0]] = True
-    return true_E

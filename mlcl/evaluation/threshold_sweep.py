@@ -33,12 +33,11 @@ def threshold_sweep(
     limit = float(np.float32(threshold))
     slots = make_vote_cells(votes, grid.ks, model_ML >= limit)
     m_E = model_ML[slots.row, slots.column].astype(np.float64)
-    true_E = np.zeros(len(m_E), dtype=bool)
-    cell = slots.at[array(targets.row_index()) * targets.width + array(targets.columns)]
-    true_E[cell[cell >= 0]] = True
+    true_E = slots.true(targets)
     label_E = np.zeros_like(slots.column) if pooled else slots.column
     n_labels = 1 if pooled else targets.width
-    true_L = np.full(1, len(cell)) if pooled else np.bincount(array(targets.columns), minlength=n_labels)
+    column_P = array(targets.columns)
+    true_L = np.full(1, len(column_P)) if pooled else np.bincount(column_P, minlength=n_labels)
     high_m_E = m_E >= limit
     start_L = np.bincount(label_E[high_m_E], minlength=n_labels)
     start_right_L = np.bincount(label_E[high_m_E & true_E], minlength=n_labels)

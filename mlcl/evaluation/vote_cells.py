@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlcl.evaluation.knn import Ballot, share, vote_weights
-from mlcl.evaluation.tasks import Array
+from mlcl.evaluation.tasks import Array, array
+from mlcl.labels import LabelRows
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class VoteCells:
     column: Array
     at: Array
     steps: list[tuple[Array, Array]]
+
+    def true(self, targets: LabelRows) -> Array:
+        """Which cells (E,) are labels of their rows."""
+        true_E = np.zeros(len(self.row), dtype=bool)
+        cell = self.at[array(targets.row_index()) * targets.width + array(targets.columns)]
+        true_E[cell[cell >= 0]] = True
+        return true_E
 
     def shares(self, temperature: float) -> Iterator[Array]:
         """The neighbours' probabilities (E,) float64, for one k after the other.

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch, own_batch, whole_batch
 from mlcl.losses.collectives import Group, world
-from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
 from mlcl.losses.gradients import Part
@@ -27,7 +26,7 @@ from mlcl.losses.prototypes import by_prototype, check_dimension, check_width, n
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled_sum import small_sum, tiled_sum
+from mlcl.losses.tiled_sum import small_sum, tiled_sum, uncompiled
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]

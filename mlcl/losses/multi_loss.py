@@ -11,11 +11,10 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from mlcl.losses.compile_guard import uncompiled
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled_sum import tiled_sum
+from mlcl.losses.tiled_sum import tiled_sum, uncompiled
 
 
 @uncompiled

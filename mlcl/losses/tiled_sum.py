@@ -1,13 +1,15 @@
 """Losses on one embedding as functions of autograd, whose gradient the forward has computed already.
 
-`tiled_sum` goes through the pairs tile by tile, `small_sum` takes a batch that fits in one tile.
+`tiled_sum` goes through the pairs tile by tile, `small_sum` takes a batch that fits in one tile. A compiled
+model runs them as they are (`uncompiled`).
 Shapes: N own rows, B rows, D embedding, P losses, T temperatures, L prototypes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +18,25 @@ from mlcl.losses.engine import Candidates, solve
 from mlcl.losses.gradients import Part
 from mlcl.losses.similarities import EXCLUDED
 from mlcl.losses.weighting import Weighting
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Runs the function as it is within a compiled model, which cannot trace the engine's use of buffers.
+
+    `torch.compiler.disable` as a decorator would do, but would import the compiler with the losses.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        if not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        answer: T = torch.compiler.disable(function)(*arguments, **options)  # type: ignore[no-untyped-call]
+        return answer
+
+    return call
 
 
 def refuse_second_derivative() -> None:

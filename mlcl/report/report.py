@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mlflow.entities import Run
 
+from mlcl.data.files import locked_folder
 from mlcl.report.document import Document
 from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
-from mlcl.report.folder_lock import locked_folder
 from mlcl.report.markdown import blocks_as_markdown
 from mlcl.report.report_files import PAGE, report_folder, write_report
 from mlcl.report.run_document import run_document

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
-from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Plot, PlotCollection, build_plots
+from mlcl.report.plots.plot import Axis, Chart, Plot, PlotCollection, Series, build_plots, mean_series
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_groups import CellGroup, comparable_cells

@@ -64,7 +64,7 @@ def _space(info: DatasetInfo, name: str, key: str) -> LabelSpace:
     try:
         return info.space(name)
     except UserError as error:
-        raise UserError(error.problem, key=key, found=error.found or name, allowed=error.allowed) from None
+        raise error.but(key=key, found=error.found or name) from None
 
 
 def _check_modality(job: JobConfig, info: DatasetInfo) -> None:

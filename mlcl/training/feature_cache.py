@@ -31,7 +31,7 @@ from mlcl.data.files import new_folder, remove_partial
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
 from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
-from mlcl.training.extractors.frozen import precision
+from mlcl.training.extractors.extractor import precision
 
 FOLDER = "features"
 VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"

@@ -60,10 +60,7 @@ class Transfer:
         try:
             space = dataset.info.space(config.labels)
         except UserError as error:
-            raise UserError(
-                error.problem, file=dataset.place, key=f"{key}.labels", found=error.found,
-                allowed=error.allowed,
-            ) from None  # fmt: skip
+            raise error.but(file=dataset.place, key=f"{key}.labels") from None
         task = KINDS.get(space.kind)
         if task is None:
             raise UserError(

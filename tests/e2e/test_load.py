@@ -12,8 +12,7 @@ from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
 from mlcl.service.local.processes import end_processes, process_tree, start_process
-from mlcl.service.local.settings import Settings
-from mlcl.service.local.store import store_uri
+from mlcl.service.local.settings import Settings, store_uri
 from mlcl.tracking import Delivery, Tracker, undelivered
 
 pytestmark = pytest.mark.slow

@@ -52,7 +52,7 @@ GP = Sampler(
 CMAES = Sampler(
     "cmaes",
     "CMA-ES",
-    "mlcl.service.search.cmaes:CheckedCmaEsSampler",
+    "mlcl.service.search.sampler:CheckedCmaEsSampler",
     # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
     {"with_margin": True, "warn_independent_sampling": False},
     startup=True,

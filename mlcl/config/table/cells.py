@@ -201,8 +201,7 @@ def _check(cell: Cell, file: Path) -> None:
 
 
 def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
-    problem = f"{error.problem} (cell {cell})"
-    return UserError(problem, file=file, key=error.key, found=error.found, allowed=error.allowed)
+    return error.but(problem=f"{error.problem} (cell {cell})", file=file)
 
 
 def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:

@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 
 from mlcl.config import default_mode
 from mlcl.report.plots import style
-from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.knn_scores import AXES, SPLITS, KnnScores
 from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
+from mlcl.report.plots.plot import Axis, Chart, Plot, PlotSkipped, Series, mean_series, require_change
 
 SHOWN = {
     "k": ("k", Axis("k (neighbours)", log=True)),

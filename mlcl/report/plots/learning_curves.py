@@ -7,9 +7,18 @@ from functools import partial
 
 import numpy as np
 
-from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Plot, PlotCollection, PlotSkipped, build_plots, require_change
+from mlcl.report.plots.plot import (
+    Axis,
+    Chart,
+    Plot,
+    PlotCollection,
+    PlotSkipped,
+    Series,
+    build_plots,
+    mean_series,
+    require_change,
+)
 from mlcl.report.sweep_data import SweepData
 
 History = Sequence[tuple[int, float]]

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mlcl.report.plots import style
-from mlcl.report.plots.chart import Axis, Chart, Series
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.plot import Axis, Chart, Plot, Series
 
 _MARKS = 12
 """Most markers on a line: more would hide its dashes."""

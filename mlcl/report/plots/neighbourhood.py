@@ -19,7 +19,7 @@ from mlcl.evaluation.tasks import Array, array
 from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.labels import LabelRows
 from mlcl.report.plots import style
-from mlcl.report.plots.label_texts import row_texts
+from mlcl.report.plots.groups import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.training.hierarchy import parents

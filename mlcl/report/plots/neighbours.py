@@ -14,11 +14,10 @@ import numpy as np
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.chart import Axis, Chart, Series, mean_series
 from mlcl.report.plots.knn_plots import SHOWN, best_words, curve_plot, heat_plot
 from mlcl.report.plots.knn_scores import KnnScores, knn_grid, knn_scores, knn_table
 from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Plot, PlotSkipped, build_plots
+from mlcl.report.plots.plot import Axis, Chart, Plot, PlotSkipped, Series, build_plots, mean_series
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun, stored_overlap
 

@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mlcl.report.plots import style
-from mlcl.report.plots.chart import Axis
 from mlcl.report.plots.gaussian_process import fitted_curve
 from mlcl.report.plots.matplotlib_backend import legend, log_ruler
-from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
+from mlcl.report.plots.plot import Axis, Plot, PlotSkipped, require_change
 from mlcl.report.plots.trials import best_number, head_key, require_complete, score_stages, short
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking.names import CLASSIFIER_WEIGHT

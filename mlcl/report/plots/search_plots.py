@@ -20,9 +20,8 @@ from optuna.visualization.matplotlib import (
 )
 
 from mlcl.report.plots import style
-from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Plot, PlotSkipped, require_change
+from mlcl.report.plots.plot import Axis, Chart, Plot, PlotSkipped, Series, require_change
 from mlcl.report.plots.study import optuna_figure, quiet, study_of
 from mlcl.report.plots.trials import differing_keys, head_key, require_complete, short
 from mlcl.report.sweep_data import SweepData

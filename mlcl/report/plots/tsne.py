@@ -11,8 +11,7 @@ import numpy as np
 
 from mlcl.evaluation.tasks import Array, Task, array
 from mlcl.evaluation.tsne import FEWEST, project
-from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, sample
-from mlcl.report.plots.label_texts import row_texts
+from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, row_texts, sample
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.training.hierarchy import parents

@@ -3,12 +3,15 @@
 Optuna's samplers carry a random state, and some a cache, from trial to trial: after a restart they go on
 otherwise. Here each draw has a sampler of its own, seeded by the search seed, the number of the trial and
 the name of the parameter. What is left to depend on is in the study: the finished trials and, where a
-sampler keeps its distance from them, the settings of those that run.
+sampler keeps its distance from them, the settings of those that run. The state of CMA-ES, which Optuna keeps
+in the study as a pickle, is checked: a pickle could run foreign code.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import pkgutil
 import warnings
 from collections.abc import Callable, Container, Sequence
@@ -16,13 +19,46 @@ from typing import Any, cast
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.config.space import SAMPLERS
 from mlcl.config.space.search import for_several
 from mlcl.errors import UserError
+
+KNOWN = {
+    ("cmaes._cma", "CMA"),
+    ("cmaes._cmawm", "CMAwM"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+}
+"""What the state of an optimiser is made of."""
+
+
+class CheckedCmaEsSampler(CmaEsSampler):
+    """Raises UserError where the study holds anything but the state of an optimiser."""
+
+    def _concat_optimizer_attrs(self, optimizer_attrs: dict[str, str]) -> str:
+        """What Optuna unpickles next."""
+        text = super()._concat_optimizer_attrs(optimizer_attrs)
+        try:
+            _Checked(io.BytesIO(bytes.fromhex(text))).load()
+        except Exception as error:  # damaged pickles raise anything
+            raise UserError(
+                "the study's state of CMA-ES is not one; --fresh begins a new study", found=error
+            ) from None
+        return text
+
+
+class _Checked(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in KNOWN:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
+
 
 DRAWN = "mlcl:drawn"
 """The trial's attribute with what was drawn for it jointly."""

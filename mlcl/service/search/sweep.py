@@ -26,10 +26,9 @@ from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.searches_source import SearchesSource
 from mlcl.service.search.space_versions import SpaceVersions, warm_sweep
 from mlcl.service.search.study_storage import open_storage
-from mlcl.service.search.summary import SweepReport
+from mlcl.service.search.summary import SweepReader, SweepReport
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
-from mlcl.service.search.sweep_report import SweepReader
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON, Tag

@@ -202,4 +202,4 @@ def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:
         problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
         if error.key is None and error.file is None and allowed is None:
             allowed = download_hint(cell.jobs[0])
-        raise UserError(problem, file=error.file, key=error.key, found=error.found, allowed=allowed) from None
+        raise error.but(problem=problem, allowed=allowed) from None

@@ -20,8 +20,7 @@ from mlcl.data.images import Pixels
 from mlcl.errors import UserError
 from mlcl.models.encoders.resnet import ResNet
 from mlcl.models.feature_inputs import ImageInput
-from mlcl.training.extractors.extractor import Contents, Kind
-from mlcl.training.extractors.frozen import ROWS_AT_ONCE, freeze, outputs, save_weights
+from mlcl.training.extractors.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
 
 WEIGHTS = "weights.safetensors"
 

@@ -23,8 +23,16 @@ from mlcl.models import model_folder
 from mlcl.models.encoders.transformer import Transformer as Pooled
 from mlcl.models.feature_inputs import TransformerInput
 from mlcl.models.pretrained import load_pretrained, rebuild_pretrained, save_config
-from mlcl.training.extractors.extractor import Contents, Kind
-from mlcl.training.extractors.frozen import ROWS_AT_ONCE, Precision, freeze, outputs, precision, save_weights
+from mlcl.training.extractors.extractor import (
+    ROWS_AT_ONCE,
+    Contents,
+    Kind,
+    Precision,
+    freeze,
+    outputs,
+    precision,
+    save_weights,
+)
 
 WEIGHTS, TOKENIZER, PRECISION = "weights.safetensors", "tokenizer.json", "precision.json"
 BLOCK = 1024
@@ -104,9 +112,7 @@ def _own_keys() -> Iterator[None]:
         yield
     except UserError as error:
         key = str(error.key).replace("encoder.", "encoder.transformer.")
-        raise UserError(
-            error.problem, file=error.file, key=key, found=error.found, allowed=error.allowed
-        ) from error
+        raise error.but(key=key) from error
 
 
 TRANSFORMER = Kind(_fit, _load, _state)

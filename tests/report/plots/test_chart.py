@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mlcl.report.plots import style
-from mlcl.report.plots.chart import Axis, Chart, Series
 from mlcl.report.plots.matplotlib_backend import chart_plot, draw, to_svg
+from mlcl.report.plots.plot import Axis, Chart, Series
 
 MARKUP = "a_b $x_1$ <b>c</b> & d"
 LINE = Series("line", "line", [1, 2, 4], [0.1, 0.5, 0.3], [0.0, 0.4, 0.2], [0.2, 0.7, 0.4])

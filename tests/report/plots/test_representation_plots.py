@@ -10,8 +10,7 @@ from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.report.embedding_plots import representation_plots
 from mlcl.report.plots import neighbourhood
-from mlcl.report.plots.groups import row_groups
-from mlcl.report.plots.label_texts import label_texts
+from mlcl.report.plots.groups import label_texts, row_groups
 from mlcl.report.plots.matplotlib_backend import to_svg
 from mlcl.report.plots.neighbourhood import label_overlap
 from mlcl.training.stored_run import StoredRun

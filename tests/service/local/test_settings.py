@@ -6,8 +6,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.settings import Settings, UpOptions, check, resolve_settings
-from mlcl.service.local.store import check_store
+from mlcl.service.local.settings import Settings, UpOptions, check, check_store, resolve_settings
 
 URL = "postgresql+psycopg://ada:s3cret@127.0.0.1:9/mlflow"
 
