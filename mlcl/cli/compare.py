@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.completion import local_names, metric_names
-from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json, results, tell
+from mlcl.cli.output import Column, fitted_table, print_json, results, tell
 from mlcl.errors import UserError
 
 What = Annotated[

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlcl.cli.completion import local_names, trial_keys
-from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json, results, tell
+from mlcl.cli.output import Column, fitted_table, print_json, results, tell
 from mlcl.config import flatten, parse_override
 from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking import State

@@ -19,9 +19,8 @@ from mlcl.cli.cluster_jobs import (
     jobs_table,
     say_forgotten,
 )
-from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import Exit, errors, print_json, print_tree, results, say
+from mlcl.cli.output import Column, Exit, errors, fitted_table, print_json, print_tree, results, say
 from mlcl.cli.service import print_service_status
 from mlcl.errors import UserError
 

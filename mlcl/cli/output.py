@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, Any
 
 import typer
 import yaml
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from mlcl.errors import UserError, printable
 from mlcl.service.runs.foreign_output import own_stderr
@@ -22,6 +24,8 @@ from mlcl.service.runs.run_store import submitted_id
 
 PLAIN_WIDTH = 155
 """Width of a table in characters where the output is no terminal."""
+GAP = 2
+"""Spaces between two columns."""
 
 
 class _Progress(Console):
@@ -148,3 +152,34 @@ def say_undelivered(count: int, home: Path) -> None:
         logs = "1 log is" if count == 1 else f"{count} logs are"
         way = "the next command or `mlcl doctor --fix` delivers what is left"
         say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column with its cells. One of `texts` wraps at words. The largest `rank` goes first, 0 never."""
+
+    head: str
+    cells: Sequence[str]
+    rank: int = 0
+    texts: bool = False
+
+    @property
+    def least(self) -> int:
+        """The width that it needs."""
+        texts = (self.head, *self.cells)
+        return max(len(part) for text in texts for part in (text.split() if self.texts else [text]) or [""])
+
+
+def fitted_table(columns: Sequence[Column], title: str = "", console: Console = results) -> Table:
+    """The table with as many columns as fit; those of rank 0 always stay."""
+    kept = list(columns)
+    while sum(each.least + GAP for each in kept) - GAP > console.width and any(each.rank for each in kept):
+        kept.remove(max(kept, key=lambda each: each.rank))
+    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+    for each in kept:
+        # rich narrows the columns that may wrap, and no others.
+        justify: JustifyMethod = "left" if each.texts else "right"
+        table.add_column(Text(each.head), justify=justify, no_wrap=not each.texts, overflow="fold")
+    for cells in zip(*(each.cells for each in kept), strict=True):
+        table.add_row(*map(Text, cells))
+    return table

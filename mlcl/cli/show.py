@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlcl.cli.completion import local_names
-from mlcl.cli.fitted_table import Column, fitted_table
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import metrics_table, print_json, results, say, tell
+from mlcl.cli.output import Column, fitted_table, metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:

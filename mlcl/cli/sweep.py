@@ -122,7 +122,7 @@ def sweep(
 
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
-    from mlcl.cli.plan_lines import sweep_lines
+    from mlcl.cli.sweep_tables import sweep_lines
     from mlcl.service.dry_run import plan_sweep
 
     tree = plan_sweep(plan, home)

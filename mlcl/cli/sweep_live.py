@@ -16,7 +16,7 @@ from rich.text import Text
 from mlcl.cli.output import errors, is_interactive
 from mlcl.cli.sweep_progress import PlainLines, duration, event_text, outlook, print_event
 from mlcl.cli.sweep_tables import drawn_text
-from mlcl.service.engine.progress_events import Progress, ProgressEvent, ProgressListener, Row
+from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
 
 REDRAWS_A_SECOND = 2.0

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from mlcl.cli.output import errors, say
 from mlcl.cli.sweep_document import finite
-from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
+from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 
 PLAIN_EVERY = 10.0
 """Seconds between plain lines while no training ends."""

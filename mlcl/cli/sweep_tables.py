@@ -1,4 +1,4 @@
-"""A sweep for people: its trials, what failed, what fresh seeds say."""
+"""A sweep for people: its plan, its trials, what failed, what fresh seeds say."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mlcl.cli.fitted_table import Column, fitted_table
-from mlcl.cli.output import results
+from mlcl.cli.output import Column, fitted_table, results
+from mlcl.cli.sweep_progress import duration
 from mlcl.service.search.summary import Confirmed, SweepReport, Trained
 from mlcl.tracking import State
 
@@ -125,3 +125,32 @@ def _mean(group: Confirmed, metric: str) -> str:
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
     missing = f" ({len(values)} of {len(group.seeds)} seeds)" if len(values) < len(group.seeds) else ""
     return f"{statistics.fmean(values):.4f}{spread}{missing}"
+
+
+def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
+    """From the tree of `plan_sweep`."""
+    its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
+    searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_baselines"].items()]
+    rungs = ", ".join(map(str, its["rungs_at_epochs"]))
+    varied = ", ".join(each["name"] for each in its["searched"]["parameters"])
+    free = " x ".join(
+        f"{count} {key.rpartition('.')[2]}" for key, count in its["answered_after_training"].items()
+    )
+    known = "unknown until a training of this sweep has ended"
+    if time is not None:
+        known = f"at most {duration(time['seconds'])}, one trial at a time, by {time['trainings']} trainings"
+    lines = {
+        "sweep": f"{its['name']}: {its['score']} ({its['mode']}), {its['sampler']}, {its['scheduler']}",
+        "trials": " and ".join([str(its["trials"]), *searched]),
+        "fresh seeds": f"at most {its['most_confirmation_runs']} trainings",
+        "baselines": ", ".join(its["baselines"]) or "none",
+        "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "
+        f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),
+        "time": known + (f"; budget {its['budget']}" if its["budget"] else ""),
+        "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",
+        "varied": varied or "nothing",
+        "after training": f"{free} of the neighbours" if free else "nothing is left to choose",
+        "writes": f"{tree['writes']['folder']}; tracking {tree['writes']['tracking']}",
+    }
+    width = max(map(len, lines))
+    return [f"{name:{width}}  {text}" for name, text in lines.items()]

@@ -21,6 +21,8 @@ from mlcl.data.class_tree import Groups, Indices
 
 Order = Callable[[np.random.Generator], NDArray[np.int64]]
 """Draws the rows of an epoch, as many as there are rows, batch after batch."""
+DRAWS = 8
+"""Draws by classes for a batch; what they leave open is filled with rows of any class."""
 
 
 class EpochSampler:
@@ -74,10 +76,6 @@ class EpochSampler:
         mixed = seeds.generate_state(1, np.uint64)[0]
         generator = torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
         return torch.randperm(self.rows, generator=generator)
-
-
-DRAWS = 8
-"""Draws by classes for a batch; what they leave open is filled with rows of any class."""
 
 
 class _Order(ABC):

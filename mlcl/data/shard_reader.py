@@ -15,6 +15,9 @@ from torch import Tensor
 from mlcl.data.format import DatasetInfo
 from mlcl.errors import UserError
 
+ROW_GROUPS_KEPT = 4
+"""Row groups of images that stay in memory."""
+
 
 class ShardReader:
     """The Parquet files of a data set, each opened once.
@@ -71,10 +74,6 @@ class ShardReader:
             raise UserError("shard is missing", file=file) from None
         except (pa.ArrowException, OSError) as error:
             raise UserError("not a whole Parquet file; was it truncated?", file=file, found=error) from None
-
-
-ROW_GROUPS_KEPT = 4
-"""Row groups of images that stay in memory."""
 
 
 class ImageColumn(Sequence[bytes]):

@@ -27,6 +27,8 @@ from mlcl.errors import UserError
 __all__ = ["PAD", "UNK", "Tokenizer", "hugging_face_tokenizer", "load_tokenizer", "train_word_tokenizer"]
 
 PAD, UNK = "[PAD]", "[UNK]"
+ENCODED_AT_ONCE = 8_192
+"""Texts that the tokenizer, which runs in parallel, takes at once."""
 
 
 def train_word_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: int = 1) -> Tokenizer:
@@ -79,10 +81,6 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
     pad_id = next(id for id in known if id is not None)
     tokenizer.enable_padding(pad_id=pad_id, pad_token=str(loaded.convert_ids_to_tokens(pad_id)))
     return tokenizer
-
-
-ENCODED_AT_ONCE = 8_192
-"""Texts that the tokenizer, which runs in parallel, takes at once."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,14 @@
-"""Checking a data set whole: hashes, ids, splits, labels and contents, down to the first bad row."""
+"""Checking a data set whole: hashes, ids, splits, labels and contents, down to the first bad row.
+
+Shapes: N rows, L labels, E stored entries.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
-from mlcl.data.class_tree_check import check_class_trees
+from mlcl.data.columns import parent_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace
 from mlcl.data.images import decoded_split
-from mlcl.data.split import label_error
+from mlcl.data.split import Split, label_error
 from mlcl.data.split_assignment import copies_between, digest_of
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
@@ -160,3 +164,50 @@ def _class_counts(
 def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:
     """Labels of a single or multi-label space as sparse rows."""
     return labels if isinstance(labels, LabelRows) else LabelRows.from_classes(labels, space.n_classes)
+
+
+def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
+    """A line for each level at which paths of some rows end. Ends are allowed: below, the row is not known.
+
+    Raises UserError for the first row that lacks the parent of one of its labels.
+    """
+    ending: dict[tuple[str, str], int] = {}
+    for split in map(data.split, splits):
+        for space in data.info.label_spaces.values():
+            for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
+                rows = _ending_rows(split, coarse, fine, parents)
+                ending[coarse, fine] = ending.get((coarse, fine), 0) + rows
+    return [
+        f"{coarse}: {rows} rows have a class of it without one of {fine} below"
+        for (coarse, fine), rows in ending.items()
+        if rows
+    ]
+
+
+def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
+    """Rows with a label of the coarse level that none of their fine labels is below."""
+    fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
+    assert isinstance(fine_rows, LabelRows)
+    assert isinstance(coarse_rows, LabelRows)
+    wanted_E = _keys(parent_rows(fine_rows, parents, coarse_rows.width))
+    found_E = _keys(coarse_rows)
+    missing_E = np.setdiff1d(wanted_E, found_E)
+    if len(missing_E):
+        row, parent = divmod(int(missing_E[0]), coarse_rows.width)
+        own = split.info.space(fine).classes
+        without = next(label for label in fine_rows.lists()[row] if parents[label] == parent)
+        file, place = split.place(row)
+        raise UserError(
+            f"label without its parent at row {place}, id {split.ids[row]}",
+            file=file,
+            key=fine,
+            found=own[without],
+            allowed=f"with {split.info.space(coarse).classes[parent]} in {coarse}",
+        )
+    return len(np.unique(np.setdiff1d(found_E, wanted_E) // coarse_rows.width))
+
+
+def _keys(rows: LabelRows) -> NDArray[np.int64]:
+    """A number for each row and label."""
+    keys: NDArray[np.int64] = (rows.row_index() * rows.width + rows.columns).numpy()
+    return keys

@@ -1,6 +1,6 @@
 """What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
 
-from mlcl.evaluation.decision import Decision, Mode
+from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.embedding_scores import embedding_metrics, evaluate_embeddings
 from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
@@ -14,7 +14,6 @@ from mlcl.evaluation.retrieval import Neighbours, retrieve
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_names
 from mlcl.evaluation.setting_values import QueryRows, Setting
 from mlcl.evaluation.tasks import Targets, Task
-from mlcl.evaluation.thresholds import choose
 
 __all__ = [
     "AT_HALF",

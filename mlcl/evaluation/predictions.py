@@ -1,7 +1,10 @@
 """Predictions beside their targets, with what several metrics need of them computed once.
 
-Shapes: N rows, C classes, L labels, P true entries; any leading axes, such as one for the settings of a
-sweep.
+Average precision and the area under the ROC curve are of many labels at once. scikit-learn takes one label a
+call; here a label costs one sort of its column, and the rest of the work is on the true entries alone.
+
+Shapes: N rows, C classes, L labels, P true entries (`row_P`, `label_P`, in any order); any leading axes, such
+as one for the settings of a sweep.
 """
 
 from __future__ import annotations
@@ -10,10 +13,80 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
-from mlcl.evaluation.ranking import LabelRanking, position, rank_labels
 from mlcl.evaluation.tasks import Array
+
+CHUNK = 256
+"""Labels whose columns are sorted at once."""
+
+
+@dataclass(frozen=True)
+class LabelRanking:
+    """Per label (L,) float64; NaN where it cannot be scored (no positive; for `auc` also no negative)."""
+
+    average_precision: Array
+    auc: Array
+
+
+def rank_labels(scores_NL: Array, row_P: Array, label_P: Array) -> LabelRanking:
+    """Average precision and AUC of every label; equal scores share a rank, as in scikit-learn."""
+    n_labels = scores_NL.shape[1]
+    order_P = np.argsort(label_P, kind="stable")
+    bounds = np.searchsorted(label_P[order_P], np.arange(n_labels + 1))
+    positives_P = scores_NL[row_P[order_P], label_P[order_P]]
+    precision_L, auc_L = np.full(n_labels, np.nan), np.full(n_labels, np.nan)
+    for first in range(0, n_labels, CHUNK):
+        columns = np.sort(scores_NL[:, first : first + CHUNK].T.copy(), axis=1)
+        for label, column_N in enumerate(columns, start=first):
+            positives = positives_P[bounds[label] : bounds[label + 1]]
+            if len(positives):
+                precision_L[label], auc_L[label] = _rank(column_N, np.sort(positives))
+    return LabelRanking(precision_L, auc_L)
+
+
+def micro_auc(scores_NL: Array, row_P: Array, label_P: Array) -> float:
+    """AUC of all row-label cells pooled; NaN without a positive or a negative."""
+    if not len(row_P):
+        return float("nan")
+    return _rank(np.sort(scores_NL, axis=None), np.sort(scores_NL[row_P, label_P]))[1]
+
+
+def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
+    """Average precision and AUC from all scores and the positives' scores, both ascending.
+
+    AP = mean over positives of (positives at least as high) / (all at least as high);
+    AUC = 1 - mean over positives of (negatives higher + half of those equal) / negatives.
+    """
+    n, p = len(all_N), len(positives_P)
+    all_from = n - np.searchsorted(all_N, positives_P, side="left")
+    all_above = n - np.searchsorted(all_N, positives_P, side="right")
+    positives_from = p - np.searchsorted(positives_P, positives_P, side="left")
+    positives_above = p - np.searchsorted(positives_P, positives_P, side="right")
+    precision = float((positives_from / all_from).mean())
+    if n == p:
+        return precision, float("nan")
+    above = all_above - positives_above
+    equal = (all_from - positives_from) - above
+    return precision, 1 - float((above + equal / 2).sum()) / (p * (n - p))
+
+
+def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
+    """Rank (P,) of every true entry in its row, 0 the highest; k where it is not among the first k <= L.
+
+    Of equal scores the lower label comes first.
+    """
+    top_Nk = torch.from_numpy(scores_NL).topk(k, dim=1).values.numpy()
+    score_P = scores_NL[row_P, label_P]
+    position_P = np.full(len(row_P), k)
+    inside = np.flatnonzero(score_P >= top_Nk[row_P, -1])
+    for part in np.array_split(inside, len(inside) // 1024 + 1):
+        row, score = row_P[part], score_P[part, None]
+        above = (top_Nk[row] > score).sum(1)
+        earlier = np.arange(scores_NL.shape[1]) < label_P[part, None]
+        position_P[part] = above + ((scores_NL[row] == score) & earlier).sum(1)
+    return np.asarray(np.minimum(position_P, k))
 
 
 @dataclass(frozen=True)

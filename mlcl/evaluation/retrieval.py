@@ -22,6 +22,13 @@ from torch import Tensor
 
 from mlcl.evaluation.tasks import Array, array
 
+SLACK = 8
+"""Neighbours that are looked for beyond K, so that the K-th is seldom in doubt."""
+CHUNK = 64
+"""Queries whose candidates are measured in float64 at once."""
+BLOCK = 131_072
+"""Datastore rows that are searched at once: it bounds the memory beyond the rows themselves."""
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -50,13 +57,6 @@ def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     order_MK = order_C[first_M[:, None] + np.arange(k)]
     return Neighbours(torch.from_numpy(distance_C[order_MK]), torch.from_numpy(index_C[order_MK]))
 
-
-SLACK = 8
-"""Neighbours that are looked for beyond K, so that the K-th is seldom in doubt."""
-CHUNK = 64
-"""Queries whose candidates are measured in float64 at once."""
-BLOCK = 131_072
-"""Datastore rows that are searched at once: it bounds the memory beyond the rows themselves."""
 
 logger = logging.getLogger(__name__)
 

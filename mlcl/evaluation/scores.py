@@ -14,12 +14,11 @@ import numpy as np
 from torch import Tensor
 
 from mlcl.errors import UserError
-from mlcl.evaluation.decision import Decision, Mode
+from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
-from mlcl.evaluation.thresholds import choose
 from mlcl.labels import LabelRows
 
 AT_HALF = Decision.fixed(0.5)

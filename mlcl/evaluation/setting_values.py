@@ -15,12 +15,11 @@ from torch import Tensor
 
 from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
+from mlcl.evaluation.label_sweeps import Levels, quantised_sweep, threshold_sweep
 from mlcl.evaluation.metric import METRICS, Metric
-from mlcl.evaluation.quantised_sweep import Levels, quantised_sweep
 from mlcl.evaluation.retrieval import Neighbours
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_of
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_rows
-from mlcl.evaluation.threshold_sweep import threshold_sweep
 from mlcl.evaluation.vote_cells import Grid
 from mlcl.labels import LabelRows
 

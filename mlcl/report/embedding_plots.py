@@ -17,6 +17,10 @@ from mlcl.report.runs import Runs
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
+MOST_SETTINGS = 3
+"""Most settings whose embeddings are drawn."""
+_NAME = "embeddings"
+
 
 def representation_plots(
     folders: Mapping[str, Path],
@@ -48,11 +52,6 @@ def representation_plots(
         }
     )
     return plots, left + reasons
-
-
-MOST_SETTINGS = 3
-"""Most settings whose embeddings are drawn."""
-_NAME = "embeddings"
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
 """The artifact of a report, and the folder of all reports under the home."""
+END = "Written by `mlcl report`."
+"""Ends every note that is written here; any other note is a user's and stays."""
+MOST = 4500
+"""Most characters of a note: MLflow keeps no longer tags."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,6 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
     """The URL of a run's page, or of what `run_id` names below it, as an artifact."""
     return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}?{CLASSIC}"
-
-
-END = "Written by `mlcl report`."
-"""Ends every note that is written here; any other note is a user's and stays."""
-MOST = 4500
-"""Most characters of a note: MLflow keeps no longer tags."""
 
 
 def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:

@@ -19,6 +19,8 @@ from mlcl.report.markdown import PICTURES, as_markdown, frame_rows
 from mlcl.report.plots.matplotlib_backend import to_svg
 
 PAGE, MARKDOWN = "report.html", "report.md"
+GENERATOR = "mlcl report"
+"""The value of the meta tag by which an earlier report is recognised."""
 
 
 def report_folder(folder: Path) -> Path:
@@ -89,8 +91,6 @@ def _write(document: Document, folder: Path, link: Callable[[str], str], made: s
 
 
 FOLDER = Path(__file__).parent
-GENERATOR = "mlcl report"
-"""The value of the meta tag by which an earlier report is recognised."""
 
 
 def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:

@@ -22,7 +22,7 @@ from mlcl.report.document import (
     plot_blocks,
     text_row,
 )
-from mlcl.report.plots.forest import forest_plot
+from mlcl.report.plots.comparison_plots import forest_plot
 from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.plots.search_plots import front_of
 from mlcl.report.provenance import provenance_table

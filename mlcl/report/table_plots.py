@@ -1,9 +1,12 @@
-"""All plots of a table: its figures by cell; learning curves and embeddings of comparable cells."""
+"""All plots of a table: its figures by cell; learning curves and embeddings of comparable cells.
+
+Cells can be compared that have the same data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
 from mlcl.report.plots.learning_curves import learning_plot
@@ -11,10 +14,60 @@ from mlcl.report.plots.matplotlib_backend import chart_plot
 from mlcl.report.plots.plot import Axis, Chart, Plot, PlotCollection, Series, build_plots, mean_series
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
-from mlcl.report.table_groups import CellGroup, comparable_cells
 
 MOST_GROUPS = 3
 """Most groups of cells that are drawn."""
+
+
+@dataclass(frozen=True)
+class CellGroup:
+    """Cells by name, each with its figures in the table's order. `title` is the row or column they share.
+
+    The first cell is the reference of comparisons. Cells without a value are left out.
+    """
+
+    title: str
+    cells: Mapping[str, tuple[TableFigure, ...]]
+
+    def chosen(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
+        """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds.
+
+        Cells of which MLflow lacks a run are left out.
+        """
+        first = {name: figures[0] for name, figures in self.cells.items()}
+        best = max(
+            first, key=lambda name: (first[name].mean or 0.0) * (1 if higher[first[name].name] else -1)
+        )
+        names = list(dict.fromkeys([next(iter(first)), best, *first]))[:most]
+        common = sorted(set.intersection(*(set(first[name].by_seed) for name in names)))
+        runs = {name: [first[name].runs[place] for place in common] for name in first if name in names}
+        return {
+            name: [str(run.info.run_id) for run in its if run]
+            for name, its in runs.items()
+            if its and None not in its
+        }
+
+
+def comparable_cells(data: TableData) -> list[CellGroup]:
+    """The table's cells in groups with the same data."""
+    found: dict[str, dict[tuple[str, str], tuple[TableFigure, ...]]] = {}
+    for each in data.figures:
+        group = found.setdefault(each.data, {})
+        group[each.row, each.column] = (*group.get((each.row, each.column), ()), each)
+    known = [
+        {place: figures for place, figures in cells.items() if figures[0].by_seed} for cells in found.values()
+    ]
+    return [_group(cells) for cells in known if cells]
+
+
+def _group(cells: Mapping[tuple[str, str], tuple[TableFigure, ...]]) -> CellGroup:
+    rows, columns = ({place[side] for place in cells} for side in (0, 1))
+    if len(rows) == 1:
+        return CellGroup(rows.pop(), {column: each for (_, column), each in cells.items()})
+    if len(columns) == 1:
+        return CellGroup(columns.pop(), {row: each for (row, _), each in cells.items()})
+    first = ", ".join(next(iter(cells)))
+    return CellGroup(f"{first} and others", {", ".join(place): each for place, each in cells.items()})
 
 
 def plot_name(kind: str, figure: str) -> str:

@@ -9,14 +9,19 @@ import pandas as pd
 
 from mlcl.report.comparison_tables import smallest_p_note
 from mlcl.report.document import Block, Cell, Picture, Section, Table, Text, number_cell, text_row
+from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
 from mlcl.report.plots.plot import Plot
-from mlcl.report.plots.rank_diagram import RankDiagram, rank_plot
 from mlcl.report.table_data import TableData, TableFigure
-from mlcl.report.table_groups import CellGroup, comparable_cells
-from mlcl.report.table_plots import plot_name
+from mlcl.report.table_plots import CellGroup, comparable_cells, plot_name
 from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 
 RANK = "average rank"
+ABOUT = (
+    "Scores are on validation: of the median and the best complete trial, which have one seed, and the mean "
+    "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
+    "that is left on fresh seeds; below 0 the best was no better than the median."
+)
+HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
 
 def matrix_blocks(data: TableData, name: str) -> tuple[Block, ...]:
@@ -78,14 +83,6 @@ def _matrix_cell(figure: TableFigure, best: bool, shade: float) -> Cell:
     its = number_cell(figure.mean, figure.metric, figure.run_ids, "mean", form=f".{figure.digits}f")
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
     return Cell(its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade)
-
-
-ABOUT = (
-    "Scores are on validation: of the median and the best complete trial, which have one seed, and the mean "
-    "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
-    "that is left on fresh seeds; below 0 the best was no better than the median."
-)
-HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
 
 def search_sections(data: TableData) -> list[Section]:

@@ -13,7 +13,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
-from mlcl.training.baseline_features import unfit
+from mlcl.training.baseline_job import unfit
 from mlcl.training.hierarchy import hierarchy_of
 from mlcl.training.sampler import group_sizes, sampler_labels
 

@@ -25,6 +25,9 @@ from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
 from mlcl.training.feature_cache import FeatureCache
 from mlcl.training.input_reader import Content, decode_contents, read_texts
 
+FEATURES = "features"
+"""The folder of an exported model that has one folder for each frozen input."""
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
@@ -53,10 +56,6 @@ def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
     column_BT, value_BT = np.zeros(held_BT.shape, np.int32), np.zeros(held_BT.shape, np.float32)
     column_BT[held_BT], value_BT[held_BT] = part.indices, part.data
     return torch.from_numpy(column_BT), torch.from_numpy(value_BT)
-
-
-FEATURES = "features"
-"""The folder of an exported model that has one folder for each frozen input."""
 
 
 def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:

@@ -1,6 +1,7 @@
 """Forward and backward of one batch: in one pass, or in micro-batches through cached embeddings.
 
-Shapes: R rows of this process, N consecutive rows of one micro-batch, D embedding.
+Shapes: R rows of this process, N consecutive rows of one micro-batch, D embedding, O columns of the encoder's
+output (D, or D + L).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from mlcl.training.batches import Batch
 from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.context import Context
-from mlcl.training.objective import ContrastiveModel, ObjectiveValue
+from mlcl.training.objective import ContrastiveModel, Objective, ObjectiveValue
 
 T = TypeVar("T")
 
@@ -158,3 +159,24 @@ def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
     """Restores what `buffers_of` gave."""
     for buffer, saved in zip(module.buffers(), buffers, strict=True):
         buffer.copy_(saved)
+
+
+def gradient_norms(
+    objective: Objective, output_RO: Tensor, batch: Batch, context: Context, precision: str
+) -> dict[str, float]:
+    """|d(w_k L_k) / dZ| of each part k, Z the encoder's output for the whole batch; the same on every rank.
+
+    By name: `heads/NAME/gradient_norm`, `classifier/gradient_norm`. It takes one more forward and backward of
+    the objective, none of the encoder, and changes no `.grad`. Every rank must call it.
+    """
+    output_RO = output_RO.detach().requires_grad_()
+    squares: dict[str, Tensor] = {}
+    with context.autocast(precision):
+        for name, part in objective.weighted_parts(output_RO, batch.labels, batch.sample_ids):
+            (gradient_RO,) = torch.autograd.grad(part, output_RO, materialize_grads=True)
+            squares[f"{name}/gradient_norm"] = gradient_RO.double().square().sum()
+    total_K = context.sum(torch.stack(list(squares.values())))
+    # A rank's value is its share times the number of ranks, and so is its gradient.
+    return {
+        name: total**0.5 / context.world_size for name, total in zip(squares, total_K.tolist(), strict=True)
+    }

@@ -30,12 +30,11 @@ from mlcl.training.checkpoint import (
 )
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
-from mlcl.training.grad_cache import Passes
-from mlcl.training.loop_settings import Callbacks, LogWindow, LoopSettings, Patience
+from mlcl.training.grad_cache import Passes, gradient_norms
+from mlcl.training.loop_settings import Callbacks, LogWindow, LoopSettings, Patience, Position
 from mlcl.training.memory import fit, has_batch_norm, least_samples
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.optim import learning_rates
-from mlcl.training.part_gradients import gradient_norms
 
 SAVE_EVERY = 5.0
 """Least seconds between checkpoints, where the job does not count epochs between them."""
@@ -43,25 +42,6 @@ LOG_EVERY = 50
 """Steps of a logging window; an epoch's end closes it too."""
 OWN_VIEWS = 0.5
 """Mean weight of an anchor on its own sample's other views from which a note is given."""
-
-
-@dataclass
-class Position:
-    """The position of the loop, and the open logging window.
-
-    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
-    `best` is the best validation so far, after `best_step` steps, `stale` the number of validations since.
-    """
-
-    epoch: int = 0
-    step_in_epoch: int = 0
-    step: int = 0
-    micro_batch_size: int | None = None
-    window: dict[str, float] = field(default_factory=dict)
-    window_steps: int = 0
-    best: float | None = None
-    best_step: int | None = None
-    stale: int = 0
 
 
 @dataclass

@@ -1,9 +1,9 @@
-"""The settings of the training loop, the functions that it calls, and its logging window."""
+"""The settings of the training loop, the functions that it calls, its position and its logging window."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -33,9 +33,8 @@ class LoopSettings:
 
     `views` of each sample are in a batch; `micro_batch_size` are the samples that a process encodes at once,
     None for its whole share. `validate_every` and `checkpoint_every` count epochs; without the latter
-    checkpoints are 5 seconds apart at least. With `log_gradients` the
-    norm of each part's gradient is logged at the end of a logging window. `compile` compiles the encoder and
-    the augmentation.
+    checkpoints are 5 seconds apart at least. With `log_gradients` the norm of each part's gradient is logged
+    at the end of a logging window. `compile` compiles the encoder and the augmentation.
     """
 
     epochs: int
@@ -57,6 +56,25 @@ class Callbacks:
     listener: Listener
     validate: Callable[[], dict[str, float]]
     should_stop: Callable[[], bool]
+
+
+@dataclass
+class Position:
+    """The position of the loop, and the open logging window.
+
+    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
+    `best` is the best validation so far, after `best_step` steps, `stale` the number of validations since.
+    """
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    micro_batch_size: int | None = None
+    window: dict[str, float] = field(default_factory=dict)
+    window_steps: int = 0
+    best: float | None = None
+    best_step: int | None = None
+    stale: int = 0
 
 
 class LogWindow:

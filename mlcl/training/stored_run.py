@@ -28,6 +28,7 @@ from mlcl.training.neighbours import Datastore, RankRows
 from mlcl.training.split_metrics import decision_figures
 
 COLUMNS = ("id", "split", "embedding", "probabilities")
+NAMES = {"validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,6 @@ def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Ten
         raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
     embedding_ND, flat_NP = map(matrix, columns)
     return embedding_ND, flat_NP.float()
-
-
-NAMES = {"validation": "val", "test": "test"}
 
 
 def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[str, float]:

@@ -15,7 +15,7 @@ from mlcl.errors import UserError
 from mlcl.service import tables
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources
-from mlcl.service.engine.progress_events import ProgressEvent
+from mlcl.service.engine.progress import ProgressEvent
 from mlcl.service.tables import CellReport, FigureReport, TableReport
 from mlcl.service.tables.origin import Origin
 from mlcl.tracking import State

@@ -14,7 +14,7 @@ from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources
-from mlcl.service.engine.progress_events import ProgressEvent
+from mlcl.service.engine.progress import ProgressEvent
 from mlcl.tracking import State
 
 SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}

@@ -10,7 +10,7 @@ from rich.console import Console
 from mlcl.cli import output, sweep_live
 from mlcl.cli.sweep_live import SweepTable
 from mlcl.cli.sweep_progress import PLAIN_EVERY, PlainLines, duration, event_text, print_event
-from mlcl.service.engine.progress_events import Progress, ProgressEvent, Row
+from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 
 

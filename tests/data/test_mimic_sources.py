@@ -6,7 +6,7 @@ import pytest
 
 from mlcl.data import Dataset
 from mlcl.data.sources import mimic3, mimic4
-from mlcl.data.sources.common.icd import (
+from mlcl.data.sources.common.mimic import (
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,

@@ -65,12 +65,12 @@ def test_no_rows_and_missing_columns_are_refused(write, batch):
 
 
 def test_a_disk_that_takes_no_more_is_a_user_error(write, batch, tmp_path, monkeypatch):
-    from mlcl.data import shards
+    from mlcl.data import writer
 
     def full(self, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards._HashingFile, "write", full)
+    monkeypatch.setattr(writer._HashingFile, "write", full)
     with pytest.raises(UserError, match=r"cannot be written.*No space left"):
         write(batch)
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from mlcl.evaluation import (
     retrieve,
     search,
 )
-from mlcl.evaluation.quantised_sweep import POOLED_LEVELS, Levels
+from mlcl.evaluation.label_sweeps import POOLED_LEVELS, Levels
 from mlcl.labels import LabelRows
 
 GRID = {"ks": (1, 4, 9), "lambdas": (0.0, 0.3, 0.7, 1.0), "temperatures": (0.2, 1.0)}

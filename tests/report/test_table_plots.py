@@ -15,8 +15,7 @@ from mlcl.report.report import make_report
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
-from mlcl.report.table_groups import comparable_cells
-from mlcl.report.table_plots import MOST_GROUPS, group_plots
+from mlcl.report.table_plots import MOST_GROUPS, comparable_cells, group_plots
 from mlcl.training.stored_run import stored_metrics
 
 QUICK = EmbeddingOptions(quick=True)

@@ -9,7 +9,7 @@ from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.report import make_report
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
-from mlcl.report.table_groups import comparable_cells
+from mlcl.report.table_plots import comparable_cells
 from mlcl.service.tables import run_merge
 from mlcl.tracking import Tracker
 

@@ -10,7 +10,7 @@ from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, evaluate, evaluate_embeddings
 from mlcl.labels import LabelRows
-from mlcl.service.tables.metrics import run_metrics
+from mlcl.service.tables.table_checks import run_metrics
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.hierarchy import paths

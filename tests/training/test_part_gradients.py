@@ -7,8 +7,8 @@ from training.training_ranks import logged_gradients
 
 from mlcl.training.builders import build_model
 from mlcl.training.context import ONE_PROCESS
+from mlcl.training.grad_cache import gradient_norms
 from mlcl.training.job_data import JobData
-from mlcl.training.part_gradients import gradient_norms
 
 LABELS = (
     "objective.heads={shared: {loss: simdis, labels: tags, weight: 0.3}, detail: {loss: knn, labels: detail, "

@@ -10,7 +10,7 @@ from training.evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of,
 from mlcl.evaluation import retrieve
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
-from mlcl.training.export.datastore import trained_datastore
+from mlcl.training.export.network import trained_datastore
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import shares
 from mlcl.training.stored_run import StoredRun

@@ -13,8 +13,8 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.evaluation.few_shot import FewShot
 from mlcl.labels import LabelRows
-from mlcl.service.tables.metrics import run_metrics
 from mlcl.service.tables.plan import check_table
+from mlcl.service.tables.table_checks import run_metrics
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment

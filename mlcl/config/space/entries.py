@@ -17,6 +17,8 @@ from mlcl.config.space.place import Place, is_number
 from mlcl.config.space.space import Parameter
 from mlcl.errors import UserError, did_you_mean
 
+BOUNDS = ("above", "below")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -134,9 +136,6 @@ def check_overlap(found: Sequence[Found]) -> None:
             around = (seen[outer].domain for outer in seen if outer != key and covers(outer, key))
             if not all(domain.listed for domain in around):
                 raise each.entry.place.error("is varied twice", key)
-
-
-BOUNDS = ("above", "below")
 
 
 def read_condition(

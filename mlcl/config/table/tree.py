@@ -18,6 +18,8 @@ from mlcl.config.table.schema import Change, Line, Scale, Table
 from mlcl.errors import UserError
 
 PAPER = Scale(about="the paper's setting")
+PLACES = ("data", "evaluation.transfer_to")
+"""The sections of a job that name a data set."""
 
 
 def cell_tree(
@@ -79,10 +81,6 @@ def _drop(tree: dict[str, Any], dotted: str, file: Path) -> None:
     if node is None or last not in node:
         raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
     del node[last]
-
-
-PLACES = ("data", "evaluation.transfer_to")
-"""The sections of a job that name a data set."""
 
 
 def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[str, Any]:

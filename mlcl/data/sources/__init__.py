@@ -1,4 +1,4 @@
-"""Where data comes from: each module here declares one source, as a value of `Source`."""
+"""The data sources: each module here declares one, or a few of a kind, as values of `Source`."""
 
 from __future__ import annotations
 

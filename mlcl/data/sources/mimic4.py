@@ -22,16 +22,19 @@ from pydantic import Field
 from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.admissions import list_names, open_lists, read_splits, seeded_splits
 from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.icd import (
+from mlcl.data.sources.common.mimic import (
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,
     icd9_procedure_chapter,
     icd10_diagnosis_chapter,
     icd10_procedure_section,
+    list_names,
+    open_lists,
+    read_splits,
+    seeded_splits,
 )
 from mlcl.data.sources.common.notes import NoteStore, records
 

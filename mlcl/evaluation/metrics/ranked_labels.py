@@ -7,8 +7,7 @@ without a negative. How many remain is a metric too.
 import numpy as np
 
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.predictions import LabelPrediction
-from mlcl.evaluation.ranking import micro_auc
+from mlcl.evaluation.predictions import LabelPrediction, micro_auc
 from mlcl.evaluation.tasks import Array
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.metrics import coverage_error, label_ranking_loss, ndcg_score
 
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.predictions import LabelPrediction
-from mlcl.evaluation.ranking import position
+from mlcl.evaluation.predictions import LabelPrediction, position
 from mlcl.evaluation.tasks import Array
 
 

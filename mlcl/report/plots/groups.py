@@ -23,6 +23,7 @@ from mlcl.training.job_data import JobData
 HANDFUL = 5
 """Classes of a plot."""
 SEVERAL = "several of these"
+NONE = "no label"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +144,6 @@ def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) ->
     ]
     several = np.flatnonzero(of_these_N > 1)
     return (*groups, RowGroup(SEVERAL, len(chosen), several)) if len(several) else tuple(groups)
-
-
-NONE = "no label"
 
 
 def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:

@@ -25,6 +25,10 @@ SHOWN = {
     "temperature": ("tau", Axis("tau (temperature of the neighbours' weights)", log=True)),
 }
 """The short name of each axis, and the axis."""
+_MAP = 2.6
+"""Height of a setting's map in inches."""
+_NAMES = 11
+"""Most values that are written on an axis."""
 
 
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
@@ -93,12 +97,6 @@ def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
     if any(each.points["val_sd"].notna().any() for each in scores.values()):
         text += "Means over seeds, bands of one standard deviation. "
     return text.rstrip()
-
-
-_MAP = 2.6
-"""Height of a setting's map in inches."""
-_NAMES = 11
-"""Most values that are written on an axis."""
 
 
 def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:

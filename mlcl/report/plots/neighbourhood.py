@@ -16,12 +16,12 @@ from mlcl.data import Split
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.knn import label_similarity
 from mlcl.evaluation.tasks import Array, array
-from mlcl.evaluation.tsne import FEWEST, project
 from mlcl.labels import LabelRows
 from mlcl.report.plots import style
 from mlcl.report.plots.groups import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
+from mlcl.report.plots.tsne import FEWEST, project
 from mlcl.training.hierarchy import parents
 from mlcl.training.stored_run import StoredRun, label_rows
 

@@ -26,6 +26,12 @@ from mlcl.report.plots.study import optuna_figure, quiet, study_of
 from mlcl.report.plots.trials import differing_keys, head_key, require_complete, short
 from mlcl.report.sweep_data import SweepData
 
+_LEAST = 20
+"""Fewest complete trials of importances: those of fewer change with every trial."""
+_TRIALS = 4
+"""Fewest complete trials of a contour: fewer span no surface."""
+_CONTOURS = 4
+
 
 def history_plot(data: SweepData) -> Plot:
     """The final scores by trial. Raises PlotSkipped where no two complete trials differ."""
@@ -77,13 +83,6 @@ def _draw_pareto(study: optuna.Study, names: list[str]) -> Axes:
     # Larger points, since red and blue look alike in print.
     axes.collections[-1].set(sizes=[90])
     return axes
-
-
-_LEAST = 20
-"""Fewest complete trials of importances: those of fewer change with every trial."""
-_TRIALS = 4
-"""Fewest complete trials of a contour: fewer span no surface."""
-_CONTOURS = 4
 
 
 def importances(data: SweepData) -> dict[str, float]:

@@ -25,6 +25,7 @@ _CORNERS = np.array([[0.5, np.sqrt(3) / 2], [0.0, 0.0], [1.0, 0.0]])
 _LEVELS = (0.2, 0.4, 0.6, 0.8)
 _OUTSIDE = ((1, 0.3), (-1, 0.3), (0, -1.4))
 """Offset of a part's numbers from the ends of its lines, in font sizes."""
+_OTHERS = "others"
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,6 @@ def _draw_lines(axes: Axes, parts: Sequence[str]) -> None:
     names = [style.as_text(part) for part in parts]
     for name, corner, outside in zip(names, _CORNERS, ((0, 0.6), (0, -2.8), (0, -2.8)), strict=True):
         axes.annotate(name, corner, xytext=outside, textcoords="offset fontsize", ha="center")
-
-
-_OTHERS = "others"
 
 
 def ternary_plot(data: SweepData) -> Plot:

@@ -10,6 +10,8 @@ from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
 
 _PREFIXES = ("objective.heads.", "objective.")
+MOST = 3
+"""Most stages before the last one."""
 
 
 def short(key: str) -> str:
@@ -50,10 +52,6 @@ def pruned_trials(data: SweepData) -> pd.DataFrame:
 def best_number(data: SweepData) -> int:
     """The number of the best trial; -1 where no trial is complete."""
     return -1 if data.best is None else int(data.best["number"])
-
-
-MOST = 3
-"""Most stages before the last one."""
 
 
 def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:

@@ -20,6 +20,9 @@ from mlcl.tracking.uri import shown, without_login, without_password
 
 RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+PACKAGE = "mlcl"
+RAY_SECONDS = 20.0
+"""Seconds that a cluster may take to answer."""
 
 
 def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
@@ -56,11 +59,6 @@ def ray_address() -> tuple[str, int]:
     """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
     host, _, port = os.environ.get(RAY, "").removeprefix("ray://").rpartition(":")
     return (host, int(port)) if port.isdigit() else ("", 0)
-
-
-PACKAGE = "mlcl"
-RAY_SECONDS = 20.0
-"""Seconds that a cluster may take to answer."""
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:

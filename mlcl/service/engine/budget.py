@@ -1,20 +1,24 @@
-"""What a command may spend, what it has spent, and what the rest of it will need."""
+"""What a command may spend and has spent, and what is expected of the rest."""
 
 from __future__ import annotations
 
 import math
 import re
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mlcl.errors import UserError
+from mlcl.service.engine.entries import Cost, Entry
 
 KEY = "--budget"
 EXAMPLES = "2h, 30m, 45s, 1.5h, 30cpu-h, 8gpu-h, 90gpu-m"
 SECONDS = {"h": 3600, "m": 60, "s": 1}
 Unit = Literal["clock", "cpu", "gpu"]
+AFTER_TRIALS = 3
+"""Trials that have ended when the forecast is made again, now from what they really cost."""
 
 
 @dataclass(frozen=True)
@@ -134,3 +138,48 @@ def _letter(seconds: float) -> str:
 def _amount(seconds: float, unit: Unit, letter: str) -> str:
     prefix = "" if unit == "clock" else f"{unit}-"
     return f"{seconds / SECONDS[letter]:.1f} {prefix}{letter}"
+
+
+class Forecasts:
+    """One forecast from the pace of the first training that was validated twice, one from those that ended.
+
+    `at_once` trainings share the clock; CPUs and GPUs are held by each.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        at_once: int,
+        announce: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._account, self._at_once, self._announce, self._clock = account, at_once, announce, clock
+        self._first: dict[str, tuple[int, float]] = {}
+        self._from_pace = self._from_ended = account.budget is None
+
+    def rung(self, entry: Entry, epoch: int, left: int) -> None:
+        """A validation. The time before the first one is mostly the process's start, so it is left out."""
+        if self._from_pace or self._from_ended:
+            return
+        began, at = self._first.setdefault(entry.key, (epoch, self._clock()))
+        if epoch > began:
+            self._from_pace = True
+            seconds = (self._clock() - at) / (epoch - began) * int(entry.job["train"]["epochs"])
+            cost = entry.cost
+            self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
+
+    def ended(self, trials: Sequence[Entry], left: int) -> None:
+        """Trainings that have ended so far."""
+        if not self._from_ended and len(trials) >= AFTER_TRIALS:
+            self._from_ended = True
+            self._tell([trial.cost for trial in trials], left)
+
+    def _tell(self, costs: Sequence[Cost], left: int) -> None:
+        budget = self._account.budget
+        if budget is None:
+            return
+        names = {"clock": "seconds", "cpu": "cpu_seconds", "gpu": "gpu_seconds"}
+        mean = statistics.fmean(getattr(cost, names[budget.unit]) for cost in costs)
+        if budget.unit == "clock":
+            mean /= self._at_once
+        self._announce(forecast(left, mean, self._account.used(), budget))

@@ -13,12 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
-from mlcl.service.engine.budget import Account, Budget
-from mlcl.service.engine.forecasts import Forecasts
+from mlcl.service.engine.budget import Account, Budget, Forecasts
 from mlcl.service.engine.ledger import FORMAT, Ledger
 from mlcl.service.engine.packing import Packing, Resources
-from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.progress_events import ProgressEvent, ProgressListener, steady
+from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import recover
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
@@ -172,26 +170,22 @@ def _run_command(
     tracker.experiment(task.experiment)
     task.prepare()
     recover(home)
-    with (
-        stop_on_signal(announce) as stop,
-        _held(home, task, aside) as folder,
-        _compared(folder, announce, strict_code),
-        _cluster(task, folder, home, announce) as packing,
-        Delivery(tracker, announce) as delivery,
-    ):
-        delivery.add_undelivered()
-        command = Command(
-            folder=folder,
-            ledger=Ledger(folder.path),
-            logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
-            packing=packing,
-            budget=task.resources.budget,
-            tracker=tracker,
-            delivery=delivery,
-            stop=stop,
-            watch=watch,
-        )
-        return _Run(task, command).run()
+    with stop_on_signal(announce) as stop, _held(home, task, aside) as folder:
+        _check_code(folder, announce, strict_code)
+        with _cluster(task, folder, home, announce) as packing, Delivery(tracker, announce) as delivery:
+            delivery.add_undelivered()
+            command = Command(
+                folder=folder,
+                ledger=Ledger(folder.path),
+                logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
+                packing=packing,
+                budget=task.resources.budget,
+                tracker=tracker,
+                delivery=delivery,
+                stop=stop,
+                watch=watch,
+            )
+            return _train(task, command)
 
 
 @contextmanager
@@ -215,15 +209,13 @@ def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[
                     shutil.rmtree(folder.path, ignore_errors=True)
 
 
-@contextmanager
-def _compared(folder: RunFolder, announce: Callable[[str], None], strict: bool) -> Iterator[None]:
-    """Says where the last command ran other code; refuses it if `strict`."""
+def _check_code(folder: RunFolder, announce: Callable[[str], None], strict: bool) -> None:
+    """Says where the last command ran other code; if `strict`, raises UserError."""
     codes, present = Ledger(folder.path).codes, code()
     if codes and codes[-1] != present:
         if strict:
             raise UserError("the code has changed", key="--strict-code", found=present, allowed=codes[-1])
         announce(f"the code has changed since the last command: {codes[-1]}, now {present}")
-    yield
 
 
 def _tidy(folder: Path) -> None:
@@ -248,79 +240,76 @@ def _cluster(
         yield task.resources.pack(task.job, most)
 
 
-@dataclass(frozen=True)
-class _Run(Generic[R]):
-    """One call of `run_command`. Whatever happens in it, nothing is left RUNNING."""
+def _train(task: Task[R], command: Command) -> R:
+    """Takes up, trains, concludes. Whatever happens, nothing is left RUNNING."""
+    state, reason, undelivered = State.FAILED, "", 0
+    try:
+        with command.stop.shielded():
+            work = _take_up(task, command)
+    except Exception as error:
+        _give_up(command, _reason(command, error))
+        raise
+    try:
+        work.train()
+        outcome = work.outcome()
+        state, reason = outcome.state, outcome.reason
+    except KeyboardInterrupt:
+        state = State.STOPPED
+        raise
+    except BaseException as error:
+        reason = _reason(command, error)
+        raise
+    finally:
+        with command.stop.shielded():
+            undelivered = _conclude(task, command, work, state, reason)
+    return work.report(outcome, undelivered)
 
-    task: Task[R]
-    command: Command
 
-    def run(self) -> R:
-        command, state, reason, undelivered = self.command, State.FAILED, "", 0
-        try:
-            with command.stop.shielded():
-                work = self._take_up()
-        except Exception as error:
-            self._give_up(self._reason(error))
-            raise
-        try:
-            work.train()
-            outcome = work.outcome()
-            state, reason = outcome.state, outcome.reason
-        except KeyboardInterrupt:
-            state = State.STOPPED
-            raise
-        except BaseException as error:
-            reason = self._reason(error)
-            raise
-        finally:
-            with command.stop.shielded():
-                undelivered = self._conclude(work, state, reason)
-        return work.report(outcome, undelivered)
+def _take_up(task: Task[R], command: Command) -> Work[R]:
+    ledger, id = command.ledger, command.folder.path.name
+    record = command.folder.open(  # first: a kill leaves no folder without a record
+        experiment=task.experiment,
+        job_hash=task.job_hash,
+        fingerprint=task.fingerprint,
+        log=task.log_id(id, command.logs),
+        uri=command.logs.uri,
+        name=task.name,
+    )
+    if not ledger.head:
+        ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
+    ledger.append("session", code=code(), **task.asked)
+    work = task.take_up(command)
+    if len(ledger.codes) > 1:
+        RunLog.attach(command.logs.home, record.log).tags({Tag.CODE: ", then ".join(ledger.codes)})
+    return work
 
-    def _take_up(self) -> Work[R]:
-        task, ledger, id = self.task, self.command.ledger, self.command.folder.path.name
-        record = self.command.folder.open(  # first: a kill leaves no folder without a record
-            experiment=task.experiment,
-            job_hash=task.job_hash,
-            fingerprint=task.fingerprint,
-            log=task.log_id(id, self.command.logs),
-            uri=self.command.logs.uri,
-            name=task.name,
-        )
-        if not ledger.head:
-            ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
-        ledger.append("session", code=code(), **task.asked)
-        work = task.take_up(self.command)
-        if len(ledger.codes) > 1:
-            RunLog.attach(self.command.logs.home, record.log).tags({Tag.CODE: ", then ".join(ledger.codes)})
-        return work
 
-    def _reason(self, error: BaseException) -> str:
-        return self.command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+def _reason(command: Command, error: BaseException) -> str:
+    return command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
 
-    def _give_up(self, reason: str) -> None:
-        """It could not be taken up: it is FAILED, and a later command may try again."""
-        command, record = self.command, self.command.folder.record
-        if record is None:
-            return
-        if command.ledger.head:
-            command.ledger.append("end", state=State.FAILED, reason=reason)
-        for id in owned_by(command.logs.home, record.id):
-            log = RunLog.attach(command.logs.home, id)
-            if log.state is State.RUNNING:
-                log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
-        command.folder.set_state(State.FAILED, command.ledger.last)
-        command.delivery.drain(stop=command.stop)
 
-    def _conclude(self, work: Work[R], state: State, reason: str) -> int:
-        """Every state is written down; then MLflow is waited for. Returns how many logs it has not got."""
-        command = self.command
-        command.ledger.append("end", state=state, reason=reason)
-        work.conclude(state, reason)
-        command.folder.set_state(state, command.ledger.last)
-        work.engine.reporter.end(f"{self.task.kind} {command.folder.path.name} {state}")
-        undelivered = command.delivery.drain(stop=command.stop)
-        if undelivered == 0:
-            work.delivered()
-        return undelivered
+def _give_up(command: Command, reason: str) -> None:
+    """It could not be taken up: it is FAILED, and a later command may try again."""
+    record = command.folder.record
+    if record is None:
+        return
+    if command.ledger.head:
+        command.ledger.append("end", state=State.FAILED, reason=reason)
+    for id in owned_by(command.logs.home, record.id):
+        log = RunLog.attach(command.logs.home, id)
+        if log.state is State.RUNNING:
+            log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
+    command.folder.set_state(State.FAILED, command.ledger.last)
+    command.delivery.drain(stop=command.stop)
+
+
+def _conclude(task: Task[R], command: Command, work: Work[R], state: State, reason: str) -> int:
+    """Every state is written down; then MLflow is waited for. Returns how many logs it has not got."""
+    command.ledger.append("end", state=state, reason=reason)
+    work.conclude(state, reason)
+    command.folder.set_state(state, command.ledger.last)
+    work.engine.reporter.end(f"{task.kind} {command.folder.path.name} {state}")
+    undelivered = command.delivery.drain(stop=command.stop)
+    if undelivered == 0:
+        work.delivered()
+    return undelivered

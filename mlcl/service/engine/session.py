@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.budget import Account
+from mlcl.service.engine.budget import Account, Forecasts
 from mlcl.service.engine.entries import End, Entry
-from mlcl.service.engine.forecasts import Forecasts
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.progress import Reporter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcl.service.engine.entries import End, Entry
-from mlcl.service.engine.progress_events import Stage
+from mlcl.service.engine.progress import Stage
 from mlcl.tracking import State
 
 

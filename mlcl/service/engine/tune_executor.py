@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from ray import tune
 from ray.exceptions import RayActorError
@@ -24,6 +24,7 @@ from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, run_
 from mlcl.service.engine.tune_patches import patched_tune
 from mlcl.service.runs.run_store import MAX_RESTARTS
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -60,38 +61,18 @@ class _Guard:
 
     def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
         self.error: Exception | None = None
-        self._callbacks, self._shield = callbacks, shield
+        self.callbacks, self._shield = callbacks, shield
 
-    def _ask(self, question: Callable[[], T], otherwise: T) -> T:
+    def ask(self, question: Callable[P, T], otherwise: T, *args: P.args, **options: P.kwargs) -> T:
+        """What a callback answers; `otherwise` where it fails, or one before has failed."""
         if self.error is not None:
             return otherwise
         try:
             with self._shield():
-                return question()
+                return question(*args, **options)
         except Exception as error:
             self.error = error
             return otherwise
-
-    def next(self) -> TrialTask | None:
-        return self._ask(self._callbacks.next, None)
-
-    def begin(self, key: str) -> None:
-        self._ask(lambda: self._callbacks.begin(key), None)
-
-    def rung(self, key: str, epoch: int, score: float) -> bool:
-        return self._ask(lambda: self._callbacks.rung(key, epoch, score), False)
-
-    def note(self, key: str, text: str) -> None:
-        self._ask(lambda: self._callbacks.note(key, text), None)
-
-    def end(self, key: str, result: dict[str, Any]) -> None:
-        self._ask(lambda: self._callbacks.end(key, result), None)
-
-    def died(self, key: str, reason: str) -> None:
-        self._ask(lambda: self._callbacks.died(key, reason), None)
-
-    def abort(self) -> bool:
-        return self._ask(self._callbacks.abort, True)
 
 
 class _DriverOnly:
@@ -107,12 +88,12 @@ class _DriverOnly:
 class _Feed(_DriverOnly, Searcher):
     """Hands trainings to Tune."""
 
-    def __init__(self, callbacks: TrialCallbacks) -> None:
+    def __init__(self, guard: _Guard) -> None:
         super().__init__()
-        self._callbacks = callbacks
+        self._guard = guard
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:  # noqa: ARG002 (Tune's interface)
-        task = self._callbacks.next()
+        task = self._guard.ask(self._guard.callbacks.next, None)
         return Searcher.FINISHED if task is None else task.config()
 
     def on_trial_complete(
@@ -130,49 +111,52 @@ class _Feed(_DriverOnly, Searcher):
 class _Scheduler(_DriverOnly, FIFOScheduler):
     """Stops a training early where the callbacks say so."""
 
-    def __init__(self, callbacks: TrialCallbacks) -> None:
+    def __init__(self, guard: _Guard) -> None:
         super().__init__()
-        self._callbacks = callbacks
+        self._guard = guard
 
     def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
         if result.get(ENDED):
             return TrialScheduler.CONTINUE
         key = TrialTask.of(trial.config).key
         if result.get(NOTE):
-            self._callbacks.note(key, result[NOTE])
+            self._guard.ask(self._guard.callbacks.note, None, key, result[NOTE])
             return TrialScheduler.CONTINUE
-        early = self._callbacks.rung(key, int(result[EPOCH]), float(result[SCORE]))
+        rung = self._guard.callbacks.rung
+        early = self._guard.ask(rung, False, key, int(result[EPOCH]), float(result[SCORE]))
         return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
 
 
 class _Closer(_DriverOnly, Callback):
     """Tells the callbacks when trainings begin and end."""
 
-    def __init__(self, callbacks: TrialCallbacks) -> None:
-        self._callbacks = callbacks
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._callbacks.begin(TrialTask.of(trial.config).key)
+        self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
 
     def on_trial_complete(self, *_: Any, trial: Any, **__: Any) -> None:
         result = trial.last_result or {}
-        self._callbacks.end(TrialTask.of(trial.config).key, result if result.get(ENDED) else {})
+        last = result if result.get(ENDED) else {}
+        self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, last)
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        self._callbacks.died(TrialTask.of(trial.config).key, _why(trial.get_error()))
+        why = _why(trial.get_error())
+        self._guard.ask(self._guard.callbacks.died, None, TrialTask.of(trial.config).key, why)
 
 
 class _Abort(_DriverOnly, Stopper):
     """Ends the whole experiment where the callbacks say so."""
 
-    def __init__(self, callbacks: TrialCallbacks) -> None:
-        self._callbacks = callbacks
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self._callbacks.abort()
+        return self._guard.ask(self._guard.callbacks.abort, True)
 
 
 def run_trainings(

@@ -15,6 +15,10 @@ from mlcl.tracking.uri import driver_error, without_password
 
 LOWEST, HIGHEST = 1024, 65535
 """The range of ports that a user may take."""
+KEY = "--store"
+FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
+CONNECT_SECONDS = 10
+"""Seconds that a server may take to accept a connection."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,6 @@ def _check_ports(settings: Settings) -> None:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-KEY = "--store"
-FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
-CONNECT_SECONDS = 10
-"""Seconds that a server may take to accept a connection."""
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:

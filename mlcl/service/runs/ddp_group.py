@@ -17,8 +17,7 @@ from ray.util.queue import Empty, Queue
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
-from mlcl.service.runs.ddp_network import GroupConfig
-from mlcl.service.runs.ddp_worker import STOP_FILE, work
+from mlcl.service.runs.ddp_worker import STOP_FILE, GroupConfig, work
 from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.runs.run_store import MAX_RESTARTS
 from mlcl.tracking import RunLog

@@ -1,4 +1,4 @@
-"""Early stopping: Optuna's pruners, fed by hand, so that the same reports give the same decisions."""
+"""Early stopping with Optuna's pruners: the same reports give the same decisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
 from mlcl.config import SearchConfig
-from mlcl.service.search.stored_study import StoredStudy
+from mlcl.service.search.study import StoredStudy
 from mlcl.tracking import State
 
 

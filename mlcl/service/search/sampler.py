@@ -36,6 +36,8 @@ KNOWN = {
     ("numpy._core.multiarray", "scalar"),
 }
 """What the state of an optimiser is made of."""
+DRAWN = "mlcl:drawn"
+"""The trial's attribute with what was drawn for it jointly."""
 
 
 class CheckedCmaEsSampler(CmaEsSampler):
@@ -58,10 +60,6 @@ class _Checked(pickle.Unpickler):
         if (module, name) not in KNOWN:
             raise pickle.UnpicklingError(f"{module}.{name}")
         return super().find_class(module, name)
-
-
-DRAWN = "mlcl:drawn"
-"""The trial's attribute with what was drawn for it jointly."""
 
 
 def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:

@@ -1,7 +1,7 @@
 """The Optuna study of a search: trials are asked from it and told to it, each once, in their true state.
 
 Every function may be called again after a kill at any point: a half-drawn trial is handed out again, and
-what has been told already is left alone.
+what has been told already is left alone. `StoredStudy` uses private parts of Optuna; read against Optuna 5.0.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
-from optuna.trial import TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mlcl.config import Space
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sampler import build_sampler
-from mlcl.service.search.stored_study import StoredStudy
 from mlcl.service.search.study_storage import KEY
 from mlcl.tracking import State
 
@@ -33,6 +32,45 @@ STATE = {
     State.STOPPED: TrialState.WAITING,
 }
 """Optuna's word for a state. What a budget or a person stopped waits to go on."""
+
+
+class StoredStudy:
+    """Trials of a study in its storage, in any state: Optuna's own interface has no way back to RUNNING."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self._study, self._storage, self._id = study, study._storage, study._study_id
+
+    def new(self) -> optuna.Trial:
+        """A new trial that runs. Study.ask would hand out one that waits."""
+        return optuna.Trial(self._study, self._storage.create_new_trial(self._id))
+
+    def add(self, trial: FrozenTrial) -> int:
+        """Adds a trial as it is; its number."""
+        id = self._storage.create_new_trial(self._id, template_trial=trial)
+        return self._storage.get_trial_number_from_id(id)
+
+    def trial(self, number: int) -> optuna.Trial:
+        """A trial to go on with."""
+        return optuna.Trial(self._study, self._id_of(number))
+
+    def read(self, number: int) -> FrozenTrial:
+        """A trial as it is stored."""
+        return self._storage.get_trial(self._id_of(number))
+
+    def set_state(self, number: int, state: TrialState) -> None:
+        """Raises RuntimeError where the trial has finished."""
+        self._storage.set_trial_state_values(self._id_of(number), state)
+
+    def set_rung(self, number: int, epoch: int, score: float) -> None:
+        """An intermediate value."""
+        self._storage.set_trial_intermediate_value(self._id_of(number), epoch, score)
+
+    def set_attr(self, number: int, key: str, value: Any) -> None:
+        """A user attribute."""
+        self._storage.set_trial_user_attr(self._id_of(number), key, value)
+
+    def _id_of(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
 def open_study(storage: BaseStorage, name: str, space: Space) -> optuna.Study:

@@ -14,8 +14,7 @@ from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.entries import SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.progress_events import ProgressListener
+from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.session import Engine
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.baseline_search import baseline_searches, scope_of

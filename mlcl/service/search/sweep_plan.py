@@ -13,8 +13,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
-from mlcl.training.baseline_features import fitting_baselines
-from mlcl.training.baseline_job import baseline_job
+from mlcl.training.baseline_job import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.service.engine.command import Command, Task, Work, run_command
-from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.progress_events import ProgressEvent, ProgressListener
+from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter
 from mlcl.service.engine.session import Engine
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id

@@ -19,8 +19,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.run_store import RunFolder, RunFolders
-from mlcl.service.tables.data_sources import check_prepared, check_sources, download_hint
-from mlcl.service.tables.metrics import check_metrics
+from mlcl.service.tables.table_checks import check_metrics, check_prepared, check_sources, download_hint
 from mlcl.tracking import State
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData, open_dataset

@@ -1,4 +1,4 @@
-"""What a table came to, for tables on paper and for programs."""
+"""The report of a table: the figures of its cells over seeds, and whether they match the printed ones."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.progress_events import ProgressListener
+from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.runs.job_logs import JobLogs

@@ -26,10 +26,10 @@ from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.space_versions import SpaceVersions
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
-from mlcl.service.tables.metrics import check_metrics
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.summary import SearchReport
+from mlcl.service.tables.table_checks import check_metrics
 from mlcl.tracking import State
 
 

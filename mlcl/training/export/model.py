@@ -22,9 +22,8 @@ from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import SplitEncoder
 from mlcl.training.evaluation_result import Predictor
 from mlcl.training.evaluator import classify
-from mlcl.training.export.datastore import read_datastore
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
-from mlcl.training.export.network import Network, read_weights, rebuilt_network
+from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
 from mlcl.training.features import SavedFeatures
 from mlcl.training.files import JOB, TOKENIZER

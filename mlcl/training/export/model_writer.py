@@ -22,7 +22,6 @@ from mlcl.evaluation import Decision
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
-from mlcl.training.export.datastore import trained_datastore, write_datastore
 from mlcl.training.export.model_index import (
     DATASTORE,
     NETWORK,
@@ -33,7 +32,7 @@ from mlcl.training.export.model_index import (
     checksums,
     write_index,
 )
-from mlcl.training.export.network import Network, trained_network
+from mlcl.training.export.network import Network, trained_datastore, trained_network, write_datastore
 from mlcl.training.export.readme import README, readme
 from mlcl.training.files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.hierarchy import parents

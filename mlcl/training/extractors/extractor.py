@@ -20,6 +20,8 @@ Matrix = Any
 """Rows (N, F) float32: a NumPy array, or a `scipy.sparse.csr_array` with sorted int32 indices."""
 Contents = Any
 """A list of texts, images (N, 3, H, W) uint8, or vectors (N, F) float32."""
+ROWS_AT_ONCE = 32
+"""Rows of a batch: on a CPU more are no quicker."""
 
 
 class Extractor(Protocol):
@@ -63,8 +65,6 @@ def floats(values: Any) -> NDArray[np.float32]:
 
 
 Precision = Literal["float32", "bf16"]
-ROWS_AT_ONCE = 32
-"""Rows of a batch: on a CPU more are no quicker."""
 
 
 def precision(device: torch.device) -> Precision:

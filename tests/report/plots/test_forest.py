@@ -4,7 +4,7 @@ import pytest
 
 from mlcl.report.compared_settings import ComparedSetting, SeedRun
 from mlcl.report.comparison import compare_settings
-from mlcl.report.plots.forest import forest_plot
+from mlcl.report.plots.comparison_plots import forest_plot
 
 
 def setting(label, *values, job=None):

@@ -3,9 +3,8 @@
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.service.engine.budget import Account, Budget, check_budget, forecast, parse_budget
+from mlcl.service.engine.budget import Account, Budget, Forecasts, check_budget, forecast, parse_budget
 from mlcl.service.engine.entries import Cost, Entry
-from mlcl.service.engine.forecasts import Forecasts
 
 
 class Clock:

@@ -100,7 +100,7 @@ def test_a_training_whose_log_was_never_started_is_closed_all_the_same(world, ti
     plan = world.plan(tiny_job(tiny), SPACE)
     with monkeypatch.context() as patch:
         patch.setattr("mlcl.service.engine.nested_trials.NestedTrials.open", die)
-        patch.setattr("mlcl.service.engine.command._Run._conclude", lambda *_: None)
+        patch.setattr("mlcl.service.engine.command._conclude", lambda *_: 0)
         with pytest.raises(SystemExit):
             world.run(plan)
     folder = RunFolder(world.folder)

@@ -5,8 +5,7 @@ import pytest
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.progress_events import ProgressEvent, steady
+from mlcl.service.engine.progress import ProgressEvent, Reporter, steady
 from mlcl.tracking import State
 
 JOB = {"train": {"epochs": 4, "patience": None}, "evaluation": {"metric": "val/accuracy"}}

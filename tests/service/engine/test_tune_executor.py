@@ -50,6 +50,10 @@ class TrialCallbacks:
         return self.over
 
 
+def guarded(callbacks):
+    return _Guard(callbacks, nullcontext)
+
+
 @pytest.fixture
 def task():
     return TrialTask("t", {}, "f", "h", "l", "m", ("m",), False, "s", 1, 0, ".")
@@ -60,7 +64,7 @@ def trial(task, result=None):
 
 
 def test_trainings_are_handed_out_until_there_are_none(task):
-    feed = _Feed(TrialCallbacks(task))
+    feed = _Feed(guarded(TrialCallbacks(task)))
     assert TrialTask.of(feed.suggest("a")) == task
     assert feed.suggest("b") == Searcher.FINISHED
 
@@ -69,27 +73,27 @@ def test_trainings_are_handed_out_until_there_are_none(task):
 def test_the_callbacks_say_who_stops_early(task, early, answer):
     callbacks = TrialCallbacks(early=early)
     result = {"epoch": 2, "score": 0.5, "ended": ""}
-    assert _Scheduler(callbacks).on_trial_result(None, trial(task), result) == answer
+    assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), result) == answer
     assert callbacks.heard == [("rung", "t", 2, 0.5)]
 
 
 def test_the_last_report_is_no_rung(task):
     callbacks = TrialCallbacks(early=True)
     last = {"epoch": 4, "ended": "COMPLETE"}
-    assert _Scheduler(callbacks).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE
+    assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE
     assert callbacks.heard == []
 
 
 @pytest.mark.parametrize("last", [None, {"epoch": 1, "score": 0.5, "ended": ""}])
 def test_a_training_without_a_last_report_was_stopped(task, last):
     callbacks = TrialCallbacks()
-    _Closer(callbacks).on_trial_complete(trial=trial(task, last))
+    _Closer(guarded(callbacks)).on_trial_complete(trial=trial(task, last))
     assert callbacks.heard == [("end", "t", {})]
 
 
 def test_begin_end_and_death_are_told(task):
     callbacks, last = TrialCallbacks(), {"ended": "FAILED", "reason": "why"}
-    closer = _Closer(callbacks)
+    closer = _Closer(guarded(callbacks))
     closer.on_trial_start(1, [], trial=trial(task))
     closer.on_trial_complete(1, [], trial=trial(task, last))
     assert callbacks.heard == [("begin", "t"), ("end", "t", last)]
@@ -109,7 +113,7 @@ def test_begin_end_and_death_are_told(task):
 def test_a_training_that_was_given_up_says_why(task, error, reason):
     callbacks = TrialCallbacks()
     given_up = SimpleNamespace(config=task.config(), get_error=lambda: error)
-    _Closer(callbacks).on_trial_error(1, [], trial=given_up)
+    _Closer(guarded(callbacks)).on_trial_error(1, [], trial=given_up)
     assert callbacks.heard == [("died", "t", reason)]
 
 
@@ -119,24 +123,24 @@ def test_the_first_error_of_a_callback_is_kept_and_ends_all(task):
             raise OSError("disk full")
 
     callbacks = Broken(task)
-    guard = _Guard(callbacks, nullcontext)
-    guard.begin("t")
+    guard = guarded(callbacks)
+    guard.ask(callbacks.begin, None, "t")
     assert isinstance(guard.error, OSError)
-    assert guard.next() is None
-    assert guard.abort()
-    guard.end("t", {})
+    assert guard.ask(callbacks.next, None) is None
+    assert guard.ask(callbacks.abort, True)
+    guard.ask(callbacks.end, None, "t", {})
     assert callbacks.heard == []
 
 
 def test_the_callbacks_end_all_and_no_single_one(task):
-    assert _Abort(TrialCallbacks(over=True)).stop_all()
-    assert not _Abort(TrialCallbacks()).stop_all()
-    assert not _Abort(TrialCallbacks(over=True))("t", {})
+    assert _Abort(guarded(TrialCallbacks(over=True))).stop_all()
+    assert not _Abort(guarded(TrialCallbacks())).stop_all()
+    assert not _Abort(guarded(TrialCallbacks(over=True)))("t", {})
 
 
 @pytest.mark.parametrize("kind", [_Feed, _Scheduler, _Closer, _Abort])
 def test_snapshots_leave_the_callbacks_out(kind):
-    assert pickle.loads(pickle.dumps(kind(TrialCallbacks()))).__dict__ == {}
+    assert pickle.loads(pickle.dumps(kind(guarded(TrialCallbacks())))).__dict__ == {}
 
 
 def test_what_a_training_takes():

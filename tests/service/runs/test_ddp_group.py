@@ -11,9 +11,9 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.train.torch.config import _TorchBackend
 
 from mlcl.errors import UserError
-from mlcl.service.runs import ddp_group, ddp_network, ddp_worker
+from mlcl.service.runs import ddp_group, ddp_worker
 from mlcl.service.runs.ddp_group import _check_resources, _resources
-from mlcl.service.runs.ddp_network import interface
+from mlcl.service.runs.ddp_worker import interface
 from mlcl.tracking import RunLog
 from mlcl.tracking.atomic_files import locked
 
@@ -81,10 +81,10 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
     def broken(*_):
         raise RayTaskError("init", "Connection reset by peer", OSError("reset"))
 
-    backend = ddp_network.GroupConfig().backend_cls()
+    backend = ddp_worker.GroupConfig().backend_cls()
     monkeypatch.setattr(_TorchBackend, "on_start", broken)
     workers = SimpleNamespace(execute=lambda _: ["10.0.0.1"])
-    for _ in range(ddp_network.MAX_FAILURES):
+    for _ in range(ddp_worker.MAX_FAILURES):
         with pytest.raises(RayActorError, match="reset by peer"):
             backend.on_start(workers, None)
     with pytest.raises(RayTaskError):  # it is no node that was lost

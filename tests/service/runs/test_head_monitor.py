@@ -4,8 +4,8 @@ import socket
 
 from patience import until
 
-from mlcl.service.runs import head_monitor
-from mlcl.service.runs.head_monitor import head_monitored, silent
+from mlcl.service.runs import ray_session
+from mlcl.service.runs.ray_session import head_monitored, silent
 
 
 def listening(port=0):
@@ -14,7 +14,7 @@ def listening(port=0):
 
 
 def test_a_head_that_goes_and_comes_back_is_told_of(monkeypatch):
-    monkeypatch.setattr(head_monitor, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(ray_session, "LOOK_EVERY", 0.01)
     heard = []
     head, port = listening()
     with head_monitored(f"127.0.0.1:{port}", heard.append):

@@ -5,8 +5,8 @@ from collections import namedtuple
 
 import pytest
 
-from mlcl.service.runs import machine_limits
-from mlcl.service.runs.machine_limits import narrow_limits
+from mlcl.service.runs import local_ray
+from mlcl.service.runs.local_ray import narrow_limits
 
 GIB = 2**30
 NONE = resource.RLIM_INFINITY
@@ -19,7 +19,7 @@ def machine(monkeypatch):
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
     monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
-    monkeypatch.setattr(machine_limits.shutil, "disk_usage", lambda _: usage(limits["shm"]))
+    monkeypatch.setattr(local_ray.shutil, "disk_usage", lambda _: usage(limits["shm"]))
     return limits
 
 

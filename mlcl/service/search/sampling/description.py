@@ -9,6 +9,8 @@ from mlcl.config import JobConfig, Parameter, Space, dump_job, load_job
 from mlcl.config.space import cells, terms_of
 from mlcl.service.search.sampling.trial_settings import example
 
+CONTINUOUS = "continuous"
+
 
 def grid_size(space: Space) -> int | None:
     """Combinations of choices and whole numbers, each branch of `when` by itself; None: a continuum."""
@@ -29,9 +31,6 @@ def _combinations(space: Space, position: int, settings: dict[str, Any]) -> int:
         (cell.count or 0) * _combinations(space, position + 1, {**settings, parameter.name: cell.value})
         for cell in cells(parameter, terms_of(space.parameters))
     )
-
-
-CONTINUOUS = "continuous"
 
 
 def describe(space: Space, job: JobConfig) -> dict[str, Any]:

@@ -1,15 +1,21 @@
-"""One threshold chosen at every (k, lambda, temperature), with probabilities rounded to levels.
+"""Thresholded labels for every (k, lambda, temperature) at once.
 
-A cell is predicted where m + lambda (q - m) >= t, which depends on its pair (m, q) alone. So for each k and
-temperature the cells are counted by their pair, once; each lambda then sorts pairs instead of cells. This
-order is the same for all k and temperatures: a sparse 0/1 matrix from pairs to steps of (lambda, threshold).
+`threshold_sweep`, with one given threshold, is exact. A cell's blend m + lambda (q - m) is monotone in
+lambda, so that it crosses the threshold at most once: at lambda* = (t - m) / (q - m). All counts follow from
+where on the grid each cell crosses.
+
+`quantised_sweep` chooses one threshold at every setting, with probabilities rounded to levels. A cell is
+predicted where m + lambda (q - m) >= t, which depends on its pair (m, q) alone. So for each k and temperature
+the cells are counted by their pair, once; each lambda then sorts pairs instead of cells. This order is the
+same for all k and temperatures: a sparse 0/1 matrix from pairs to steps of (lambda, threshold).
 
 m is rounded to one of B levels that begin at true entries and hold at most P / (B - 2) of these each: with
 no more true entries than levels, lambda = 0 is exact. q is rounded by its root, to (i / (B - 1))^2, and moves
 by at most (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). A threshold lies after every B / 4 pairs in the order
 of their blends.
 
-Shapes: M queries, L labels, E cells, P true entries, B levels, G lambdas, J steps, U groups (1, or L).
+Shapes: M queries, L labels, E cells, X crossing cells, P true entries, B levels, G lambdas, J steps, U groups
+(1, or L).
 """
 
 from __future__ import annotations
@@ -27,6 +33,59 @@ from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array, array
 from mlcl.evaluation.vote_cells import Grid, make_vote_cells
 from mlcl.labels import LabelRows
+
+
+def threshold_sweep(
+    votes: Ballot,
+    targets: LabelRows,
+    model_ML: Array,
+    grid: Grid,
+    threshold: float,
+    pooled: bool,
+) -> Iterator[Counts]:
+    """Counts (G, L) of `evaluate(..., blend(...))`, exactly, for every temperature and then every k.
+
+    With `pooled` the labels are added up to one, (G, 1), for metrics that need no more.
+    """
+    limit = float(np.float32(threshold))
+    slots = make_vote_cells(votes, grid.ks, model_ML >= limit)
+    m_E = model_ML[slots.row, slots.column].astype(np.float64)
+    true_E = slots.true(targets)
+    label_E = np.zeros_like(slots.column) if pooled else slots.column
+    n_labels = 1 if pooled else targets.width
+    column_P = array(targets.columns)
+    true_L = np.full(1, len(column_P)) if pooled else np.bincount(column_P, minlength=n_labels)
+    high_m_E = m_E >= limit
+    start_L = np.bincount(label_E[high_m_E], minlength=n_labels)
+    start_right_L = np.bincount(label_E[high_m_E & true_E], minlength=n_labels)
+    for temperature in grid.temperatures:
+        for q_E in slots.shares(temperature):
+            cells_X = np.flatnonzero((q_E >= limit) != high_m_E)
+            rises_X = ~high_m_E[cells_X]
+            at_X = _crossing(m_E[cells_X], q_E[cells_X], rises_X, limit, grid.lambda_G)
+            sign_X, label_X, right_X = np.where(rises_X, 1, -1), label_E[cells_X], true_E[cells_X]
+            change = grid.totals(label_X, at_X, sign_X, n_labels)
+            change_right = grid.totals(label_X, at_X, sign_X * right_X, n_labels)
+            yield Counts(start_right_L + change_right, start_L + change, true_L, model_ML.size)
+
+
+def _crossing(m_X: Array, q_X: Array, rises_X: Array, limit: float, lambda_G: Array) -> Array:
+    """First grid index (X,) at which the blend, as rounded, is on the other side; G where it is at none."""
+    slope_X = q_X - m_X
+    at_X = np.searchsorted(lambda_G, (limit - m_X) / slope_X)
+
+    def crossed(index_X: Array) -> Array:
+        blend_X = m_X + lambda_G[np.clip(index_X, 0, len(lambda_G) - 1)] * slope_X
+        return np.asarray((blend_X >= limit) == rises_X)
+
+    # The closed form is rounded: step on until the blend itself agrees.
+    while True:
+        back = (at_X > 0) & crossed(at_X - 1)
+        ahead = (at_X < len(lambda_G)) & ~crossed(at_X)
+        if not (back.any() or ahead.any()):
+            return np.asarray(at_X)
+        at_X = at_X - back + (ahead & ~back)
+
 
 POOLED_LEVELS, LABEL_LEVELS = 48, 24
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mlcl.evaluation.tsne import FEWEST, project
+from mlcl.report.plots.tsne import FEWEST, project
 
 
 def clusters(rows, width, seed=0):
