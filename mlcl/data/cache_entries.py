@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+from zipfile import BadZipFile
 
 from filelock import FileLock, Timeout
 
 ABOUT = "about.json"
 """What an entry may say of itself."""
+DAMAGED = (OSError, ValueError, EOFError, KeyError, BadZipFile)
+"""What the readers of JSON and of NumPy's files raise for one that is cut off, empty or gone."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,20 @@ class CacheEntry:
     kind: str
     about: str
     bytes: int
+
+
+def cached(path: Path, make: Callable[[], None], read: Callable[[Path], T]) -> T:
+    """What `read` returns of a file or folder of the cache; `make` makes it where it is missing or damaged.
+
+    A value that changed inside of a file is not noticed.
+    """
+    if path.exists():
+        with suppress(*DAMAGED):
+            return read(path)
+        with suppress(FileNotFoundError):  # another process found the same
+            _remove(path)
+    make()
+    return read(path)
 
 
 def cache_entries(home: Path) -> list[CacheEntry]:
@@ -52,6 +73,7 @@ def _remove(path: Path) -> None:
     if path.is_dir():
         # Out of its final name first: a reader finds it whole or not at all.
         gone = path.with_name(f".{path.name}.partial-gone")
+        shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
         shutil.rmtree(gone)
     else:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from mlcl.data.cache_entries import cached
 from mlcl.data.files import new_file
 from mlcl.data.split import Split
 from mlcl.errors import UserError
@@ -64,7 +66,8 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
     """
     key = hashlib.sha256(f"{split.fingerprint}/{size}".encode()).hexdigest()[:24]
     file = cache / "images" / f"{key}.npy"
-    if not file.exists():
+
+    def make() -> None:
         shape = (len(split), 3, size, size)
         with new_file(file) as work:
             array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
@@ -72,7 +75,8 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
                 array[row] = pixels
             array.flush()
             del array
-    return ImageRows(np.load(file, mmap_mode="r"))
+
+    return ImageRows(cached(file, make, partial(np.load, mmap_mode="r")))
 
 
 def decoded_split(split: Split, size: int) -> Iterator[Pixels]:

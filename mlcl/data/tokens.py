@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
+from mlcl.data.cache_entries import cached
 from mlcl.data.files import new_folder
 from mlcl.data.split import Split
 from mlcl.errors import UserError
@@ -118,14 +119,19 @@ def encode(
         return _encode(tokenizer, _texts(texts), max_length)
     key = texts.fingerprint if isinstance(texts, Split) else _hash(*texts)
     folder = cache / "tokens" / _hash(tokenizer.to_str(), key, str(max_length))
-    if not folder.exists():
+
+    def make() -> None:
         rows = _encode(tokenizer, _texts(texts), max_length)
         # Another process may have been as quick; what it wrote is the same.
         with suppress(FileExistsError), new_folder(folder) as work:
             np.save(work / "offsets.npy", rows.offsets)
             np.save(work / "tokens.npy", rows.tokens)
-    tokens = np.load(folder / "tokens.npy", mmap_mode="r")
-    return TokenRows(np.load(folder / "offsets.npy"), tokens, pad_id(tokenizer))
+
+    def read(folder: Path) -> TokenRows:
+        tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+        return TokenRows(np.load(folder / "offsets.npy"), tokens, pad_id(tokenizer))
+
+    return cached(folder, make, read)
 
 
 def pad_id(tokenizer: Tokenizer) -> int:

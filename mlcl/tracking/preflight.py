@@ -25,7 +25,7 @@ def check_reachable(uri: str, home: Path) -> None:
         raise UserError("not a path for an SQLite store", key="--home", found=home, allowed="no ? # % in it")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        (home / ".tracking.lock").touch()
+        (home / ".tracking.lock").open("a").close()  # its owner may `touch` what cannot be written
     except OSError as error:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
     if (file := sqlite_file(uri)) is not None:

@@ -31,6 +31,9 @@ for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_s
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
+LOCK = ".tracking.lock"
+"""In a home: held while its store is opened."""
+
 
 class Tracker:
     """An MLflow tracking server or store.
@@ -45,9 +48,8 @@ class Tracker:
         self.home = home.resolve()
         check_reachable(self.uri, self.home)
         try:
-            # Two first commands at once would both create the tables.
-            with FileLock(self.home / ".tracking.lock"):
-                _make_tables(sqlite_file(self.uri))
+            with FileLock(self.home / LOCK):
+                make_tables(sqlite_file(self.uri), (self.home / "artifacts").as_uri())
                 relocate_artifacts(self.uri, self.home)
                 self.client = MlflowClient(tracking_uri=self.uri)
                 self.client.search_experiments(max_results=1)
@@ -110,13 +112,19 @@ class Tracker:
         return dashboard(self.uri)
 
 
-def _make_tables(file: Path | None) -> None:
-    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them."""
+def make_tables(file: Path | None, artifacts: str) -> None:
+    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them.
+
+    `artifacts`: the URI at which its default experiment keeps them. The caller must hold the home's `LOCK`:
+    two first commands at once would both make the tables.
+    """
     if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
         return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
     for left in file.parent.glob(f".{file.name}.*.partial*"):
         left.unlink()
     # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
     partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
-    MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments(max_results=1)
+    SqlAlchemyStore(f"sqlite:///{partial}", artifacts)
     partial.replace(file)

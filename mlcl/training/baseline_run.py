@@ -23,6 +23,7 @@ from mlcl.baselines import BASELINES, Problem
 from mlcl.config import job_hash
 from mlcl.config.job import TrainConfig
 from mlcl.config.objective_section import ObjectiveConfig
+from mlcl.data.cache_entries import cached
 from mlcl.data.files import new_file
 from mlcl.training.baseline_job import read_rows
 from mlcl.training.context import Context
@@ -106,9 +107,7 @@ def _predictions(
         check_stop()
         try:
             with lock.acquire(timeout=LOOK_EVERY):
-                if not file.exists():
-                    _write(file, _fit(job_data, context, test, check_stop))
-                return _read(file)
+                return cached(file, lambda: _write(file, _fit(job_data, context, test, check_stop)), _read)
         except Timeout:
             continue
 

@@ -26,7 +26,7 @@ import torch
 from filelock import FileLock
 
 from mlcl.data import Split, decode_all
-from mlcl.data.cache_entries import ABOUT
+from mlcl.data.cache_entries import ABOUT, cached
 from mlcl.data.files import new_folder, remove_partial
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
@@ -61,14 +61,12 @@ class FeatureCache:
             return self.extractor(name, section)(self._contents(section, split))
         about = self._about(name, section, split)
         folder = self._entry(about)
-        if not folder.exists():
+
+        def make() -> None:
             extract = self.extractor(name, section)
+            _once(folder, about, lambda work: _write(work, extract(self._contents(section, split))))
 
-            def write(work: Path) -> None:
-                _write(work, extract(self._contents(section, split)))
-
-            _once(folder, about, write)
-        return _read(folder)
+        return cached(folder, make, _read)
 
     def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
         """Whether the rows of a split are in the cache. Raises UserError for a model or weights not there."""
@@ -87,8 +85,11 @@ class FeatureCache:
         def write(work: Path) -> None:
             kind.fit(section, self._contents(section, self.train), self._device).save(work)
 
-        _once(folder, about, write)
-        return kind.load(section, folder, self._device)
+        return cached(
+            folder,
+            lambda: _once(folder, about, write),
+            lambda folder: kind.load(section, folder, self._device),
+        )
 
     def _contents(self, section: FeatureInput, split: Split) -> Any:
         if isinstance(section, ImageInput):
@@ -114,9 +115,7 @@ class FeatureCache:
 
 
 def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Fills an entry of the cache, unless it is there or another process fills it meanwhile."""
-    if folder.exists():
-        return
+    """Fills an entry of the cache, unless another process fills it meanwhile."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
@@ -141,7 +140,7 @@ def _write(folder: Path, rows: Matrix) -> None:
 
 def _read(folder: Path) -> Matrix:
     values = np.load(folder / VALUES, mmap_mode="r")
-    if not (folder / SHAPE).exists():
+    if {path.name for path in folder.iterdir()} <= {VALUES, ABOUT}:
         return values
     from scipy.sparse import csr_array
 

@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
+import pytest
 import torch
 from filelock import FileLock
 from typer.testing import CliRunner
 
 from mlcl.cli.data import app
 from mlcl.data import Dataset, decode_all
-from mlcl.data.cache_entries import cache_entries, remove_entry
+from mlcl.data.cache_entries import ABOUT, cache_entries, remove_entry
 from mlcl.models.feature_inputs import TfidfInput
 from mlcl.service.doctor.files import find_partial_files
 from mlcl.service.doctor.finding import Scope
@@ -17,10 +19,33 @@ from mlcl.training.feature_cache import FeatureCache
 
 
 def fill(home):
-    texts = Dataset.open(small_dataset(home / "texts", "text")).split("train")
-    images = Dataset.open(small_dataset(home / "images", "image")).split("train")
-    FeatureCache(home / "cache", texts).rows("tfidf", TfidfInput(), texts)
-    decode_all(images.take(torch.arange(4)), 8, home / "cache")
+    for modality in ("text", "image"):
+        small_dataset(home / modality, modality)
+    return ask(home)
+
+
+def ask(home):
+    """The rows of TF-IDF and the pixels: computed, or from the cache, as TF-IDF's terms are."""
+    texts, images = (Dataset.open(home / modality).split("train") for modality in ("text", "image"))
+    features = FeatureCache(home / "cache", texts)
+    rows = features.rows("tfidf", TfidfInput(), texts)
+    features.extractor("tfidf", TfidfInput())
+    return rows.toarray(), decode_all(images.take(torch.arange(4)), 8, home / "cache").pixels
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut off"])
+def test_a_damaged_file_is_computed_again(tmp_path, damage):
+    whole = fill(tmp_path)
+    files = [file for entry in cache_entries(tmp_path) for file in (entry.path, *entry.path.glob("*"))]
+    kept = {file: file.read_bytes() for file in files if file.is_file() and file.name != ABOUT}
+    for file, content in kept.items():
+        file.unlink()
+        if damage != "gone":
+            file.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
+        for again, before in zip(ask(tmp_path), whole, strict=True):
+            np.testing.assert_array_equal(again, before)
+        ask(tmp_path)
+    assert {file: file.read_bytes() for file in kept} == kept
 
 
 def test_what_is_there_and_how_large(tmp_path):

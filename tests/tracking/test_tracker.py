@@ -88,7 +88,7 @@ def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
     (tmp_path / ".mlflow.db.1.partial").write_bytes(b"half")
     (tmp_path / ".mlflow.db.1.partial-journal").write_bytes(b"of it")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MlflowClient, "search_experiments", lambda *_, **__: 1 / 0)
+        patch.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", lambda *_: 1 / 0)
         with pytest.raises(UserError, match="cannot be used"):
             Tracker(tmp_path)
     assert (tmp_path / "mlflow.db").stat().st_size == 0

@@ -79,6 +79,10 @@ def test_the_runs_of_all_seeds_share_one_fit(job, tmp_path, monkeypatch):
     other = load_job(dump_job(job), {"train.seed": 7, "train.lr": 0.5})
     assert job_hash(other) != job_hash(job)
     assert without_times(run(other, tmp_path, tmp_path / "two").metrics) == without_times(first)
+    (kept,) = (tmp_path / "cache" / "baselines").glob("*.npz")
+    kept.write_bytes(kept.read_bytes()[:20])
+    with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):  # a damaged one is fitted anew
+        run(other, tmp_path, tmp_path / "three")
     for change in ({"data.subset": {"n": 12}}, {"evaluation.metric": "val/macro_f1"}):
         with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):
             run(load_job(dump_job(job), change), tmp_path, tmp_path / "three")

@@ -8,6 +8,7 @@ import optuna
 
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.config.space import SAMPLERS
+from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -94,7 +95,20 @@ class SearchSource(TrainingSource):
         return len(self._trials())
 
     def sync(self) -> None:
-        """Brings the study to what the ledger says: a kill may have cut that short."""
+        """Brings the study to what the ledger says: a kill may have cut that short.
+
+        Raises UserError where the study was deleted, or an older copy of it was put back.
+        """
+        there = len(self._study.get_trials(deepcopy=False))
+        known = 1 + max((entry.study_number or 0 for entry in self._trials()), default=-1)
+        if there < known:
+            raise UserError(
+                "its Optuna study has lost trials",
+                key="--study",
+                found=f"{there} in {self._study.study_name}",
+                allowed=f"{known}: a copy of it, or `--fresh --warm-start {self._ledger.head['id']}`, which "
+                "takes the trials over",
+            )
         for entry in self._trials():
             sync_study(self._study, entry)
 

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -76,6 +78,7 @@ def service(tmp_path, monkeypatch):
     extra.__spec__ = ModuleSpec("flask_wtf", None)
     monkeypatch.setitem(sys.modules, "flask_wtf", extra)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr("mlcl.tracking.tracker.make_tables", lambda *_: None)
     for server, port in ((RayHead, "dashboard_port"), (MlflowServer, "mlflow_port")):
 
         def command(self, _scratch, port=port):
@@ -323,6 +326,27 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
 def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, options, root):
     server = MlflowServer(resolve_settings(options, service.folder, None), service.folder)
     assert server.environment().get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
+
+
+def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatch):
+    monkeypatch.undo()  # the real tables
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    server = MlflowServer(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    service.folder.make()
+    (service.home / "mlflow.db").touch()
+    with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
+        users.execute("CREATE TABLE users (id INTEGER)")
+    server.prepare()
+    assert service.folder.mlflow_users.stat().st_size == 0  # MLflow makes it
+    with closing(sqlite3.connect(service.home / "mlflow.db")) as store:
+        place = f"file://{service.home}/artifacts/0"
+        assert store.execute("SELECT artifact_location FROM experiments").fetchall() == [(place,)]
+    with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
+        users.execute("CREATE TABLE users (id INTEGER)")
+        users.execute("INSERT INTO users VALUES (1)")
+        users.commit()
+    server.prepare()
+    assert service.folder.mlflow_users.stat().st_size > 0
 
 
 def test_one_command_at_a_time(service):

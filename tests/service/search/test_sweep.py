@@ -497,6 +497,19 @@ def test_a_damaged_scored_file_costs_no_trial(world, job):
     assert (told["ledger"], told["study"]) == (whole["ledger"], whole["study"])
 
 
+@pytest.mark.parametrize("left", [0, 20])
+def test_a_deleted_or_cut_off_study_is_refused_and_a_new_sweep_takes_its_trials(world, job, left):
+    world.run(world.plan(job, PLAIN, trials=2))
+    (journal,) = world.home.glob("sweeps/*/study.journal")
+    kept = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(kept[: len(kept) * left // 100]))
+    with pytest.raises(UserError, match=r"has lost trials.*--fresh --warm-start mlcl-") as error:
+        world.run(world.plan(job, PLAIN, trials=3))
+    id = error.value.allowed.split("--warm-start ")[1].split("`")[0]
+    assert world.run(world.plan(job, PLAIN, trials=1, fresh=True, warm_start=id)).state is State.COMPLETE
+    assert "2 earlier trials fit the space and are taken over" in world.notes()
+
+
 def test_code_that_changes_on_the_way_is_said_and_can_be_refused(world, job, monkeypatch):
     code = "mlcl.service.engine.command.code"
     monkeypatch.setattr(code, lambda: "0.1.0 aaaa")
