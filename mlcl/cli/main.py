@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 import traceback
@@ -37,9 +38,21 @@ from mlcl.cli import (
 )
 from mlcl.cli.output import Exit, fail, say_failed
 from mlcl.errors import MachineError, UserError
+from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
 """Characters of an unexpected error that its line has."""
+FULL, NO_LOCKS = "no space left on the device", "give a --home on a disk with file locks: there are none"
+DISK_FAULTS = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.ENOLCK: NO_LOCKS,
+    errno.EOPNOTSUPP: NO_LOCKS,
+    errno.EXDEV: "give a --home on a disk that renames: this one does not,",
+}
+"""What is said in one line, by the number of the system's error."""
+STORE_AWAY = "INTERNAL_ERROR"
+"""The `error_code` of MLflow's exception for a server that does not answer, or answers 500."""
 
 app = typer.Typer(
     name="mlcl",
@@ -134,11 +147,11 @@ def main() -> None:
     except MachineError as error:
         sys.exit(_failed(str(error), error))
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            sys.exit(_disk_full(error))
+        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+            sys.exit(_disk_failed(DISK_FAULTS[error.errno], error))
         # A bug or a fault of the machine: the whole trace, here or in the file that a note names.
-        problem = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_PROBLEM]
-        if not getattr(error, "__notes__", ()):
+        problem = _safe(" ".join(f"{type(error).__name__}: {error}".split()))[:MAX_PROBLEM]
+        if getattr(error, "error_code", "") != STORE_AWAY and not getattr(error, "__notes__", ()):
             traceback.print_exc()
         sys.exit(_failed(problem, error))
     finally:
@@ -147,9 +160,14 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _disk_full(error: OSError) -> Exit:
-    problem = f"no space left on the device{f' for {error.filename}' if error.filename else ''}"
-    return _failed(problem, error)
+def _safe(text: str) -> str:
+    """The text without the password of the tracking server, whose address is in MLflow's errors."""
+    uri = os.environ.get(KEY)
+    return text.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else text
+
+
+def _disk_failed(problem: str, error: OSError) -> Exit:
+    return _failed(f"{problem}{f' for {error.filename}' if error.filename else ''}", error)
 
 
 def _failed(problem: str, error: Exception) -> Exit:
