@@ -54,14 +54,16 @@ TUNED = {"rows": {"Cold": {"tune": False, **TABLE["rows"]["Cold"]}, "Warm": {}},
 
 
 class Tables(World):
-    """A home with tables. `mlflow`: a store to copy, None to deliver nowhere."""
+    """A home with tables. `mlflow`: a store to copy, or a URI, None to deliver nowhere."""
 
-    def __init__(self, home: Path, patch: pytest.MonkeyPatch, data: Path, mlflow: Path | None = None) -> None:
-        if mlflow is not None:
+    def __init__(
+        self, home: Path, patch: pytest.MonkeyPatch, data: Path, mlflow: Path | str | None = None
+    ) -> None:
+        if isinstance(mlflow, Path):
             home.mkdir(parents=True)
             shutil.copy(mlflow, home / "mlflow.db")
-        uri = None if mlflow is None else f"sqlite:///{home.resolve()}/mlflow.db"
-        super().__init__(home, patch, uri)
+            mlflow = f"sqlite:///{home.resolve()}/mlflow.db"
+        super().__init__(home, patch, mlflow)
         self.write("job", job_tree(data))
 
     def write(self, name: str, tree: dict) -> Path:

@@ -165,13 +165,16 @@ def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
     """The table to standard output, what to do about it to standard error."""
     from mlcl.service.tables.rendering import as_dict, markdown
     from mlcl.tracking import dashboard, tracking_uri
+    from mlcl.tracking.shared_view import view_links
 
-    way = dashboard(tracking_uri(home))
+    way, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**as_dict(report), "dashboard": way})
+        print_json({**as_dict(report), "dashboard": way, "views": views})
     else:
         typer.echo(markdown(report))
         typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")
+        for name, link in views.items():
+            typer.echo(f"{name}: {link}")
     say_undelivered(report.undelivered, home)
     if report.state == "STOPPED":
         say(f"stopped; {again()} goes on")

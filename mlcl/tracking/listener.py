@@ -7,7 +7,7 @@ from mlcl.training.events import Event, Listener
 
 
 def mlflow_listener(log: RunLog) -> Listener:
-    """A listener that logs the metrics of every event at its step.
+    """A listener that logs the metrics of every event at its step, the last ones as `RunLog.figures`.
 
     It flushes before a checkpoint is written: a resumed run repeats the steps behind its checkpoint only, so
     no metric is lost by a kill.
@@ -15,7 +15,8 @@ def mlflow_listener(log: RunLog) -> Listener:
 
     def listen(event: Event) -> None:
         if event.metrics:
-            log.metrics({**event.metrics, "epoch": event.epoch}, event.step)
+            write = log.figures if event.kind == "end" else log.metrics
+            write({**event.metrics, "epoch": event.epoch}, event.step)
         if event.kind in ("saving", "end"):
             log.flush()
 

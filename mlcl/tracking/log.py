@@ -145,6 +145,12 @@ class RunLog:
 
         self._append(new)
 
+    def figures(self, metrics: Mapping[str, float], step: int) -> None:
+        """Logs the last metrics: at the step where they have a curve, else at 0, where MLflow draws a bar."""
+        curves = self._updated_index().curves()
+        self.metrics({name: value for name, value in metrics.items() if name in curves}, step)
+        self.metrics({name: value for name, value in metrics.items() if name not in curves}, 0)
+
     def tags(self, tags: Mapping[str, str]) -> None:
         """Logs tags. A later value replaces an earlier one."""
         self._append(lambda _: [{"kind": "tags", "values": dict(tags)}])

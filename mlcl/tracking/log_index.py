@@ -44,12 +44,20 @@ class LogIndex:
 
     def new_points(self, values: Mapping[str, float], step: int) -> dict[str, float]:
         """Adds points at `step` and returns those that were not in the log."""
+        self._read_points()
+        return {name: value for name, value in values.items() if self._add(name, step)}
+
+    def curves(self) -> set[str]:
+        """The metrics with a point behind step 0."""
+        self._read_points()
+        return {name for name, steps in self._steps.items() if steps[-1] > 0}
+
+    def _read_points(self) -> None:
         for line in self._unread:
             entry = decode(line)
             for name in entry.get("values", {}):
                 self._add(name, int(entry["step"]))
         self._unread.clear()
-        return {name: value for name, value in values.items() if self._add(name, step)}
 
     def _add(self, name: str, step: int) -> bool:
         steps = self._steps.setdefault(name, array("q"))

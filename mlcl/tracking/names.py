@@ -81,6 +81,8 @@ LOG10 = "log10."
 """Begins the name of a parameter that is the logarithm of the one named behind it."""
 CLASSIFIER_WEIGHT = "objective.classifier.weight_value"
 """The classifier's weight as a number: what the heads leave of 1, or what the job says."""
+GAMMA = "gamma"
+"""The weight of all heads together, which is 1 less the classifier's: the papers' mix of the losses."""
 SHORT = {
     r"objective\.heads\.(.+)\.temperature(\.\d+)?": r"tau.\1\2",
     r"objective\.heads\.([^.]+)\.weight": r"alpha.\1",
@@ -95,6 +97,8 @@ SWEEP_SCORE, SWEEP_MODE = "sweep.score", "sweep.mode"
 # Metrics.
 SCORE = "score"
 """The figure that a sweep ranks its trainings by."""
+RUNG = "rung/"
+"""Begins the name of a trial's figure at the largest epoch that all trials reached: `rung/10/accuracy`."""
 SWEEP_BEST = "sweep/best"
 """The best score so far, by the number of trials that have ended."""
 

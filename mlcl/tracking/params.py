@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, flatten
-from mlcl.tracking.names import CLASSIFIER_WEIGHT, LOG10, MAX_PARAM, SHORT
+from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHORT
 
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
@@ -18,7 +18,8 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     params = log_parameters({key: value for key, value in keys.items() if key not in free})
     weight = round(job.objective.classifier_weight, 12)  # 1 less other weights
-    return params | log_parameters({CLASSIFIER_WEIGHT: weight})
+    mix = {GAMMA: f"{1 - weight:.4g}"} if job.objective.heads else {}
+    return params | log_parameters({CLASSIFIER_WEIGHT: weight}) | mix
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -58,7 +59,7 @@ def short_name(key: str) -> str | None:
     return next(found, None)
 
 
-_DERIVED = re.compile(rf"{re.escape(LOG10)}|(tau|alpha)\.|(tau|k|lambda)$")
+_DERIVED = re.compile(rf"{re.escape(LOG10)}|(tau|alpha)\.|(tau|k|lambda|gamma)$")
 
 
 def _derived(key: str, value: Any) -> dict[str, str]:

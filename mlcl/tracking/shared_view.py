@@ -1,4 +1,4 @@
-"""A view of a sweep's trials in MLflow's pages, behind one link: a sorted table, and charts.
+"""A view of a sweep's or a table's trainings in MLflow's pages, behind one link: a sorted table, and charts.
 
 MLflow keeps a shared view as a tag of the experiment. Its form is not documented: this is that of MLflow
 3.17.2, and tests/browser holds it.
@@ -20,11 +20,14 @@ from mlcl.tracking.uri import pages_address
 
 CLASSIC = "workflowType=machine_learning"
 """Opens MLflow's pages for training; without it they show those for language models."""
-NOTE_BEGIN = "[All trials, best first]("
+NOTE_BEGIN = "[All runs, best first]("
 """Begins the description of a run that has a view."""
 MOST_AXES = 8
 """Most axes of the parallel coordinates, and most columns of the table."""
-MOST_SCATTERS = 6
+MOST_CHARTS = 6
+"""Most charts of one kind."""
+THE_PARENT = "THE-PARENT-RUN-ID"
+"""Stands in a view for the id of its own run, which MLflow gives at the delivery."""
 SECTION = "mlcl"
 RUNS = 100
 
@@ -47,38 +50,77 @@ def view_note(experiment_id: str, key: str) -> str:
 
 
 def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
-    """The addresses of a log's view, `trials` and `charts`; none before its run is in the store `uri`."""
+    """The addresses of a log's view, `runs` and `charts`; none before its run is in the store `uri`."""
     experiment = Cursor.read(log_folder(home, id)).experiment_id
     if experiment is None:
         return {}
     server = pages_address(uri)
     return {
         name: f"{server}/{view_path(experiment, id, charts=charts)}"
-        for name, charts in (("trials", False), ("charts", True))
+        for name, charts in (("runs", False), ("charts", True))
     }
 
 
-def trials_view(owner: str, keys: Sequence[str], mode: str) -> dict[str, Any]:
+def trials_view(owner: str, keys: Sequence[str], mode: str, rung: str | None = None) -> dict[str, Any]:
     """The search trials of the sweep `owner`, best first, with what was searched (`keys`) as columns.
 
-    The charts are parallel coordinates, a contour of a temperature and a weight, and the score over
-    each axis.
+    `rung` is the metric at the largest epoch that all trials reached, a column too. The charts are parallel
+    coordinates, a contour of a temperature and a weight, and the score over each axis.
     """
     keys = list(keys)[:MOST_AXES]
     axes = [axis(key) for key in keys]
-    charts = [_parallel(axes), *_contour(axes), *(_scatter(name) for name in axes[:MOST_SCATTERS])]
+    return _view(
+        f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
+        SCORE,
+        [f"tags.`{Tag.STATE}`", *([f"metrics.`{rung}`"] if rung else []), *_params(keys)],
+        [_parallel(axes), *_contour(axes), *(_scatter(name) for name in axes[:MOST_CHARTS])],
+        higher=mode == "max",
+        title="What was searched",
+    )
+
+
+def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, Any]:
+    """The trainings nested in a table's run, best first by the first of `metrics`.
+
+    The values of `metrics` say whether more is better, `keys` are what the cells differ in. The charts are a
+    bar for each training and metric.
+    """
+    first, *others = metrics
+    return _view(
+        f"tags.{Tag.KIND} = 'cell' and tags.{Tag.PARENT} = '{THE_PARENT}'",
+        first,
+        [f"tags.`{Tag.CELL}`", *(f"metrics.`{name}`" for name in others), *_params(keys[:MOST_AXES])],
+        [
+            {"type": "BAR", "metricKey": name, "runsCountToCompare": RUNS}
+            for name in list(metrics)[:MOST_CHARTS]
+        ],
+        higher=metrics[first],
+        title="Figures",
+    )
+
+
+def _params(keys: Sequence[str]) -> list[str]:
+    return [f"params.`{short_name(key) or key}`" for key in keys]
+
+
+def _view(
+    where: str,
+    metric: str,
+    columns: Sequence[str],
+    charts: Sequence[Mapping[str, Any]],
+    *,
+    higher: bool,
+    title: str,
+) -> dict[str, Any]:
+    """The runs that match `where`, ordered by the metric, with that and other columns, and charts."""
     return {
         **_FIXED,
-        "searchFilter": f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
-        "orderByKey": f"metrics.`{SCORE}`",
-        "orderByAsc": mode == "min",
-        "selectedColumns": [
-            f"metrics.`{SCORE}`",
-            f"tags.`{Tag.STATE}`",
-            *(f"params.`{short_name(key) or key}`" for key in keys),
-        ],
+        "searchFilter": where,
+        "orderByKey": f"metrics.`{metric}`",
+        "orderByAsc": not higher,
+        "selectedColumns": [f"metrics.`{metric}`", *columns],
         "compareRunSections": [
-            {"uuid": SECTION, "name": "What was searched", "display": True, "columns": 2, "cardHeight": 400}
+            {"uuid": SECTION, "name": title, "display": True, "columns": 2, "cardHeight": 400}
         ],
         "compareRunCharts": [
             {"uuid": f"{SECTION}-{place}", "metricSectionId": SECTION, "deleted": False, **chart}
@@ -88,8 +130,9 @@ def trials_view(owner: str, keys: Sequence[str], mode: str) -> dict[str, Any]:
 
 
 def view_text(view: Mapping[str, Any], parent: str) -> str:
-    """The view as MLflow keeps it; the runs nested in `parent` are shown."""
-    return json.dumps({**view, "runsExpanded": {parent: True}}, separators=(",", ":"))
+    """The view as MLflow keeps it; the runs nested in the run `parent` are shown."""
+    text = json.dumps({**view, "runsExpanded": {parent: True}}, separators=(",", ":"))
+    return text.replace(THE_PARENT, parent)
 
 
 _FIXED: dict[str, Any] = {

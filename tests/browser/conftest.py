@@ -18,15 +18,16 @@ from builders import tiny_job
 from e2e.conftest import Cli
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from patience import PATIENCE
 from PIL import Image
 from playwright.sync_api import Browser, expect, sync_playwright
+from reproduced import Tables
 from sweeps import World
 
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.ports import free_port
 
-MILLISECONDS = 1000 * PATIENCE
+MILLISECONDS = 120_000
+"""How long a page may take: a test that waits in vain fails soon."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SPACE = """
 space:
@@ -38,7 +39,7 @@ search: {scheduler: none}
 
 @dataclass(frozen=True)
 class Served:
-    """A sweep, and the server that shows it."""
+    """A sweep, a table, and the server that shows them."""
 
     url: str
     login: dict[str, str]
@@ -47,6 +48,7 @@ class Served:
     experiment: str
     sweep: Run
     trials: list[Run]
+    table: Run | None
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +77,22 @@ def service(cli: Cli) -> Iterator[dict[str, str]]:
         cli("down", "--force", "--home", cli.home)
 
 
-def latest_sweep(client: MlflowClient) -> Run:
-    """That is complete."""
+def latest(client: MlflowClient, kind: str) -> Run | None:
+    """The latest complete sweep or table."""
     experiments = [each.experiment_id for each in client.search_experiments()]
-    where = "tags.`mlcl.kind` = 'sweep' and tags.`mlcl.state` = 'COMPLETE'"
-    return client.search_runs(experiments, where, order_by=["start_time DESC"])[0]
+    where = f"tags.`mlcl.kind` = '{kind}' and tags.`mlcl.state` = 'COMPLETE'"
+    return next(iter(client.search_runs(experiments, where, order_by=["start_time DESC"])), None)
 
 
 def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
     """What MLflow says of the sweep in a home."""
     client = MlflowClient(url)
-    sweep = latest_sweep(client)
+    sweep = latest(client, "sweep")
+    assert sweep is not None
     where = f"tags.`mlflow.parentRunId` = '{sweep.info.run_id}' and tags.`mlcl.kind` = 'trial'"
     trials = client.search_runs([sweep.info.experiment_id], where)
     experiment = client.get_experiment(sweep.info.experiment_id).name
-    return Served(url, login, cli, client, experiment, sweep, list(trials))
+    return Served(url, login, cli, client, experiment, sweep, list(trials), latest(client, "table"))
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +114,9 @@ def served(chromium, tmp_path_factory, tiny) -> Iterator[Served]:
             with pytest.MonkeyPatch.context() as world_patch:
                 world = World(cli.home, world_patch, printed["mlflow"])
                 world.run(world.plan(tiny_job(tiny), SPACE, trials=5, seeds=1))
+            with pytest.MonkeyPatch.context() as table_patch:
+                tables = Tables(cli.home, table_patch, tiny, printed["mlflow"])
+                tables.run(tables.plan())
         yield read(cli, printed["mlflow"], login)
 
 

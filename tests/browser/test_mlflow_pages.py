@@ -78,10 +78,26 @@ def test_the_second_link_shows_charts_of_what_was_searched(served, pages, pictur
     picture("view-charts")
 
 
+def test_the_links_of_a_table_show_its_trainings_best_first_and_bars(served, pages, picture):
+    if served.table is None:
+        pytest.skip("this home has no table")
+    where = f"tags.`mlflow.parentRunId` = '{served.table.info.run_id}'"
+    order = ["metrics.`test/accuracy` DESC"]
+    cells = served.client.search_runs([served.table.info.experiment_id], where, order_by=order)
+    pages.open_view(served.table)
+    expect(pages.column("tau.detail")).to_have_text([cell.data.params["tau.detail"] for cell in cells])
+    cell_column = pages.page.locator("[role=gridcell][col-id='tags.`mlcl.cell`']")
+    expect(cell_column).to_have_text([cell.data.tags["mlcl.cell"] for cell in cells])
+    picture("table")
+    pages.open_view(served.table, charts=True)
+    expect(pages.page.locator(".js-plotly-plot .barlayer .point")).to_have_count(len(cells))
+    picture("table-charts")
+
+
 def test_the_description_of_a_sweep_has_the_links(served, pages):
     pages.open_experiment(served.experiment)
     pages.open_run(served.sweep)
-    link = pages.page.get_by_role("link", name="All trials, best first")
+    link = pages.page.get_by_role("link", name="All runs, best first")
     assert view_path(
         served.sweep.info.experiment_id, served.sweep.data.tags["mlcl.id"]
     ) in link.get_attribute("href")

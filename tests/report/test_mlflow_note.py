@@ -23,7 +23,7 @@ def note(store):
         text = runs.get(id).data.tags[Tag.NOTE]
         page, *said, end = text.split("\n\n")
         assert page.startswith(
-            f"[The report](run/{id}/artifacts/report/report.html). [All trials, best first]("
+            f"[The report](run/{id}/artifacts/report/report.html). [All runs, best first]("
         )
         assert end == END
         return text, said

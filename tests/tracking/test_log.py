@@ -42,6 +42,15 @@ def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
     )  # fmt: skip
 
 
+def test_last_figures_are_bars_unless_they_have_a_curve(logs):
+    log = logs.start()
+    listen = mlflow_listener(log)
+    listen(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
+    for _ in range(2):  # a resumed run tells its end again
+        listen(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
+    assert sorted(points(log)) == [("epoch", 3, 1), ("test/accuracy", 0, 0.4), ("val/accuracy", 3, 0.5)]
+
+
 def test_a_second_start_attaches(logs):
     logs.start().metrics({"loss": 1.0}, 1)
     log = logs.start(params={"other": "2"})

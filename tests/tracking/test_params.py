@@ -24,7 +24,8 @@ def test_parameters_are_the_jobs_keys_with_short_names_and_log10_beside(tmp_path
     assert params["objective.heads.topic.temperature.learned"] == "1.0"
     assert "tau.topic" not in params
     assert params["objective.classifier.weight_value"] == params["alpha.classifier"] == "0.6"
-    assert not [name for name in written(params) if name.startswith(("tau", "alpha", "log10"))]
+    assert params["gamma"] == "0.4"
+    assert not [name for name in written(params) if name.startswith(("tau", "alpha", "gamma", "log10"))]
     assert "data.source" not in params
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from mlcl.tracking.shared_view import MOST_AXES, trials_view, view_text
+from mlcl.tracking.shared_view import MOST_AXES, cells_view, trials_view, view_text
 
 HEADS = ["objective.heads.topic.temperature", "objective.heads.topic.weight", "encoder.dropout"]
 LONGEST_TAG = 5000
@@ -36,3 +36,13 @@ def test_a_view_of_many_long_keys_fits_into_a_tag():
     text = view_text(view, "0" * 32)
     assert len(text) <= LONGEST_TAG
     assert json.loads(text)["runsExpanded"] == {"0" * 32: True}
+
+
+def test_a_table_shows_the_runs_nested_in_its_own():
+    view = cells_view({"test/loss": False, "knn/test/accuracy": True}, HEADS)
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`test/loss`", True)
+    columns = ("tags.`mlcl.cell`", "metrics.`knn/test/accuracy`", "params.`tau.topic`")
+    assert tuple(view["selectedColumns"][1:4]) == columns
+    assert [chart["metricKey"] for chart in view["compareRunCharts"]] == ["test/loss", "knn/test/accuracy"]
+    where = json.loads(view_text(view, "0" * 32))["searchFilter"]
+    assert where.endswith(f"tags.mlflow.parentRunId = '{'0' * 32}'")

@@ -192,6 +192,8 @@ class Sweep(Work[SweepReport]):
         if best is not None:  # delivery may be some moments behind
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
+        if state is State.COMPLETE:
+            self.own.rungs(ledger, self.command.logs)
         its = self._report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)

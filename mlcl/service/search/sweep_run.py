@@ -12,11 +12,13 @@ import yaml
 from mlcl.config import dump_job, job_hash
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import (
     BEST_SETTINGS,
+    RUNG,
     SCORE,
     SWEEP_BEST,
     SWEEP_MODE,
@@ -71,8 +73,26 @@ class SweepRun:
         )
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
         self.log.text(plan.space_text, space_file(version))
+        self._view(None)
+
+    def _view(self, rung: str | None) -> None:
+        plan, id = self._plan, self.log.id
         keys = [key for parameter in plan.space.parameters for key in parameter.keys]
-        self.log.view(self.log.id, trials_view(self.log.id, [*keys, *plan.free], plan.space.mode))
+        self.log.view(id, trials_view(id, [*keys, *plan.free], plan.space.mode, rung))
+
+    def rungs(self, ledger: Ledger, logs: JobLogs) -> None:
+        """Where trials were pruned: the figure of each at the largest epoch that all reached."""
+        ended = [each for each in ledger.counted() if each.state in (State.COMPLETE, State.PRUNED)]
+        epochs = set.intersection(*(set(dict(each.rungs)) for each in ended)) if ended else set()
+        if not epochs or all(each.state is State.COMPLETE for each in ended):
+            return
+        last = max(epochs)
+        name = f"{RUNG}{last}/{self._plan.space.metric.rpartition('/')[2]}"
+        for each in ended:
+            log = RunLog.attach(logs.home, log_id(self.log.id, each.key))
+            log.metrics({name: dict(each.rungs)[last]}, step=0)
+            logs.deliver(log.id)
+        self._view(name)
 
     def curve(self, ledger: Ledger) -> None:
         """The best score after each finished search trial, of those that compare in the present space.

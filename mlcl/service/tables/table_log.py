@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from mlcl.config import dump_job, flatten
 from mlcl.config.table import slug
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
@@ -12,6 +13,8 @@ from mlcl.service.tables.summary import TableReport
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
+from mlcl.tracking.params import short_name
+from mlcl.tracking.shared_view import cells_view
 
 
 class TableLog:
@@ -39,6 +42,7 @@ class TableLog:
             source=logs.source,
         )
         self._log.reopen()
+        self._log.view(self.id, cells_view(_metric_names(plan), _differing(plan)))
         logs.deliver(self.id)
 
     def write(self, report: TableReport) -> None:
@@ -60,6 +64,20 @@ class TableLog:
     def finish(self, state: State, reason: str) -> None:
         """What became of it."""
         self._log.finish(state, reason[:MAX_REASON])
+
+
+def _metric_names(plan: TablePlan) -> dict[str, bool]:
+    """The metrics of the table's figures, and whether more is better."""
+    figures = (figure for cell in plan.cells for figure in cell.figures)
+    return {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
+
+
+def _differing(plan: TablePlan) -> list[str]:
+    """The keys that differ between the first jobs of the cells, those with a short name first."""
+    jobs = [flatten(dump_job(cell.jobs[0])) for cell in plan.cells]
+    keys = dict.fromkeys(key for job in jobs for key in job)
+    differing = (key for key in keys if len({str(job.get(key)) for job in jobs}) > 1)
+    return sorted(differing, key=lambda key: short_name(key) is None)
 
 
 def _metrics(report: TableReport) -> dict[str, float]:

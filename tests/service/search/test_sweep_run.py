@@ -50,6 +50,16 @@ def test_what_came_out(world, tiny):
     assert json.loads(file.read_text()) == report.best.settings
 
 
+def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, tiny):
+    world.run(world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=7))
+    trials = world.ledger.trials()
+    last = min(max(epoch for epoch, _ in trial.rungs) for trial in trials)
+    logs = world.everything()["logs"]
+    figures = {trial.key: logs[f"SWEEP.{trial.key}"]["points"][f"rung/{last}/accuracy 0"] for trial in trials}
+    assert figures == {trial.key: dict(trial.rungs)[last] for trial in trials}
+    assert {trial.state for trial in trials} == {State.COMPLETE, State.PRUNED}
+
+
 def test_a_later_command_goes_on_in_the_same_run_and_says_what_it_asks(world, tiny):
     text = SPACE.replace("MODE", "mode: max")
     world.run(world.plan(tiny_job(tiny), text, trials=3))
