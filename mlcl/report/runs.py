@@ -14,10 +14,12 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking import Tracker
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
 
 GROUPS = ("sweep", "table")
 """Kinds of runs that trainings are nested in."""
+ASKED = (SWEEP_MODE, SWEEP_SCORE)
+"""Parameters of a sweep's run that are not of its job."""
 LATEST_FIRST = "attributes.start_time DESC"
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
@@ -35,6 +37,7 @@ class Runs:
         self._experiments = [
             str(experiment.experiment_id) for experiment in _all(self._client.search_experiments)
         ]
+        self._shared: dict[str, dict[str, str]] = {}
 
     def get(self, run_id: str) -> Run | None:
         """The run of MLflow's id; None where there is none or it was deleted."""
@@ -42,7 +45,20 @@ class Runs:
             run = self._client.get_run(run_id)
         except MlflowException:
             return None
-        return run if run.info.lifecycle_stage == "active" else None
+        return self._whole(run) if run.info.lifecycle_stage == "active" else None
+
+    def _whole(self, run: Run) -> Run:
+        """The run; a search trial with the parameters that it shares with others, which its sweep's run has."""
+        if kind(run) != "trial" or Tag.SCOPE in run.data.tags:
+            return run
+        sweep = run.data.tags.get(Tag.PARENT, "")
+        if sweep not in self._shared:
+            found = self.get(sweep)
+            params = {} if found is None else found.data.params
+            self._shared[sweep] = {key: text for key, text in params.items() if key not in ASKED}
+        for key, text in self._shared[sweep].items():
+            run.data.params.setdefault(key, text)
+        return run
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """The runs with a value of a tag, the latest first; `how`: = or LIKE."""
@@ -57,7 +73,8 @@ class Runs:
             f"tags.`{tag}` {how} {quote}{asked}{quote}",
             order_by=[LATEST_FIRST],
         )
-        return [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
+        found = [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
+        return [self._whole(run) for run in found]
 
     def children(self, run: Run) -> list[Run]:
         """The runs that are nested in one, the latest first."""

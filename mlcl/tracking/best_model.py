@@ -11,6 +11,7 @@ from typing import Any
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
+from mlcl.config.space import covers
 from mlcl.tracking.tracker import Tracker
 
 BEST = "best"
@@ -56,7 +57,7 @@ class Score:
             key
             for key in ours.keys() | theirs.keys()
             if ours.get(key) != theirs.get(key)
-            and not any(f"{key}.".startswith(f"{prefix}.") for prefix in searched)
+            and not any(covers(prefix, key) for prefix in searched)
         )
         if not differ:
             return ""

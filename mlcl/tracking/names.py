@@ -83,6 +83,8 @@ CLASSIFIER_WEIGHT = "objective.classifier.weight_value"
 """The classifier's weight as a number: what the heads leave of 1, or what the job says."""
 GAMMA = "gamma"
 """The weight of all heads together, which is 1 less the classifier's: the papers' mix of the losses."""
+MIX = (CLASSIFIER_WEIGHT, "alpha.classifier", GAMMA)
+"""The parameters of the mix, which follow from the heads' weights."""
 SHORT = {
     r"objective\.heads\.(.+)\.temperature(\.\d+)?": r"tau.\1\2",
     r"objective\.heads\.([^.]+)\.weight": r"alpha.\1",

@@ -110,7 +110,7 @@ def check_confirmations(report, runs):
     assert next(iter(groups)) == "baseline"
     assert any("as written" in label for label in groups)
     assert any("best found" in label for label in groups)
-    search_seeds = {run.data.params["train.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
+    search_seeds = {run.data.tags["mlcl.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
     trained = []
     for group in groups.values():
         assert group["state"] == "COMPLETE"
@@ -233,9 +233,9 @@ def test_trials_of_two_workers_each(mlcl):
     assert answer.status == 0, answer.err
     report = answer.json
     assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
+    assert by_key(mlcl)["sweep"].data.params["train.workers"] == "2"
     for key, run in by_key(mlcl).items():
         if key.startswith("trial"):
-            assert run.data.params["train.workers"] == "2"
             history = mlcl.client.get_metric_history(run.info.run_id, "train/loss")
             assert len({point.step for point in history}) == len(history) == 4
     assert statuses(mlcl) == {"FINISHED"}

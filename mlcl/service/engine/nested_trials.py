@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from mlcl.config import load_job
@@ -12,7 +13,7 @@ from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.tracking import RunLog, State, log_parameters
+from mlcl.tracking import RunLog, State, log_parameters, params_of
 from mlcl.tracking.names import SCORE, Tag
 
 FRESH = ", fresh seeds"
@@ -57,7 +58,8 @@ def _costs(entry: Entry) -> dict[str, str]:
 class NestedTrials(TrainingStore):
     """A training KEY of the search `scope` lies in `trials/KEY` and logs to `SWEEP.KEY`, below `parent`.
 
-    The values of `free` post-hoc keys are decided after training and are no parameters before.
+    The values of `free` post-hoc keys are decided after training and are no parameters before. `shared` are
+    parameters of all search trials, which the parent has: a trial has those that differ.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class NestedTrials(TrainingStore):
         free: tuple[str, ...],
         scope: str = "",
         parent: str = "",
+        shared: Mapping[str, str] | None = None,
     ) -> None:
         self._ledger, self._folder, self._logs, self._data, self._free = ledger, folder, logs, data, free
-        self._scope, self._parent = scope, parent or folder.name
+        self._scope, self._parent, self._shared = scope, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
         """`trials/KEY`."""
@@ -98,15 +101,19 @@ class NestedTrials(TrainingStore):
     def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)
         if RunLog.find(self._logs.home, id) is None:
+            job = load_job(opened.job)
+            params = params_of(job, self._free)
+            if Tag.TRIAL in tags:
+                params = {key: text for key, text in params.items() if self._shared.get(key) != text}
             self._logs.start(
-                load_job(opened.job),
+                job,
                 self._data,
                 id=id,
                 name=name,
                 owner=self._folder.name,
                 parent=parent,
                 tags=tags,
-                free=self._free,
+                params=params,
             )
         self._logs.deliver(id)
 

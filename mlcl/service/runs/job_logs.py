@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -38,12 +38,9 @@ class JobLogs:
         owner: str,
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
-        free: Collection[str] = (),
+        params: Mapping[str, str] | None = None,
     ) -> RunLog:
-        """The log of a job's run, attached where it was started before.
-
-        The values of `free` keys are decided after training: they are no parameters yet.
-        """
+        """The log of a job's run, attached where it was started before; `params` default to the whole job."""
         return RunLog.start(
             self.home,
             id,
@@ -51,7 +48,7 @@ class JobLogs:
             experiment=job.experiment,
             name=name,
             owner=owner,
-            params=params_of(job, free),
+            params=params_of(job) if params is None else params,
             tags={
                 Tag.ID: name,
                 Tag.JOB_HASH: job_hash(job),

@@ -26,8 +26,7 @@ def register_best(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, 
     version = export_version(tracker, plan, best, folder, run_id)
     fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
     job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
-    keys = [key for parameter in plan.space.parameters for key in parameter.keys]
-    searched = (*keys, *plan.space.posthoc, *plan.free)
+    searched = (*plan.searched, *plan.space.posthoc, *plan.free)
     score = Score(plan.score, best.score, plan.space.mode, job, searched)
     return move_best(tracker, plan.job.experiment, version, score)
 

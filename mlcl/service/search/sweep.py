@@ -100,7 +100,8 @@ class SweepTask(Task[SweepReport]):
         data = self._job_data.dataset.info
         for note in data.notes:
             reporter.note(f"data: {note}")
-        store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free)
+        shared = plan.shared_params()
+        store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
         store.open_all()
         search = SearchSource(plan, ledger, study, store, lambda: own.point(ledger, search.best()))
         store.close_all()

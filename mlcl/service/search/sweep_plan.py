@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, load_job
-from mlcl.config.space import SAMPLERS
+from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, flatten, load_job
+from mlcl.config.space import SAMPLERS, covers
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
+from mlcl.tracking import log_parameters, params_of
+from mlcl.tracking.names import MIX
 from mlcl.training.baseline_job import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
@@ -63,6 +65,23 @@ class SweepPlan:
         ends = SAMPLERS[self.space.search.sampler].exhaustive or not self.space.parameters
         size = grid_size(self.space) if ends else None
         return self.trials if size is None else min(self.trials, size)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The keys that the space draws."""
+        return tuple(key for parameter in self.space.parameters for key in parameter.keys)
+
+    def shared_params(self) -> dict[str, str]:
+        """The parameters that all search trials have in common: the job's, but for what is searched."""
+        job, used = params_of(self.job, self.free), params_of(self.search_job(), self.free)
+        drawn = {
+            key: value for key, value in flatten(dump_job(self.search_job())).items() if self._draws(key)
+        }
+        vary = {*log_parameters(drawn), *MIX}
+        return {key: text for key, text in used.items() if job.get(key) == text and key not in vary}
+
+    def _draws(self, key: str) -> bool:
+        return any(covers(drawn, key) for drawn in self.searched)
 
     def search_job(self) -> JobConfig:
         """The job that all trials start from: selecting metric and post-hoc grid of the space."""

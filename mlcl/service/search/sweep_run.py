@@ -71,14 +71,14 @@ class SweepRun:
                 Tag.SWEEP_VERDICT: "",  # until this command has concluded
             }
         )
+        self.log.params(plan.shared_params())
         self.log.text(yaml.safe_dump(dump_job(plan.job), sort_keys=False), JOB)
         self.log.text(plan.space_text, space_file(version))
         self._view(None)
 
     def _view(self, rung: str | None) -> None:
         plan, id = self._plan, self.log.id
-        keys = [key for parameter in plan.space.parameters for key in parameter.keys]
-        self.log.view(id, trials_view(id, [*keys, *plan.free], plan.space.mode, rung))
+        self.log.view(id, trials_view(id, [*plan.searched, *plan.free], plan.space.mode, rung))
 
     def rungs(self, ledger: Ledger, logs: JobLogs) -> None:
         """Where trials were pruned: the figure of each at the largest epoch that all reached."""

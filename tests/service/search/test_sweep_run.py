@@ -6,7 +6,8 @@ import pytest
 from builders import tiny_job
 from sweeps import World
 
-from mlcl.tracking import State
+from mlcl.config import load_job
+from mlcl.tracking import State, params_of
 
 SPACE = (
     "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {reduction_factor: 2, MODE}"
@@ -44,7 +45,8 @@ def test_what_came_out(world, tiny):
     assert log["points"]["score 6"] == report.best.score
     assert log["points"]["val/accuracy 6"] == report.best.metrics["val/accuracy"]
     assert log["tags"]["mlcl.best"] == report.best.label
-    assert log["params"] == {"sweep.score": "val/accuracy", "sweep.mode": "max"}
+    asked = {"sweep.score": "val/accuracy", "sweep.mode": "max"}
+    assert asked.items() <= log["params"].items()
     assert {"job.yaml", "space.yaml", "best_settings.json"} <= log["texts"].keys()
     file = world.home / "logs" / report.id / "files" / log["texts"]["best_settings.json"]
     assert json.loads(file.read_text()) == report.best.settings
@@ -58,6 +60,21 @@ def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, ti
     figures = {trial.key: logs[f"SWEEP.{trial.key}"]["points"][f"rung/{last}/accuracy 0"] for trial in trials}
     assert figures == {trial.key: dict(trial.rungs)[last] for trial in trials}
     assert {trial.state for trial in trials} == {State.COMPLETE, State.PRUNED}
+
+
+def test_a_trial_has_the_parameters_that_are_not_the_sweeps(world, tiny):
+    """What varies, and what differs from the job: also with another space and other CPUs."""
+    first = world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=3)
+    other = SPACE.replace("MODE", "mode: max").replace("0.05", "0.04")
+    world.run(first)
+    world.run(world.plan(tiny_job(tiny), other, trials=5, cpus=2))
+    logs = world.everything()["logs"]
+    shared = logs["SWEEP"]["params"].items() - {("sweep.score", "val/accuracy"), ("sweep.mode", "max")}
+    for trial in world.ledger.trials():
+        params = logs[f"SWEEP.{trial.key}"]["params"]
+        assert {**dict(shared), **params} == params_of(load_job(trial.job))
+        assert {"tau.topic", "log10.tau.topic", "gamma"} < params.keys()
+        assert len(params) < 15
 
 
 def test_a_later_command_goes_on_in_the_same_run_and_says_what_it_asks(world, tiny):
