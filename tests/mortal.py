@@ -21,6 +21,7 @@ CLIENT_WRITES = (
     "create_experiment",
     "create_run",
     "log_batch",
+    "log_inputs",
     "log_artifact",
     "log_artifacts",
     "log_text",

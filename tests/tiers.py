@@ -65,6 +65,7 @@ FULL = (
     "testing",
     "tracking/test_artifacts.py",
     "tracking/test_delivery.py",
+    "tracking/test_leaderboard.py",
     "tracking/test_log.py",
     "tracking/test_preflight.py",
     "tracking/test_sender.py",

@@ -16,7 +16,7 @@ from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlo
 from mlcl.report.markdown import blocks_as_markdown
 from mlcl.report.report_files import PAGE, report_folder, write_report
 from mlcl.report.run_document import run_document
-from mlcl.report.runs import Runs, kind
+from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.sweep_data import read_sweep
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.sweep_plots import sweep_plots
@@ -127,7 +127,7 @@ def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str],
     if before and not before.endswith(END) and not before.startswith(NOTE_BEGIN):
         return
     page = f"[The report]({link(f'{group.info.run_id}/artifacts/report/{PAGE}')})"
-    if kind(group) == "sweep":
+    if kind(group) in GROUPS:
         page = f"{page}. {view_note(str(group.info.experiment_id), group.data.tags[Tag.ID])}"
     said = blocks_as_markdown(document.sections[0].blocks, link)
     # A paragraph that ends with a colon is dropped with the table behind it.

@@ -48,7 +48,7 @@ class Runs:
         return self._whole(run) if run.info.lifecycle_stage == "active" else None
 
     def _whole(self, run: Run) -> Run:
-        """The run; a search trial with the parameters that it shares with others, which its sweep's run has."""
+        """The run; a search trial with the parameters of all trials, which its sweep's run has."""
         if kind(run) != "trial" or Tag.SCOPE in run.data.tags:
             return run
         sweep = run.data.tags.get(Tag.PARENT, "")

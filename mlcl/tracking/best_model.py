@@ -56,8 +56,7 @@ class Score:
         differ = sorted(
             key
             for key in ours.keys() | theirs.keys()
-            if ours.get(key) != theirs.get(key)
-            and not any(covers(prefix, key) for prefix in searched)
+            if ours.get(key) != theirs.get(key) and not any(covers(prefix, key) for prefix in searched)
         )
         if not differ:
             return ""

@@ -41,6 +41,9 @@ class Tag(StrEnum):
     LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics of plugin files, NAME or NAME_*, for aspects
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
+    ROWS = "mlcl.data_rows"  # JSON: the rows of each split
+    SOURCE_NAME = "mlflow.source.name"  # the program
+    SOURCE_TYPE = "mlflow.source.type"  # LOCAL
     COMMIT = "mlflow.source.git.commit"  # commit of the code
     DIRTY = "mlcl.git.dirty"  # true where there were uncommitted changes
     PYTHON = "mlcl.python"  # version of the interpreter

@@ -49,6 +49,7 @@ def provenance(*folders: Path) -> Provenance:
     Default folders: the working folder, which has the jobs, then the folder of this package.
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
+    tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
     for name in ("mlcl", *LIBRARIES):
         try:
             tags[f"{VERSION_TAG}{name}"] = metadata.version(name)

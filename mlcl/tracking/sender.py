@@ -6,12 +6,13 @@ time, step and value, and replaces parameters, tags and artifacts. Only the run 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
@@ -107,6 +108,7 @@ class Sender:
         if self.cursor.run_id is None:
             yield from self._create(entry)
         yield from self._params(entry["params"])
+        yield from self._data(entry["tags"])
         for name, file in entry["texts"].items():
             yield from self._text(file, name)
 
@@ -160,6 +162,18 @@ class Sender:
         for batch in _portions(values.items(), PARAMS):
             self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in batch])
             yield
+
+    def _data(self, tags: Mapping[str, str]) -> Iterator[None]:
+        """The data set as an input of the run: its name, fingerprint and rows."""
+        if Tag.ROWS not in tags:
+            return
+        rows = json.loads(tags[Tag.ROWS])
+        profile = json.dumps({"num_rows": sum(rows.values()), **rows})
+        name, source = tags[Tag.DATA], json.dumps({"name": tags[Tag.DATA]})
+        data = Dataset(name, tags[Tag.FINGERPRINT], "mlcl", source, profile=profile)
+        context = InputTag("mlflow.data.context", "training")
+        self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
+        yield
 
     def _artifact(self, path: Path, under: str | None) -> Iterator[None]:
         if path.is_dir():

@@ -72,6 +72,7 @@ class Logs:
                     "params": run.data.params,
                     "tags": tags,
                     "points": sorted(points),
+                    "data": [(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs],
                     "artifacts": sorted(a.path for a in client.list_artifacts(id)),
                 }
             )

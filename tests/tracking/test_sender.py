@@ -41,7 +41,13 @@ class Mortal:
 def fill(logs):
     """A sweep's log and a trial's, with every kind of entry."""
     sweep = logs.start("sweep", params={f"key.{i}": str(i) for i in range(150)})
-    log = logs.start("trial", parent="sweep", owner="sweep", source=Provenance({"commit": "c"}, "diff"))
+    data = {
+        "mlcl.data": "codes",
+        "mlcl.data_fingerprint": "f00d",
+        "mlcl.data_rows": '{"train": 3, "test": 1}',
+    }
+    source = Provenance({"commit": "c"}, "diff")
+    log = logs.start("trial", parent="sweep", owner="sweep", tags=data, source=source)
     log.metrics({"loss": 1.0, "odd": math.nan, "far": math.inf}, 1)
     log.metrics({"loss": 0.5}, 2)
     log.tags({"t": "1"})
@@ -78,6 +84,7 @@ def test_the_undisturbed_store_has_it_all(undisturbed):
         "mlcl.state": "COMPLETE", "mlcl.reason": "", "mlcl.owner": "sweep", "t": "1", "commit": "c"
     }  # fmt: skip
     assert trial["params"] == {"a.b": "1", "chosen": "3"}
+    assert (trial["data"], sweep["data"]) == ([("codes", "f00d")], [])
     assert len(sweep["params"]) == 150
     assert [p for p in trial["points"] if p[0] in ("loss", "odd")] == [
         ("loss", 1, "1.0"), ("loss", 2, "0.5"), ("odd", 1, "nan")

@@ -103,7 +103,7 @@ class NestedTrials(TrainingStore):
         if RunLog.find(self._logs.home, id) is None:
             job = load_job(opened.job)
             params = params_of(job, self._free)
-            if Tag.TRIAL in tags:
+            if Tag.TRIAL in tags and Tag.SCOPE not in tags:
                 params = {key: text for key, text in params.items() if self._shared.get(key) != text}
             self._logs.start(
                 job,

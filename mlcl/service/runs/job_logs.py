@@ -54,6 +54,7 @@ class JobLogs:
                 Tag.JOB_HASH: job_hash(job),
                 Tag.DATA: data.name,
                 Tag.FINGERPRINT: data.fingerprint,
+                Tag.ROWS: json.dumps(dict(data.rows)),
                 Tag.SEED: str(job.train.seed),
                 **_directions(job),
                 **(tags or {}),

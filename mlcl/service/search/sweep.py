@@ -30,6 +30,7 @@ from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.tracking import State
+from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import MAX_REASON, Tag
 
 RUN_PATIENCE = 5.0
@@ -200,20 +201,29 @@ class Sweep(Work[SweepReport]):
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def delivered(self) -> None:
-        """Registers the best trial's model. What keeps it from that does not undo the sweep."""
-        plan, best, ledger = self.plan, self.search.best(), self.command.ledger
-        if best is None or best.score is None or best.key in ledger.registered:
-            return
-        run_id = self.command.delivery.run_id(self.store.log(best))
-        if run_id is None:
-            return
+        """Describes the experiment and registers the best model. What fails there does not undo the sweep."""
+        self._try("the experiment is not described", self._describe)
+        self._try("the best model is not registered", self._register)
+
+    def _try(self, problem: str, act: Callable[[], None]) -> None:
         try:
-            text = register_best(self.command.tracker, plan, best, self.store.folder(best), run_id)
+            act()
         except Exception as error:
             reason = self.engine.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-            self.engine.reporter.note(f"the best model is not registered: {reason}")
-        else:
-            ledger.append("registered", key=best.key, text=text)
+            self.engine.reporter.note(f"{problem}: {reason}")
+
+    def _describe(self) -> None:
+        if self.command.delivery.run_id(self.own.log.id) is not None:
+            describe_experiment(self.command.tracker, self.plan.job.experiment)
+
+    def _register(self) -> None:
+        command, best = self.command, self.search.best()
+        if best is None or best.score is None or best.key in command.ledger.registered:
+            return
+        run_id = command.delivery.run_id(self.store.log(best))
+        if run_id is not None:
+            text = register_best(command.tracker, self.plan, best, self.store.folder(best), run_id)
+            command.ledger.append("registered", key=best.key, text=text)
 
     def report(self, outcome: SweepReport, undelivered: int) -> SweepReport:
         """With what MLflow has got meanwhile."""

@@ -42,7 +42,7 @@ class TableLog:
             source=logs.source,
         )
         self._log.reopen()
-        self._log.view(self.id, cells_view(_metric_names(plan), _differing(plan)))
+        self._log.view(record.id, cells_view(_metric_names(plan), _differing(plan)))
         logs.deliver(self.id)
 
     def write(self, report: TableReport) -> None:
