@@ -37,8 +37,9 @@ class PosthocScores:
 def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> PosthocScores:
     """Scores the grid of each setting's job over its seeds and chooses the best mean on validation.
 
-    Test figures choose nothing. Baselines of a sweep, which have no neighbours, are left out. Raises UserError where the jobs are selected by different metrics, a run has
-    no embeddings, its data set cannot be had, or the metric has no value.
+    Test figures choose nothing. Fitted baselines of a sweep, which have no neighbours, are left out. Raises
+    UserError where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
+    be had, or the metric has no value.
     """
     settings = [each for each in settings if "baseline" not in each.job] or settings
     metric = _metric(settings)

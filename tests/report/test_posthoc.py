@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -38,7 +39,9 @@ def finished(store, tiny, tmp_path_factory):
 @pytest.fixture(scope="module")
 def scored(store, finished):
     runs = Runs(store.tracker)
-    return score_posthoc(runs, find_settings(runs, [next(iter(finished[1]))]), finished[0])
+    (setting,) = find_settings(runs, [next(iter(finished[1]))])
+    baseline = replace(setting, job={**setting.job, "baseline": "majority"}, runs={})  # left out
+    return score_posthoc(runs, [setting, baseline], finished[0])
 
 
 def brute_force(finished):
