@@ -178,7 +178,7 @@ def test_a_stop_is_gone_on_from(tables):
     )
     assert tables.states("tables") == ["STOPPED"]
     assert [cell.figures[0].verdict for cell in report.cells] == ["missing"] * 2
-    assert "Missing in warm/all: not run." in (report.folder / "table.md").read_text()
+    assert "Missing in all of All: not run." in (report.folder / "table.md").read_text()
     assert not (report.folder / "STOP").exists()
     done = len(tables.formula.trained)
     again = tables.run(tables.plan())
