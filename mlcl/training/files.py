@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import yaml
@@ -51,6 +52,16 @@ def write_baseline(folder: Path, job_data: JobData, result: Evaluation) -> None:
 def result_files(folder: Path) -> list[Path]:
     """What a finished run has in its folder."""
     return [path for name in (RESULT, EMBEDDINGS, MODEL) if (path := folder / name).exists()]
+
+
+def keep_figures_alone(folder: Path) -> None:
+    """Removes the embeddings and the model of a finished run; its figures stay."""
+    for name in (EMBEDDINGS, MODEL):
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _write_result(folder: Path, result: Evaluation) -> None:

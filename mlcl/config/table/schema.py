@@ -128,6 +128,7 @@ class Table(Section):
         (),
         description="keys that say where something lies: a file or folder there keeps the paper's setting",
     )
+    models: bool = Field(True, description="false: trainings keep their figures, no embeddings and no model")
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
     rows: dict[Text, Row] = Field(min_length=1)

@@ -35,7 +35,8 @@ BEAT_EVERY = 60.0
 class Engine:
     """What the stages of a command share.
 
-    `safe` takes secrets out of a text; `home` is where data and logs are.
+    `safe` takes secrets out of a text; `home` is where data and logs are. Without `models` trainings keep
+    their figures alone.
     """
 
     ledger: Ledger
@@ -46,6 +47,7 @@ class Engine:
     reporter: Reporter
     forecasts: Forecasts
     safe: Callable[[str], str]
+    models: bool = True
 
     def run(self, source: TrainingSource) -> None:
         """Trains all that a source has, unless a stop is asked for. Nothing is left RUNNING."""
@@ -134,6 +136,7 @@ class Session:
             cpus=packing.cpus,
             gpus=packing.gpus,
             cwd=str(Path.cwd()),
+            models=self._engine.models,
         )
 
     def begin(self, key: str) -> None:

@@ -25,7 +25,7 @@ from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import result_files
+from mlcl.training.files import keep_figures_alone, result_files
 from mlcl.training.job_data import JobData
 from mlcl.training.memory import give_back
 
@@ -45,7 +45,7 @@ class TrialTask:
 
     `metric` is reported at every validation; `scores` are the final figures, the pruning goal's first;
     `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's; `cwd` is where the command
-    was given.
+    was given; without `models` a finished training keeps its figures alone.
     """
 
     key: str
@@ -60,6 +60,7 @@ class TrialTask:
     cpus: float
     gpus: float
     cwd: str
+    models: bool = True
 
     def config(self) -> dict[str, str]:
         """As one string, which Tune does not take apart."""
@@ -111,6 +112,8 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     log = RunLog.attach(Path(task.home), task.log)
     try:
         metrics = _experiment(task, load_job(task.job), log, scores, report)
+        if not task.models:
+            keep_figures_alone(Path(task.folder))
         log.artifacts(result_files(Path(task.folder)))
         values = [metrics[figure_name(name, metrics)] for name in task.scores]
         log.flush()

@@ -160,7 +160,14 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
     lines = {"__all__": {"tune", "columns"}}  # which the cells show
     table = plan.table.model_dump(
         mode="json",
-        exclude={"tune": True, "ranks": True, "rows": lines, "columns": lines, "scales": lines},
+        exclude={
+            "tune": True,
+            "ranks": True,
+            "models": True,
+            "rows": lines,
+            "columns": lines,
+            "scales": lines,
+        },
     )
     content = [table, plan.about, limits, cells, keys, *tuned]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

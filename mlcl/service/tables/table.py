@@ -84,7 +84,7 @@ class TableTask(Task[TableReport]):
         log = TableLog(self._plan, command)
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         source = CellsSource(self._missing(), command.ledger, SharedRuns(command.logs, log.id))
-        engine = command.engine(reporter, MAX_FAILED)
+        engine = replace(command.engine(reporter, MAX_FAILED), models=self._plan.table.models)
         # Found before this table begins a search: then it is its own.
         ledgers = {each: self._ledgers.of(each, command.ledger) or command.ledger for each in self._tuned}
         return PaperTable(self._plan, self._runs, ledgers, command, engine, log, source)

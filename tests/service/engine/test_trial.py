@@ -3,13 +3,15 @@
 import json
 import math
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from builders import tiny_job
 from sweeps import World
 
 from mlcl.config import dump_job
-from mlcl.service.engine.trial import TrialTask, train
+from mlcl.service.engine.trial import VALUES, TrialTask, train
 from mlcl.service.engine.trial_scores import Scores
 from mlcl.tracking import RunLog
 
@@ -38,6 +40,14 @@ def task(world, tiny, tmp_path):
         gpus=0,
         cwd=".",
     )
+
+
+@pytest.mark.parametrize(("models", "kept"), [(True, {"embeddings.parquet", "model"}), (False, set())])
+def test_embeddings_and_model_are_kept_unless_figures_are_enough(task, models, kept):
+    values = json.loads(played(replace(task, models=models))[-1][VALUES])
+    files = {path.name for path in Path(task.folder).iterdir()}
+    assert files & {"result.json", "embeddings.parquet", "model"} == {"result.json"} | kept
+    assert played(replace(task, models=models))[-1][VALUES] == json.dumps(values)
 
 
 class Killed(BaseException):
