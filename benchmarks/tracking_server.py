@@ -16,8 +16,7 @@ from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.mlflow_server import MlflowServer
 from mlcl.service.local.ports import free_port
 from mlcl.service.local.processes import end_processes, process_tree, start_process
-from mlcl.service.local.settings import Settings
-from mlcl.service.local.settings import check_store, store_uri
+from mlcl.service.local.settings import Settings, check_store, store_uri
 
 Points = Counter[tuple[str, int, float]]
 """How often a store has a metric's value at a step."""
