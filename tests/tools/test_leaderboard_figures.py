@@ -1,4 +1,4 @@
-"""tools/predictions.py: differences, ranks and correlations of cells with known figures."""
+"""tools/leaderboard.py: differences, ranks and correlations of cells with known figures."""
 
 import importlib.util
 import json
@@ -10,11 +10,11 @@ MAIN = {"labels": "micro-F1", "classes": "accuracy"}
 
 
 @pytest.fixture(scope="module")
-def predictions(root):
-    spec = importlib.util.spec_from_file_location("predictions", root / "tools" / "predictions.py")
+def tool(root):
+    spec = importlib.util.spec_from_file_location("leaderboard_figures", root / "tools" / "leaderboard.py")
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "predictions", module)  # its dataclass looks the module up
+        patch.setitem(sys.modules, "leaderboard_figures", module)  # its dataclass looks the module up
         spec.loader.exec_module(module)
     return module
 
@@ -27,15 +27,19 @@ def write(folder, table, row, column, value, alone=None):
     file.write_text(json.dumps({"row": row, "column": column, "figures": figures}))
 
 
-def test_known_figures(predictions, tmp_path, capsys):
+def test_known_figures(tool, tmp_path, capsys):
     for column, gain in (("Reuters-21578", 1.0), ("GoEmotions 5,000", 2.0), ("CodiEsp chapters", 4.0)):
         write(tmp_path, "labels", "BCE", column, 50.0)
         write(tmp_path, "labels", "any", column, 51.0, alone=50.5)
         write(tmp_path, "labels", "simdis", column, 51.0 + gain, alone=52.0 + gain)
     write(tmp_path, "classes", "cross-entropy", "noise", 60.0)
     write(tmp_path, "classes", "supcon and global (MLCL)", "noise", 63.0, alone=62.0)
-    predictions.main(tmp_path)
+    tool.main(tmp_path)
     text = capsys.readouterr().out
+    assert (
+        "**CodiEsp chapters**, micro-F1, BCE 50.05:\n\n- simdis +5.00 (p 1.000)\n- any +1.00 (p 1.000)"
+        in text
+    )
     assert "D(simdis, any) on CodiEsp chapters +4.00 (p 0.500)" in text
     assert "rank correlation with the spread of K over 3 data sets: +1.00" in text
     assert "labels: larger with neighbours in 3 of 6 cells, mean -0.25" in text
@@ -43,6 +47,6 @@ def test_known_figures(predictions, tmp_path, capsys):
     assert "D(supcon and global (MLCL), cross-entropy) on noise +3.00" in text
 
 
-def test_the_committed_figures_are_read(predictions, root, capsys):
-    predictions.main(root / "docs" / "leaderboard" / "figures")
+def test_the_committed_figures_are_read(tool, root, capsys):
+    tool.main(root / "docs" / "leaderboard" / "figures")
     assert "D(simdis, any) on CodiEsp chapters" in capsys.readouterr().out

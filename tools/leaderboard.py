@@ -1,9 +1,9 @@
-"""Tests the predictions of docs/leaderboard/README.md on the figures of its cells, and prints Markdown.
+"""Prints Markdown on the figures of docs/leaderboard: each row beside the control, then the predictions.
 
-    python tools/predictions.py docs/leaderboard/figures
+    python tools/leaderboard.py docs/leaderboard/figures
 
-D(a, b) is the mean over the seeds of a minus b on one data set, in points; p is the sign-flip test's, without
-a correction. Where cells are missing, the lines are of those that are there.
+D(a, b) is the mean over the seeds of a minus b on one data set, in points; p is the sign-flip test's, in the
+lists of a data set after Holm, in the predictions as it is. Cells that are missing are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import mean
 
 from scipy.stats import rankdata, spearmanr
 
-from mlcl.significance.paired_tests import compare_paired
+from mlcl.significance.paired_tests import compare_paired, holm
 
 SPREAD = {
     "Reuters-21578": 0.19,
@@ -69,6 +69,17 @@ def read(folder: Path, table: str) -> Figures:
 
 def shown(a: str, b: str, column: str, found: tuple[float, float]) -> str:
     return f"D({a}, {b}) on {column} {found[0]:+.2f} (p {found[1]:.3f})"
+
+
+def beside_control(table: Figures, control: str) -> Iterator[str]:
+    """For each column a heading, and every row's D(row, control) with its p after Holm, the best first."""
+    for column in table.columns(control):
+        rows = [row for row, its in table.cells if its == column and row != control]
+        found = [table.difference(row, control, column) for row in rows]
+        adjusted = holm([p for _, p in found])
+        yield f"**{column}**, {table.main}, {control} {mean(table.cells[control, column][table.main]):.2f}:"
+        for (gain, _), p, row in sorted(zip(found, adjusted, rows, strict=True), reverse=True):
+            yield f"{row} {gain:+.2f} (p {p:.3f})"
 
 
 def gain_by_spread(labels: Figures) -> Iterator[str]:
@@ -129,6 +140,10 @@ def labels_matter(labels: Figures) -> Iterator[str]:
 def main(folder: Path) -> None:
     tables = {name: read(folder, name) for name in CONTROL}
     labels, classes = tables["labels"], tables["classes"]
+    for name, table in tables.items():
+        for line in beside_control(table, CONTROL[name]):
+            print(f"\n{line}\n" if line.startswith("**") else f"- {line}")
+    print()
     sections = {
         "The gain of simdis over any grows with the spread of K": gain_by_spread(labels),
         "Both factors are needed": factors(labels),
