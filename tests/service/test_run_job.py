@@ -120,7 +120,7 @@ def test_a_deleted_experiment_is_said_before_anything_starts(job, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_log_of_a_job_leaves_free_keys_open(job, tmp_path):
+def test_a_log_of_a_job_has_the_parameters_given_and_those_chosen_later(job, tmp_path):
     logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
     log = logs.start(
         job,
@@ -130,10 +130,9 @@ def test_a_log_of_a_job_leaves_free_keys_open(job, tmp_path):
         owner="sweep",
         parent="sweep",
         tags={"mlcl.kind": "trial"},
-        free=("evaluation.knn.k",),
+        params={"evaluation.knn.lambda": "0.5"},
     )
     log.params({"evaluation.knn.k": "3"})
-    assert (
-        '"kind":"params","values":{"evaluation.knn.k":"3"}'
-        in (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
-    )
+    text = (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
+    assert '"kind":"params","values":{"evaluation.knn.k":"3"}' in text
+    assert "train.lr" not in text
