@@ -45,6 +45,10 @@ class StopRequest:
         """Whether another signal may interrupt what is going on."""
         return self() and not self._shielded and time.monotonic() - self._asked >= SAME
 
+    def settling(self) -> float:
+        """Seconds until a further signal is no longer the one that asked."""
+        return max(0.0, self._asked + SAME - time.monotonic()) if self() else 0.0
+
 
 @contextmanager
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
@@ -71,5 +75,7 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
     try:
         yield request
     finally:
+        # The second of two signals may still come: it belongs to the request, not to the next handler.
+        time.sleep(request.settling())
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,11 +15,22 @@ def each(monkeypatch):
 
 
 def test_signals_that_come_together_are_one(monkeypatch):
-    monkeypatch.setattr(signals, "SAME", 600.0)
+    monkeypatch.setattr(signals, "SAME", 0.5)
     with stop_on_signal() as stop:
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
         assert stop()
+
+
+def test_the_second_of_two_signals_may_come_when_all_is_done(monkeypatch):
+    monkeypatch.setattr(signals, "SAME", 1.0)
+    before = signal.getsignal(signal.SIGINT)
+    second = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    with stop_on_signal():
+        os.kill(os.getpid(), signal.SIGINT)
+        second.start()
+    second.join()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_signal_that_is_ignored_stays_so():
