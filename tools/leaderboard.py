@@ -8,8 +8,8 @@ lists of a data set after Holm, in the predictions as it is. Cells that are miss
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +67,25 @@ def read(folder: Path, table: str) -> Figures:
     return Figures(cells, MAIN[table])
 
 
+def folder_of_figures() -> Path:
+    """The command line's argument; a folder without a cell ends the command in one line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("figures", type=Path, help="what `mlcl reproduce --figures` wrote")
+    folder: Path = parser.parse_args().figures
+    if not any(folder.glob("*/*/*.json")):
+        parser.error(f"{folder}: no cell in it; allowed: a folder with {' and '.join(CONTROL)}")
+    return folder
+
+
 def shown(a: str, b: str, column: str, found: tuple[float, float]) -> str:
     return f"D({a}, {b}) on {column} {found[0]:+.2f} (p {found[1]:.3f})"
+
+
+def shown_ranks(ranks: dict[str, float]) -> Iterator[str]:
+    """A line, the best row first; none without a rank."""
+    if ranks:
+        order = sorted(ranks.items(), key=lambda each: each[1])
+        yield "average ranks: " + ", ".join(f"{row} {rank:.2f}" for row, rank in order)
 
 
 def beside_control(table: Figures, control: str) -> Iterator[str]:
@@ -93,7 +110,7 @@ def gain_by_spread(labels: Figures) -> Iterator[str]:
 
 def factors(labels: Figures) -> Iterator[str]:
     ranks = labels.average_ranks(("simdis", "simdis without Ks", "simdis without Kd"))
-    yield "average ranks: " + ", ".join(f"{row} {rank:.2f}" for row, rank in ranks.items())
+    yield from shown_ranks(ranks)
 
 
 def rare_sets(labels: Figures) -> Iterator[str]:
@@ -132,9 +149,7 @@ def noise(classes: Figures) -> Iterator[str]:
 
 def labels_matter(labels: Figures) -> Iterator[str]:
     ranks = labels.average_ranks(("simclr", *LABELLED))
-    yield "average ranks: " + ", ".join(
-        f"{row} {rank:.2f}" for row, rank in sorted(ranks.items(), key=lambda each: each[1])
-    )
+    yield from shown_ranks(ranks)
 
 
 def main(folder: Path) -> None:
@@ -160,4 +175,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(folder_of_figures())

@@ -50,3 +50,13 @@ def test_known_figures(tool, tmp_path, capsys):
 def test_the_committed_figures_are_read(tool, root, capsys):
     tool.main(root / "docs" / "leaderboard" / "figures")
     assert "D(simdis, any) on CodiEsp chapters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["nowhere"]])
+def test_a_folder_without_cells_is_refused_in_one_line(tool, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["leaderboard.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        tool.folder_of_figures()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "nowhere: no cell in it" in said if words else "required: figures" in said
