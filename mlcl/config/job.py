@@ -124,9 +124,15 @@ class TrainConfig(Section):
     products: Literal["exact", "tf32"] = Field(
         "exact", description="of the losses' float32 embeddings, on a GPU; those in bf16 are multiplied so"
     )
-    compile: bool = Field(
+    compile: bool | Literal["graphs"] = Field(
         False,
-        description="compile encoder and augmentation: a slow first step, faster ones after",
+        description="compile encoder and augmentation: a slow first step, faster ones after. graphs: the "
+        "encoder also as CUDA graphs, one for each shape of its inputs",
+    )
+    deterministic: bool = Field(
+        False,
+        description="the same bits every time on a GPU too, and so after a stop; slower. An encoder with an "
+        "operation that cannot ends with its name",
     )
     patience: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         "auto",
@@ -280,7 +286,7 @@ class JobConfig(Section):
         return tree
 
 
-LATER = {"products": "exact", "compile": False}
+LATER = {"products": "exact", "compile": False, "deterministic": False}
 """Keys of `train` that came later, at their defaults: left out there, so that jobs keep their hash."""
 
 

@@ -159,7 +159,7 @@ def build_loop(
         model=model,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, train.schedule, steps, train.warmup),
-        rows=replace(rows.resident(context.device), compile=train.compile),
+        rows=replace(rows.resident(context.device), compile=bool(train.compile)),
         sampler=sampler,
         context=context,
         settings=LoopSettings(

@@ -11,7 +11,7 @@ from mlcl.config import job_hash
 from mlcl.training.baseline_run import run_baseline
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
-from mlcl.training.context import Context
+from mlcl.training.context import Context, deterministic
 from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Listener, Stopped
 from mlcl.training.files import write_results
@@ -51,6 +51,20 @@ def run_experiment(
             job_data, folder=folder, context=context, listener=listener, should_stop=should_stop, test=test
         )
         return None if fitted is None else Outcome(fitted, resumed=False)
+    with deterministic(job.train.deterministic):
+        return _trained(job_data, folder, context, listener, should_stop, test)
+
+
+def _trained(
+    job_data: JobData,
+    folder: Path,
+    context: Context,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+    test: bool,
+) -> Outcome | None:
+    """`run_experiment` of a network."""
+    job = job_data.job
     model = _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
     loop = build_loop(

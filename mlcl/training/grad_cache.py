@@ -98,7 +98,8 @@ class Passes:
         with torch.no_grad():
             for chunk in chunks:
                 states.append(rng_state())
-                parts.append(self._encode(self.model, chunk))
+                # The next pass of a CUDA graph writes its output where this one's is.
+                parts.append(self._encode(self.model, chunk).clone())
         # BatchNorm's running statistics move once a micro-batch: in the pass with a graph.
         set_buffers(self.model.encoder, buffers)
         return torch.cat(parts), states

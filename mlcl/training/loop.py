@@ -157,7 +157,8 @@ class Loop:
 
     def _passes(self) -> Passes:
         if self.settings.compile:
-            self.model.encoder.compile()
+            graphs = self.settings.compile == "graphs"
+            self.model.encoder.compile(mode="reduce-overhead" if graphs else None)
         wrapped: nn.Module = self.model
         if self.context.world_size > 1:
             devices = [self.context.device] if self.context.device.type == "cuda" else None

@@ -34,7 +34,7 @@ class LoopSettings:
     `views` of each sample are in a batch; `micro_batch_size` are the samples that a process encodes at once,
     None for its whole share. `validate_every` and `checkpoint_every` count epochs; without the latter
     checkpoints are 5 seconds apart at least. With `log_gradients` the norm of each part's gradient is logged
-    at the end of a logging window. `compile` compiles the encoder and the augmentation.
+    at the end of a logging window. `compile` is the job's.
     """
 
     epochs: int
@@ -46,7 +46,7 @@ class LoopSettings:
     checkpoint_every: int | None
     patience: Patience | None
     log_gradients: bool
-    compile: bool = False
+    compile: bool | Literal["graphs"] = False
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ def test_the_hash_names_the_resolved_job():
 
 
 def test_a_key_that_came_later_leaves_the_hash_of_older_jobs():
-    for change in ({"train.products": "tf32"}, {"train.compile": True}):
+    later = ({"products": "tf32"}, {"compile": True}, {"compile": "graphs"}, {"deterministic": True})
+    for change in ({f"train.{key}": value for key, value in each.items()} for each in later):
         (key,) = change
         plain = load_job(JOB)
         assert key not in flatten(dump_job(plain))

@@ -95,6 +95,15 @@ def test_a_compiled_training_is_the_same_and_says_what_its_first_step_took(tiny,
     assert sum("the first step took" in note for note in notes) == 1
 
 
+def test_graphs_are_of_the_encoder(tiny, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **how: asked.append((module, how)))
+    trained(tiny, tmp_path, "train.compile=graphs", "train.micro_batch_size=4")
+    assert [(type(module).__name__, how) for module, how in asked] == [
+        ("CnnText", {"mode": "reduce-overhead"})
+    ]
+
+
 def test_the_window_is_read_once(tiny, tmp_path, monkeypatch):
     counted = {"add": [], "read": []}
 

@@ -1,6 +1,7 @@
 """A run: what it learns, what it leaves, what it never reads; stopped and resumed at any step."""
 
 import json
+import os
 
 import pyarrow.parquet as pq
 import pytest
@@ -101,6 +102,29 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert train_curve(events) == train_curve(whole_events)
+
+
+def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_it_was(tiny, tmp_path):
+    job = tiny_job(tiny, "train.deterministic=true", checkpoint_every=2)
+    before, steps = flags(), []
+    whole = run(job, tmp_path, tmp_path / "whole")
+
+    def stop():
+        assert flags() == (True, True, False)
+        steps.append(1)
+        return len(steps) == 3
+
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "parts", should_stop=stop)
+    assert run(job, tmp_path, tmp_path / "parts").metrics.keys() == whole.metrics.keys()
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert "CUBLAS_WORKSPACE_CONFIG" in os.environ
+    assert flags() == before != (True, True, False)
+
+
+def flags():
+    cudnn = torch.backends.cudnn
+    return torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
 
 
 @pytest.mark.parametrize("damaged", [1, 2])
