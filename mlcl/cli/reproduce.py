@@ -44,7 +44,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of a cell; default: the table's.")] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="SOURCE=PLACE: where a source's files are, or a prepared folder."),
+        typer.Option(help="SOURCE=PLACE or COLUMN=PLACE: where the files are, or a prepared folder."),
     ] = None,
     merge: Annotated[
         list[Path] | None,
@@ -124,9 +124,11 @@ def _places(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         source, equals, place = text.partition("=")
         if not equals or not source or not place:
-            raise UserError("not a place of data", key="--data", found=text, allowed="SOURCE=PLACE")
+            raise UserError(
+                "not a place of data", key="--data", found=text, allowed="SOURCE=PLACE, COLUMN=PLACE"
+            )
         if source in places:
-            raise UserError("a source has one place", key="--data", found=source)
+            raise UserError("has two places", key="--data", found=source)
         places[source] = place
     return places
 

@@ -177,7 +177,14 @@ def test_data_of_cells_that_were_not_asked_for_are_no_mistake(files, tmp_path):
     for how in ({"scale": "small"}, {"only": ["*/a"]}):
         assert len(files.cells(tree, data={"digits": str(tmp_path)}, **how)) == 2
     error = files.error(tree, data={"digit": str(tmp_path)})
-    assert (error.key, error.found, error.allowed) == ("--data", "digit", ["digits"])
+    assert (error.key, error.found, error.allowed) == ("--data", "digit", ["digits", "a", "b"])
+
+
+def test_columns_that_read_one_source_have_files_of_their_own(files, tmp_path):
+    files.write("job", job_tree(Path("x")) | SOURCE)
+    cells = files.cells(data={"icd10cm": "/all", "10-a-class": "/ten"})
+    places = {cell.column: cell.jobs[0].data.options["path"] for cell in cells}
+    assert places == {"All": "/all", "10 a class": "/ten"}
 
 
 def test_a_prepared_folder_does_not_stand_for_several_versions(files, tmp_path):
@@ -311,7 +318,11 @@ def test_figures_of_a_paper_are_numbers(files):
     [
         ({"scale": "large"}, "--scale", "found: large; allowed: none"),
         ({"only": ["ce/*", "x*"]}, "--only", "found: x*; allowed: ce/all, ce/10-a-class"),
-        ({"data": {"coco": "x"}}, "--data", "no cell takes this source; found: coco; allowed: none"),
+        (
+            {"data": {"coco": "x"}},
+            "--data",
+            "no cell takes this source; found: coco; allowed: all, 10-a-class",
+        ),
         ({"overrides": {"train.epoch": 3}}, "train.epoch", "did you mean epochs"),
         ({"overrides": {"train.epochs.x": 3}}, "train.epochs", "no keys below"),
         ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),

