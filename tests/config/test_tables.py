@@ -115,14 +115,16 @@ SPACES = {
     "reuters21578": ("text", {"topics": LABELS}),
     "goemotions": ("text", several_paths("sentiment", "ekman", "emotion")),
     "parquet": ("text", {"chapter": LABELS, "category": LABELS}),
+    "parquet of images": ("vectors", {**levels("coarse", "fine"), "garment": LABELS, "kind": LABELS}),
     "mimic3": ("text", several_paths("chapters", "codes")),
     "mimic4": ("text", several_paths("chapters", "codes")),
 }
 """Modality and label spaces of each source, with twenty classes each."""
 
 
-def described(source):
-    modality, spaces = SPACES[source]
+def described(data):
+    source = data.source
+    modality, spaces = SPACES["parquet of images" if "vectors" in data.options else source]
     return DatasetInfo(
         name=source,
         modality=modality,
@@ -141,7 +143,7 @@ def fitted(job):
     validate(source.options, {**given, **job.data.options}, None)
     if isinstance(job.encoder, ResNetConfig):
         job = job.model_copy(update={"encoder": job.encoder.model_copy(update={"weights": None})})
-    return check_job(job, described(job.data.source))
+    return check_job(job, described(job.data))
 
 
 @functools.cache
@@ -165,7 +167,7 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
     for cell in found:
         (job,) = cell.jobs
         task = fitted(job)
-        info = described(job.data.source)
+        info = described(job.data)
         known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
         known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
         for figure in cell.figures:
