@@ -128,6 +128,7 @@ def described(data):
     return DatasetInfo(
         name=source,
         modality=modality,
+        dim=8 if modality == "vectors" else None,
         label_spaces=spaces,
         rows={"train": 1, "validation": 1, "test": 1},
         source="test",
