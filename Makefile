@@ -44,7 +44,8 @@ format: setup
 	$(BIN)/ruff format .
 
 docs: setup
-	$(BIN)/python -m mlcl.config.reference > docs/job-reference.md
+	$(BIN)/python -m mlcl.config.reference > .job-reference.md
+	mv .job-reference.md docs/job-reference.md
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
 	@echo "site/index.html"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from types import FrameType
 
 STOPPED = 130
@@ -12,12 +14,22 @@ STOPPED = 130
 
 def main() -> None:
     """Runs the command line. A stop that is asked for outside of trainings ends it in one line."""
+    _open_closed()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the locale cannot print
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _stop)
     from mlcl.cli.main import main
 
     main()
+
+
+def _open_closed() -> None:
+    """Opens what the caller has closed, as `>&-` does: else a store would be opened as standard output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)
 
 
 def _stop(_signal: int, frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json
+from mlcl.cli.output import answer_to, print_json
 from mlcl.errors import printable
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
     if not as_json:
         for entry in found:
             typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
-        if ask and found and not dry_run and sys.stdin.isatty():
-            typer.confirm(f"remove {_size(found)}?", abort=True)
+        asks = ask and found and not dry_run and sys.stdin.isatty()
+        if asks and answer_to(f"remove {_size(found)}? [y/N]", "--yes").lower() not in ("y", "yes"):
+            return
     removed = [entry for entry in found if dry_run or remove_entry(entry)]
     if as_json:
         listed = [asdict(entry) | {"removed": not dry_run and entry in removed} for entry in found]

@@ -44,7 +44,7 @@ def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
     try:
         run = local_run(_home(), str(context.params.get("sweep")))
         trials = Ledger(run.folder).counted() if run.kind == "sweep" else []
-    except UserError:
+    except (UserError, OSError):
         return []
     return _beginning(incomplete, (key for trial in trials for key in flatten(trial.settings)))
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json
+from mlcl.cli.output import answer_to, print_json
 from mlcl.errors import printable
 
 
@@ -46,4 +46,4 @@ def init(
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str:
     typer.echo(printable(f"{question} {', '.join(answers)}"))
-    return str(typer.prompt("Answer", default=default))
+    return answer_to(f"Answer [{default}]", "--text, --labels or --yes") or default

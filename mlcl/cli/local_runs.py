@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class LocalRun:
     def age(self) -> str:
         """How long ago it was begun: `5m`, `3h`, `12d`."""
         began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-        minutes = int((datetime.now(UTC) - began).total_seconds() // 60)
+        minutes = max(0, int((datetime.now(UTC) - began).total_seconds() // 60))
         days, hours = minutes // 1440, minutes // 60
         return f"{days}d" if days else f"{hours}h" if hours else f"{minutes}m"
 
@@ -44,12 +45,15 @@ class LocalRun:
 def local_runs(home: Path) -> list[LocalRun]:
     """All of a home, the latest first; the runs of a table's cells are its own."""
     found = [
-        _read(home, kind.removesuffix("s"), folder, record)
+        [
+            _read(home, kind.removesuffix("s"), folder, record)
+            for folder, record in RunFolders(home, kind).records()
+            if kind != "runs" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
+        ]
         for kind in ("runs", "sweeps", "tables")
-        for folder, record in RunFolders(home, kind).records()
-        if kind != "runs" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
     ]
-    return sorted(found, key=lambda its: its.created, reverse=True)
+    # The records of a kind keep their order, which follows no clock.
+    return list(heapq.merge(*found, key=lambda its: its.created, reverse=True))
 
 
 def local_run(home: Path, word: str) -> LocalRun:

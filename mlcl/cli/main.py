@@ -42,12 +42,17 @@ from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
 """Characters of an unexpected error that its line has."""
+DENIED = "no permission"
 FULL, NO_LOCKS = "no space left on the device", "give a --home on a disk with file locks: there are none"
 DISK_FAULTS = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
     errno.ENOLCK: NO_LOCKS,
     errno.EOPNOTSUPP: NO_LOCKS,
+    errno.EACCES: DENIED,
+    errno.EPERM: DENIED,
+    errno.EROFS: "the disk is read-only",
+    errno.EFBIG: "larger than `ulimit -f` or the disk allows",
     errno.EXDEV: "give a --home on a disk that renames: this one does not,",
 }
 """What is said in one line, by the number of the system's error."""

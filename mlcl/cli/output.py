@@ -111,6 +111,15 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
         typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
 
 
+def answer_to(question: str, option: str) -> str:
+    """What is typed. Raises UserError where the input ends before; `option` answers, too."""
+    try:
+        return input(f"{question}: ").strip()
+    except EOFError:
+        problem = "the input ended before an answer"
+        raise UserError(problem, key=option, allowed=f"an answer, or {option}") from None
+
+
 def tell(text: str) -> None:
     """Prints a line of a result; on a terminal it breaks at words."""
     results.print(text, markup=False, soft_wrap=not sys.stdout.isatty())
@@ -171,15 +180,19 @@ class Column:
 
 
 def fitted_table(columns: Sequence[Column], title: str = "", console: Console = results) -> Table:
-    """The table with as many columns as fit; those of rank 0 always stay."""
+    """The table with as many columns as fit; those of rank 0 always stay, folded where they do not fit."""
     kept = list(columns)
-    while sum(each.least + GAP for each in kept) - GAP > console.width and any(each.rank for each in kept):
+
+    def fits() -> bool:
+        return sum(each.least + GAP for each in kept) - GAP <= console.width
+
+    while not fits() and any(each.rank for each in kept):
         kept.remove(max(kept, key=lambda each: each.rank))
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False)
     for each in kept:
         # rich narrows the columns that may wrap, and no others.
         justify: JustifyMethod = "left" if each.texts else "right"
-        table.add_column(Text(each.head), justify=justify, no_wrap=not each.texts, overflow="fold")
+        table.add_column(Text(each.head), justify=justify, no_wrap=fits() and not each.texts, overflow="fold")
     for cells in zip(*(each.cells for each in kept), strict=True):
         table.add_row(*map(Text, cells))
     return table

@@ -1,5 +1,6 @@
 """`mlcl list`, `show` and `open`: what a home has, from its files alone."""
 
+import errno
 import json
 import webbrowser
 from types import SimpleNamespace
@@ -10,25 +11,30 @@ from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
+from mlcl.cli.local_runs import local_runs
 from mlcl.cli.main import app
+from mlcl.cli.output import results
 from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolders, RunRecord
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
 
 
-def plain_run(home, id, created, state=State.COMPLETE, parent=None, score=0.25):
+def plain_run(home, id, created, state=State.COMPLETE, parent=None, score=0.25, order=0):
     params = {"evaluation.metric": "val/accuracy"}
     RunLog.start(home, id, uri="u", experiment="e", name=id, owner=id, params=params, tags={}, parent=parent)
     folder = RunFolders(home).new(id)
-    folder.write(RunRecord(id, "e", "j", "d", state, id, "u", created))
+    folder.write(RunRecord(id, "e", "j", "d", state, id, "u", created, order=order))
     (folder.path / "result.json").write_text(json.dumps({"val/accuracy": score}))
 
 
 @pytest.fixture
 def home(tmp_path, tiny, monkeypatch):
     """A sweep, and after it a run that was killed; a run of a table's cell is no run of its own."""
+    (tmp_path / "that's größer").mkdir()
+    (tmp_path / "home").symlink_to("that's größer")
     world = World(tmp_path / "home", monkeypatch)
     world.run(world.plan(tiny_job(tiny), SPACE, trials=2, name="seek"))
     plain_run(world.home, "mlcl-99990101-000000-ab", "99990101-000000-000000", State.RUNNING)
@@ -62,6 +68,27 @@ def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):
         mlcl(home, "show", "mlcl-9999")
 
 
+def test_after_a_clock_was_set_back_the_latest_is_the_last_that_began(tmp_path):
+    plain_run(tmp_path, "before", "99990101-000000-000000", order=1)
+    plain_run(tmp_path, "after", "19990101-000000-000000", order=2)
+    assert [its.id for its in local_runs(tmp_path)] == ["after", "before"]
+    assert [its.age for its in local_runs(tmp_path)][1] == "0m"
+
+
+def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeypatch):
+    wide = mlcl(home, "show", "seek")
+    monkeypatch.setattr(results, "_width", 20)
+    assert "seek" in mlcl(home, "list")
+    assert sorted("".join(mlcl(home, "show", "seek").split())) == sorted("".join(wide.split()))
+    monkeypatch.setattr(Ledger, "_read", denied)
+    assert "seek" in mlcl(home, "list")
+    assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == []
+
+
+def denied(*_):
+    raise PermissionError(errno.EACCES, "no", "a")
+
+
 def test_the_shell_completes_names(home, monkeypatch):
     monkeypatch.setenv("MLCL_HOME", str(home))
     assert local_names("s") == ["seek"]
@@ -89,7 +116,7 @@ def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
     page = home / "reports" / sweep.parent.name / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()
-    assert mlcl(home, "open", "seek").strip() == page.as_uri()
-    assert opened == [page.as_uri()]
+    assert mlcl(home, "open", "seek").strip() == page.resolve().as_uri()
+    assert opened == [page.resolve().as_uri()]
     with pytest.raises(UserError, match="no MLflow server runs here"):
         mlcl(home, "open", "seek", "--dashboard")

@@ -8,7 +8,11 @@ import sys
 import pytest
 from mlflow.exceptions import MlflowException
 
+from mlcl import __main__
 from mlcl.cli import main
+from mlcl.cli.clean import remove
+from mlcl.data.cache_entries import CacheEntry
+from mlcl.errors import UserError
 
 HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "optuna", "matplotlib"}
 
@@ -49,6 +53,9 @@ URL = "http://me:{}@host:5000/api/2.0 failed with code 500"
         (MlflowException(URL.format("secret")), f"MlflowException: {URL.format('***')}"),
         (OSError(errno.ENOSPC, "full", "a"), "no space left on the device for a"),
         (OSError(errno.ENOLCK, "no"), "give a --home on a disk with file locks: there are none"),
+        (OSError(errno.EFBIG, "no", "a"), "larger than `ulimit -f` or the disk allows for a"),
+        (PermissionError(errno.EACCES, "no", "a"), "no permission for a"),
+        (OSError(errno.EROFS, "no", "a"), "the disk is read-only for a"),
         (OSError(errno.EXDEV, "no", "a"), "give a --home on a disk that renames: this one does not, for a"),
     ],
 )
@@ -62,3 +69,56 @@ def test_a_fault_of_the_server_or_the_disk_is_one_line_without_a_password(monkey
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert (ended.value.code, capsys.readouterr().err) == (3, f"failed: {said}\n")
+
+
+RECORDS, STORE = "mlcl.service.runs.run_store.RunFolders.records", "mlcl.tracking.Tracker.existing"
+
+
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [
+        ("list", RECORDS),
+        ("show x", RECORDS),
+        ("open x", RECORDS),
+        ("effect x lr", RECORDS),
+        ("compare x", STORE),
+        ("report x", STORE),
+        ("export x", STORE),
+        ("posthoc x", STORE),
+        ("predict x x.csv", "mlcl.training.export.load_model"),
+        ("data prepare digits", "mlcl.data.prepare"),
+        ("doctor", "mlcl.service.doctor.run_checks"),
+        ("clean", "mlcl.data.cache_entries.cache_entries"),
+        ("init x.csv", "mlcl.service.starter.starter.start"),
+    ],
+)
+def test_a_stop_in_the_middle_of_a_command_is_no_other_error(monkeypatch, capsys, tmp_path, words, work):
+    def struck(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, struck)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["mlcl", *words.split(), "--home", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
+
+
+@pytest.mark.parametrize(("error", "told"), [(EOFError, UserError), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_a_question_without_an_answer_names_its_option(monkeypatch, tmp_path, error, told):
+    def answer(_question):
+        raise error
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    (tmp_path / "a").touch()
+    with pytest.raises(told, match="--yes" if told is UserError else None):
+        remove([CacheEntry(tmp_path / "a", "a", "", 0)], dry_run=False, ask=True, as_json=False)
+    assert (tmp_path / "a").exists()
+
+
+def test_what_the_caller_has_closed_is_open(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    __main__._open_closed()
+    assert (sys.stdin.read(), sys.stdout.write("x"), sys.stderr.write("x")) == ("", 1, 1)

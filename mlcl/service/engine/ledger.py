@@ -32,6 +32,12 @@ ANEW = {
     "table": "the table anew with its folder moved away: its finished runs are kept",
 }
 """How to go on without a ledger."""
+_BOOT = time.time() - time.monotonic()
+
+
+def now() -> float:
+    """The time in seconds; a clock that is set while the process runs does not move it."""
+    return _BOOT + time.monotonic()
 
 
 class Ledger:
@@ -96,7 +102,7 @@ class Ledger:
 
     def append(self, event: str, **content: Any) -> None:
         """Writes an event to the disk, then applies it. Raises OSError where the disk is full."""
-        line = self._chain.seal({"event": event, "at": time.time(), **content})
+        line = self._chain.seal({"event": event, "at": now(), **content})
         if not self._appended:
             self._cut_torn_line()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -3,6 +3,8 @@
 import errno
 import os
 import random
+import resource
+import time
 
 import pytest
 
@@ -17,7 +19,7 @@ JOB = {"train": {"epochs": 4}}
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
+    monkeypatch.setattr("mlcl.service.engine.ledger.now", lambda: now[0])
     return now
 
 
@@ -204,6 +206,32 @@ def test_a_full_disk_is_an_error_and_leaves_whole_lines(ledger, tmp_path, monkey
     assert caught.value.errno == errno.ENOSPC
     assert (tmp_path / LEDGER).read_bytes() == whole
     assert not ledger.entries
+
+
+def test_a_file_that_may_grow_no_more_keeps_whole_lines(ledger, tmp_path):
+    whole, limits = (tmp_path / LEDGER).read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (10, 0):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + room, limits[1]))
+        try:
+            with pytest.raises(OSError, match="No space left" if room else "File too large"):
+                opened(ledger, 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (tmp_path / LEDGER).read_bytes() == whole
+    key = opened(ledger, 0)
+    assert list(Ledger(tmp_path).entries) == [key]
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_a_clock_that_is_set_meanwhile_costs_nothing(tmp_path, monkeypatch, jump):
+    ledger, began = Ledger(tmp_path), time.time()
+    ledger.append("session")
+    key = opened(ledger, 0)
+    ledger.append("begin", key=key, cpus=1, gpus=0)
+    monkeypatch.setattr("time.time", lambda: began + jump)
+    closed(ledger, key, State.COMPLETE, 0.5)
+    for unit in ("clock", "cpu"):
+        assert 0 < Ledger(tmp_path).spent(unit) < 600
 
 
 def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, tmp_path):

@@ -92,7 +92,7 @@ def test_a_budget_ends_it_and_a_larger_one_goes_on(make, monkeypatch):
 def test_what_earlier_commands_spent_counts(make, monkeypatch):
     world, plan = make
     clock = [0.0]
-    monkeypatch.setattr("time.time", lambda: clock[0])
+    monkeypatch.setattr("mlcl.service.engine.ledger.now", lambda: clock[0])
 
     def tick(_job, _epoch):
         clock[0] += 1.0
