@@ -22,7 +22,7 @@ from mlcl.losses import build_loss
 from mlcl.models import Projection
 from mlcl.models.encoders.resnet import ResNet
 from mlcl.training.batches import Rows, memory_format
-from mlcl.training.context import Context
+from mlcl.training.context import Context, deterministic
 from mlcl.training.events import Event
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, LoopSettings
@@ -35,14 +35,21 @@ EPOCHS = 3
 """Of mlcl's loop; the last one is counted."""
 PLAIN_STEPS = 12
 TAU = 0.1
+WAYS: dict[str, dict[str, Any]] = {
+    "mlcl": {},
+    "mlcl, compiled": {"compiled": True},
+    "mlcl, graphs": {"compiled": "graphs"},
+    "mlcl, from the host's memory": {"resident": False},
+    "mlcl, deterministic": {"same_bits": True},
+}
 
 
 def measure(points: Points) -> None:
     """Views a second of both, for each network."""
     for name in ("resnet18",) if points.smoke else ("resnet18", "resnet50"):
-        for compiled in (False, True) if points.device.type == "cuda" else (False,):
-            key = f"{name} mlcl{', compiled' if compiled else ''}"
-            points.measure(key, partial(ours, name, points, compiled))
+        for way, how in WAYS.items():
+            if points.device.type == "cuda" or "compiled" not in how:
+                points.measure(f"{name} {way}", partial(ours, name, points, **how))
         points.measure(f"{name} plain", partial(plain, name, points))
 
 
@@ -54,7 +61,9 @@ def made(points: Points) -> tuple[Any, Tensor, int]:
     return pixels, torch.arange(rows) % CLASSES, batch
 
 
-def ours(name: Any, points: Points, compiled: bool) -> Figures:
+def ours(
+    name: Any, points: Points, *, compiled: Any = False, resident: bool = True, same_bits: bool = False
+) -> Figures:
     """The loop of a training, with its logging: the last epoch's rate, and its share of waiting for data."""
     pixels, classes, batch = made(points)
     context = Context(points.device)
@@ -65,15 +74,15 @@ def ours(name: Any, points: Points, compiled: bool) -> Figures:
     model = ContrastiveModel(encoder, Objective({"class": head}, None)).to(context.device)
     model.encoder.to(memory_format=memory_format(context.device))
     samples = torch.arange(len(pixels))
-    rows = Rows(ImageRows(pixels), {"class": classes}, samples, AugmentConfig(), compiled)
+    rows = Rows(ImageRows(pixels), {"class": classes}, samples, AugmentConfig(), bool(compiled))
     optimizer = build_optimizer(model, "sgd", 0.5, 1e-4, 0.9)
     sampler = EpochSampler(len(pixels), batch, seed=0, drop_last=True)
     seen: list[Event] = []
-    Loop(
+    loop = Loop(
         model=model,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, "cosine", EPOCHS * sampler.steps_per_epoch, 0.0),
-        rows=rows.resident(context.device),
+        rows=rows.resident(context.device) if resident else rows,
         sampler=sampler,
         context=context,
         settings=LoopSettings(
@@ -91,7 +100,9 @@ def ours(name: Any, points: Points, compiled: bool) -> Figures:
         callbacks=Callbacks(seen.append, dict, lambda: False),
         checkpoint=None,
         identity={},
-    ).run()
+    )
+    with deterministic(same_bits):
+        loop.run()
     rates = [event.metrics for event in seen if "train/rows_per_second" in event.metrics]
     last = rates[-1]
     return {"views a second": last["train/rows_per_second"], "share of waiting": last["train/data_wait"]}

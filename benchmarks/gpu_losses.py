@@ -68,16 +68,14 @@ def loss(name: str, products: Any, rows: int, points: Points, tile: int | None =
 
 
 def one_pass(name: str, products: Any, z_BD: Tensor, inputs: Scene) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Forward and backward; a call returns value and gradient."""
+    """Forward and backward, labels in the host's memory; a call returns value and gradient."""
     how = {} if products == "bf16" else {"products": products}
     module = build_loss(name, temperature=TEMPERATURE, normalize=True, engine="tiled", **how).to(z_BD.device)
     z_BD = (z_BD.bfloat16() if products == "bf16" else z_BD.clone()).requires_grad_()
-    labels = None if inputs.labels is None else inputs.labels.to(z_BD.device)
-    samples = inputs.sample_ids.to(z_BD.device)
 
     def run() -> tuple[Tensor, Tensor]:
         z_BD.grad = None
-        value = module(z_BD, labels, samples)
+        value = module(z_BD, inputs.labels, inputs.sample_ids)
         value.backward()
         assert z_BD.grad is not None
         return value.detach(), z_BD.grad

@@ -19,13 +19,15 @@ class LabelRows:
 
     `offsets` (B + 1) and `columns` (N) are int64 on one device; row b holds the labels
     `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L. Of rows of nodes of
-    a hierarchy, `levels` says how many of the columns each level has, the coarsest level first.
+    a hierarchy, `levels` says how many of the columns each level has, the coarsest level first. `on_host`
+    are the offsets in the host's memory, of rows that were moved from there to a device.
     """
 
     offsets: Tensor
     columns: Tensor
     width: int
     levels: tuple[int, ...] = ()
+    on_host: Tensor | None = None
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
@@ -68,7 +70,7 @@ class LabelRows:
         """Rows of several parts, one after the other; all must have the same width."""
         counts = torch.cat([part.counts() for part in parts])
         columns = torch.cat([part.columns for part in parts])
-        return replace(parts[0], offsets=_offsets(counts), columns=columns)
+        return LabelRows(_offsets(counts), columns, parts[0].width, parts[0].levels)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -84,7 +86,7 @@ class LabelRows:
 
     def row_index(self) -> Tensor:
         """The row of every stored entry (N,), int64."""
-        return torch.repeat_interleave(torch.arange(len(self), device=self.device), self.counts())
+        return torch.repeat_interleave(self.counts(), output_size=len(self.columns))
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The (B, L) matrix of zeros and ones."""
@@ -96,11 +98,10 @@ class LabelRows:
         """The given rows (int64 indices, repeats allowed), in that order."""
         counts = self.counts()[rows]
         offsets = _offsets(counts)
-        within = torch.arange(int(offsets[-1]), device=self.device) - torch.repeat_interleave(
-            offsets[:-1], counts
-        )
-        start = torch.repeat_interleave(self.offsets[:-1][rows], counts)
-        return replace(self, offsets=offsets, columns=self.columns[start + within])
+        total = int(offsets[-1])
+        first = torch.repeat_interleave(self.offsets[:-1][rows] - offsets[:-1], counts, output_size=total)
+        columns = self.columns[first + torch.arange(total, device=self.device)]
+        return LabelRows(offsets, columns, self.width, self.levels)
 
     def only(self, columns: Tensor) -> LabelRows:
         """The rows with these labels alone (int64, ascending), which are numbered anew in their order."""
@@ -108,19 +109,36 @@ class LabelRows:
         counts = torch.bincount(self.row_index()[kept_N], minlength=len(self))
         return LabelRows(_offsets(counts), torch.searchsorted(columns, self.columns[kept_N]), len(columns))
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> LabelRows:
-        """The same rows on another device."""
+    def to(self, device: torch.device | str) -> LabelRows:
+        """The same rows on another device, for which the host does not wait."""
+        device = torch.device(device)
+        if self.device == device:
+            return self
+        on_host = self.offsets if self.device.type == "cpu" else None
         return replace(
-            self,
-            offsets=self.offsets.to(device, non_blocking=non_blocking),
-            columns=self.columns.to(device, non_blocking=non_blocking),
+            self, offsets=sent(self.offsets, device), columns=sent(self.columns, device), on_host=on_host
         )
+
+    def part(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """The labels of a slice of rows, and where each row's begin among them."""
+        offsets = self.offsets[rows.start : rows.stop + 1]
+        if not len(offsets):
+            return self.columns[:0], self.offsets[:1]
+        known = (self.offsets if self.on_host is None else self.on_host)[rows.start : rows.stop + 1]
+        return self.columns[int(known[0]) : int(known[-1])], offsets - offsets[0]
 
     def lists(self) -> list[list[int]]:
         """A list of label indices for each row, for printing and for slow reference loops."""
         bounds = self.offsets.tolist()
         columns = self.columns.tolist()
         return [columns[a:b] for a, b in pairwise(bounds)]
+
+
+def sent(value: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device, to which it is copied, from the host's memory, without waiting for it."""
+    if device.type == "cuda" and value.device.type == "cpu":
+        value = value.pin_memory()
+    return value.to(device, non_blocking=device.type == "cuda")
 
 
 def _offsets(counts: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,17 +18,21 @@ from mlcl.losses.collectives import (
     gather_embeddings,
     gather_labels,
     gather_tensor,
+    gathers_on_host,
     own_rows,
     row_counts,
 )
 from mlcl.losses.labels import Labels
 from mlcl.losses.weights.base import Ranks
 
+Rows = TypeVar("Rows", Tensor, LabelRows)
+
 
 class ManyRanks(Ranks):
     """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
 
-    def __init__(self, counts: Sequence[int], group: Group | None) -> None:
+    def __init__(self, counts: Sequence[int], group: Group | None, device: torch.device) -> None:
+        super().__init__(device)
         self.size = len(counts)
         self.counts = counts
         self.group = group
@@ -55,7 +60,7 @@ class ManyRanks(Ranks):
 class Batch:
     """All candidates, of which the first `own` are this process's, its anchors.
 
-    `embeddings` (B, D), `labels` and `sample_ids` of B rows.
+    `embeddings` (B, D), `labels` and `sample_ids` of B rows, which may be in the host's memory.
     """
 
     embeddings: Tensor
@@ -73,10 +78,11 @@ class Batch:
         """The same rows with labels, given those of the own rows."""
         if own is None:
             return self
-        labels = own.to(self.embeddings.device)
-        ranks = self.ranks
+        ranks, labels = self.ranks, _at_hand(own, self.embeddings.device)
         if not isinstance(ranks, ManyRanks):
             return replace(self, labels=labels)
+        if not gathers_on_host(ranks.group):
+            labels = labels.to(self.embeddings.device)
         rows = gather_labels(labels, ranks.counts, ranks.group)
         if isinstance(rows, LabelRows):
             order = ranks.own_first(torch.arange(len(rows), device=rows.device))
@@ -84,24 +90,27 @@ class Batch:
         return replace(self, labels=ranks.own_first(rows))
 
 
+def _at_hand(rows: Rows, device: torch.device) -> Rows:
+    """Labels or ids that are in the host's memory as they are, others on the device of the embeddings."""
+    return rows if rows.device.type == "cpu" else rows.to(device)
+
+
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
     """The rows of this process alone, without labels."""
-    return Batch(
-        z_ND,
-        None,
-        None if sample_ids is None else sample_ids.to(z_ND.device),
-        len(z_ND),
-        Ranks(),
-    )
+    samples = None if sample_ids is None else _at_hand(sample_ids, z_ND.device)
+    return Batch(z_ND, None, samples, len(z_ND), Ranks(z_ND.device))
 
 
 def whole_batch(own: Batch, group: Group | None, *, gradient: bool) -> Batch:
     """The rows of all processes of the group; with `gradient`, theirs flows back to where they came from."""
-    counts = row_counts(own.own, own.embeddings.device, group)
-    ranks = ManyRanks(counts, group)
+    device, host = own.embeddings.device, torch.device("cpu")
+    counts = row_counts(own.own, host if gathers_on_host(group) else device, group)
+    ranks = ManyRanks(counts, group, device)
     if gradient:
         z_BD = ranks.own_first(gather_embeddings(own.embeddings, counts, group))
     else:
         z_BD = ranks.share(own.embeddings)
-    samples = None if own.sample_ids is None else ranks.share(own.sample_ids)
+    samples = own.sample_ids
+    if samples is not None:
+        samples = ranks.share(samples if gathers_on_host(group) else samples.to(device))
     return Batch(z_BD, None, samples, own.own, ranks)

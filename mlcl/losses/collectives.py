@@ -25,6 +25,11 @@ def world(group: Group | None) -> int:
     return dist.get_world_size(group)
 
 
+def gathers_on_host(group: Group | None) -> bool:
+    """Whether the group's processes can send what is in the host's memory, as NCCL alone cannot."""
+    return "cpu:" in dist.get_backend_config(group)
+
+
 def row_counts(own: int, device: torch.device, group: Group | None) -> list[int]:
     """Rows of each rank."""
     parts = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world(group))]

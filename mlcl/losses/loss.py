@@ -114,6 +114,8 @@ class ContrastiveLoss(nn.Module):
         multi_label LabelRows, multi-hot (N, L) or class (N,) read as one-hot; ratings (N, A) >= 0, 0
         missing, LabelRows or multi-hot; path (N, H) integers, coarse first, -1 unknown, or LabelRows
         with levels; none: not read.
+        Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host prepares them there
+        while the device still computes the embeddings.
         `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
         labels, and nothing else follows from them. Raises ValueError for shapes, dtypes or values that do not
         fit.
@@ -175,10 +177,12 @@ class ContrastiveLoss(nn.Module):
 
     def part(self, batch: Batch, tau: float, weight: float = 1.0, softmax: int = 0) -> Part:
         """This loss as a part of the engine's sum, with its reduction and a weight as factor, at tau."""
-        labels = self._rule_labels(batch)
-        z_BD = batch.embeddings
+        labels, z_BD = self._rule_labels(batch), batch.embeddings
+        if not self.spec.on_host:
+            labels = labels.to(z_BD.device)
         assert self.spec.closed is not None
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
+        weights = weights.to(z_BD.device)
         self._remember(batch, labels, tau)
         return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
@@ -204,8 +208,10 @@ class ContrastiveLoss(nn.Module):
     def _by_definition(self, batch: Batch) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
-        weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments)
-        self._remember(batch, labels, float(tau.detach()))
+        if not (self.spec.on_host and batch.own <= SMALL):
+            labels = labels.to(z_BD.device)
+        weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
+        self._remember(batch, labels, self.temperature.number())
         terms = self.spec.terms
         if self._is_by_hand(batch):
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
@@ -245,7 +251,7 @@ def rule_labels(spec: LossSpec, batch: Batch) -> RuleLabels:
         return batch.sample_ids
     labels = to_rule(spec.labels, batch.labels)
     if batch.sample_ids is not None:
-        check_views(labels, batch.sample_ids)
+        check_views(labels, batch.sample_ids.to(batch.labels.device))
     return labels
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses.options import LevelNumbers
-from mlcl.losses.sets import DistinctSets, LabelSets, cross, entries
+from mlcl.losses.sets import DistinctSets, LabelSets, cross
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.paths import OnePath, Paths
@@ -38,7 +38,7 @@ class NodeDepth:
 
     def __call__(self, rows: slice, cols: slice) -> Tensor:
         """The number of levels up to this one (I, J), int8; of a row with itself those that it knows."""
-        score_M = self._score_L[entries(self._nodes, rows)[0]]
+        score_M = self._score_L[self._nodes.part(rows)[0]]
         score_IJ = cross(self._nodes, rows, cols, torch.float64, score_M)
         depth_IJ = torch.zeros(score_IJ.shape, dtype=torch.int8, device=score_IJ.device)
         for score in self._scores:
@@ -147,7 +147,8 @@ def paths_of(
 ) -> Paths:
     """The paths of all rows, the first `own` of which are anchors with weights of this dtype."""
     if isinstance(labels, LabelSets):
-        return SeveralPaths(labels, own, ranks or Ranks(), dtype)
+        ranks = ranks or Ranks()
+        return SeveralPaths(labels if ranks.device is None else labels.to(ranks.device), own, ranks, dtype)
     return OnePath.of(labels, own)
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows
+from mlcl.labels import LabelRows, sent
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.tiling import tiles
 
@@ -49,6 +49,13 @@ class LabelSets:
         """The given rows, in that order."""
         rows = None if self.rows is None else self.rows.take(index)
         return LabelSets(rows, None if self.ratings is None else self.ratings[index], self.sizes[index])
+
+    def to(self, device: torch.device) -> LabelSets:
+        """The same on a device, for which the host does not wait."""
+        ratings = None if self.ratings is None else sent(self.ratings, device)
+        return LabelSets(
+            None if self.rows is None else self.rows.to(device), ratings, sent(self.sizes, device)
+        )
 
     def repeated(self) -> LabelSets:
         """The same rows without the labels that only one of them has: no pair shares these."""
@@ -130,13 +137,19 @@ class DistinctSets:
     """`sets` are the U distinct ones, `rows` (U,) how many rows have each, in the dtype of the embeddings.
 
     `place` (B,) is the set of each row, `own_place` (N,) that of the own rows, which have the first `own`.
+    They are found where the labels are, and sent to `device`, with `repeated`, what pairs of sets can share.
     """
 
-    def __init__(self, sets: LabelSets, own_rows: int, dtype: torch.dtype) -> None:
-        self.sets, self.place = sets.distinct()
+    def __init__(
+        self, sets: LabelSets, own_rows: int, dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        device = device or sets.sizes.device
+        distinct, place = sets.distinct()
+        self.own = int(place[:own_rows].max()) + 1 if own_rows else 0
+        self.rows = sent(torch.bincount(place, minlength=len(distinct)).to(dtype), device)
+        self.place, self.sets = sent(place, device), distinct.to(device)
         self.own_place = self.place[:own_rows]
-        self.own = int(self.own_place.max()) + 1 if own_rows else 0
-        self.rows = torch.bincount(self.place, minlength=len(self.sets)).to(dtype)
+        self.repeated = distinct.repeated().to(device)
 
     def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
         """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile of sets, to be changed."""
@@ -156,34 +169,39 @@ class DistinctSets:
         return sum_VD[place_N] + itself_V[place_N, None] * (group_UD[place_N] - z_BD[: len(place_N)])
 
 
-def entries(rows: LabelRows, part: slice) -> tuple[Tensor, Tensor]:
-    """The labels of a slice of rows, and where each row's begin among them."""
-    offsets = rows.offsets[part.start : part.stop + 1]
-    if not len(offsets):
-        return rows.columns[:0], rows.offsets[:1]
-    return rows.columns[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
-
-
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
     """(A Y^T)_IJ: over the labels that rows i and j share the sum of i's `weights_N`, by default 1 (I, J)."""
-    column_I, offsets_I = entries(labels, rows)
-    column_J, offsets_J = entries(labels, cols)
+    column_I, offsets_I = labels.part(rows)
+    column_J, offsets_J = labels.part(cols)
     width = labels.width
     if width > FEW:
         in_both_L = column_I.new_zeros(width, dtype=torch.bool)
         in_both_L[column_I] = True
         in_both_L &= torch.zeros_like(in_both_L).index_fill_(0, column_J, True)
-        number_L, width = in_both_L.cumsum(0) - 1, int(in_both_L.sum())
-        kept_I, kept_J = in_both_L[column_I], in_both_L[column_J]
-        column_I, offsets_I = number_L[column_I[kept_I]], F.pad(kept_I.cumsum(0), (1, 0))[offsets_I]
-        column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
-        weights_N = None if weights_N is None else weights_N[kept_I]
-    row_J = torch.repeat_interleave(offsets_J.diff())
-    table_LJ = torch.zeros(width, cols.stop - cols.start, dtype=dtype, device=column_J.device)
+        number_L = in_both_L.cumsum(0) - 1
+        if is_host(in_both_L.device):
+            width = int(in_both_L.sum())
+            kept_I, kept_J = in_both_L[column_I], in_both_L[column_J]
+            column_I, offsets_I = number_L[column_I[kept_I]], F.pad(kept_I.cumsum(0), (1, 0))[offsets_I]
+            column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
+            weights_N = None if weights_N is None else weights_N[kept_I]
+        else:
+            # How many there are would be waited for. Labels of one side go to a last row of zeros.
+            width = min(width, len(column_I), len(column_J))
+            number_L = torch.where(in_both_L, number_L, width)
+            column_I, column_J = number_L[column_I], number_L[column_J]
+    row_J = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J))
+    table_LJ = torch.zeros(width + 1, cols.stop - cols.start, dtype=dtype, device=column_J.device)
     table_LJ[column_J, row_J] = 1
+    table_LJ[width] = 0
     return bag(column_I, offsets_I, table_LJ, weights_N)
+
+
+def is_host(device: torch.device) -> bool:
+    """Whether values on the device are read without waiting for it."""
+    return device.type == "cpu"
 
 
 def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:

@@ -37,7 +37,9 @@ class LossSpec:
 
     `closed(labels, own, ranks, dtype, **options)`, optional, is the same for the tiled engine: the
     `PairWeights` of the `own` first rows, with `ranks` to learn a value of other processes' rows. Without it
-    a loss takes memory for W, N x B.
+    a loss takes memory for W, N x B. With `on_host` it gets labels where the caller has them, in the host's
+    memory too, whatever device embeddings are on, and gives weights of which `to` moves all tensors, or that
+    are on `ranks.device` already: the host can prepare them while the device encodes.
 
     `options` are by default those of `dense`'s signature, see `options_of`; `conflict` raises ValueError for
     options that exclude each other. `similarity` is the dot product or minus the Euclidean distance. Where
@@ -60,6 +62,7 @@ class LossSpec:
     conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
     prototypes: bool = False
+    on_host: bool = False
 
     def __post_init__(self) -> None:
         if self.options is FROM_SIGNATURE:
@@ -116,6 +119,7 @@ def overlap_loss(
         options=options_of(rule),
         similarity=similarity,
         conflict=conflict,
+        on_host=True,
     )
 
 

@@ -59,10 +59,11 @@ class LossStats:
 
         1 is the weighting of simclr. 0 where nothing says which rows are views of one sample.
         """
-        weight_nB, id_B = self._weighting.weights, self.sample_ids
+        weight_nB = self._weighting.weights
         total_n = weight_nB.sum(1)
-        if id_B is None or not (total_n > 0).any():
+        if self.sample_ids is None or not (total_n > 0).any():
             return 0.0
+        id_B = self.sample_ids.to(weight_nB.device)
         own_n = (weight_nB * (id_B[self._part, None] == id_B)).sum(1)
         return float((own_n / total_n)[total_n > 0].double().mean())
 
@@ -112,7 +113,8 @@ class LossStats:
     @cached_property
     def _weighting(self) -> Weighting:
         arguments = self.spec.arguments(self.options)
-        return self.spec.weighting(self.labels, self._part, self.embeddings.dtype, arguments)
+        labels = self.labels.to(self.embeddings.device)
+        return self.spec.weighting(labels, self._part, self.embeddings.dtype, arguments)
 
     @cached_property
     def _others(self) -> Tensor:

@@ -5,10 +5,12 @@ Shapes: B candidates (all rows of the batch), N anchors (a contiguous slice of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from mlcl.labels import sent
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Weighting:
         """Whether an anchor has a positive, a row or a prototype, as bool (N,)."""
         valid_N = self.positives > 0
         return valid_N if self.prototypes is None else valid_N | (self.prototypes > 0).any(1)
+
+    def to(self, device: torch.device) -> Weighting:
+        """The same on a device, for which the host does not wait."""
+        moved = {name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
 
 def others(anchors: slice, count: int, device: torch.device) -> Tensor:

@@ -6,7 +6,7 @@ Shapes: B samples, V views, R = V * B rows, view after view.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,11 +17,12 @@ from mlcl.data import ImageRows, TokenRows, augment, normalise
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
 from mlcl.training.features import FeatureRows
+from mlcl.training.prefetch import read_ahead
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch on the device: R rows."""
+    """One batch: R rows, with inputs on the device, and labels and sample ids in the host's memory."""
 
     inputs: Mapping[str, Tensor]
     labels: Mapping[str, Labels]
@@ -48,18 +49,22 @@ class Rows:
         return len(self.sample_ids)
 
     def batch(self, indices_B: Tensor, views: int, device: torch.device) -> Batch:
+        """One of `batches`."""
+        return next(self.batches([indices_B], views, device))
+
+    def batches(self, indices: Iterable[Tensor], views: int, device: torch.device) -> Iterator[Batch]:
         """`views` views of each row. Images are augmented on the device; others differ by dropout."""
-        rows = {
-            key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
-        }
-        inputs = rows
+        for indices_B, inputs in read_ahead(indices, self.inputs.batch, device):
+            yield self._of_views(indices_B, dict(inputs), views)
+
+    def _of_views(self, indices_B: Tensor, inputs: dict[str, Tensor], views: int) -> Batch:
         if views > 1:
-            inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in rows.items()}
+            inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
         if "pixels" in inputs:
             inputs["pixels"] = self._augmented(inputs["pixels"])
         indices_R = indices_B.repeat(views)
-        labels = {name: _take(space, indices_R).to(device) for name, space in self.labels.items()}
-        return Batch(inputs, labels, self.sample_ids[indices_R].to(device))
+        labels = {name: _take(space, indices_R) for name, space in self.labels.items()}
+        return Batch(inputs, labels, self.sample_ids[indices_R])
 
     def plain(self, indices_B: Tensor, device: torch.device) -> Mapping[str, Tensor]:
         """The inputs without augmentation, for evaluation."""

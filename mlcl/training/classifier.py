@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.config import ClassifierConfig
-from mlcl.labels import LabelRows
+from mlcl.labels import LabelRows, sent
 
 Labels = Tensor | LabelRows
 
@@ -120,9 +120,10 @@ class Classifier(nn.Module):
         with torch.autocast(output_RO.device.type, enabled=False):
             logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
         if isinstance(targets, LabelRows):
-            term_RK = self.loss(logits, targets.dense(logits.dtype))
+            term_RK = self.loss(logits, targets.to(logits.device).dense(logits.dtype))
             known_RK = torch.ones_like(term_RK, dtype=torch.bool)
         else:
+            targets = sent(targets, logits.device)
             term_RK = self.loss(logits, targets)
             known_RK = targets.reshape(term_RK.shape) >= 0
         counted = known_RK.any(1) if self.reduction == "sum_labels" else known_RK

@@ -202,8 +202,8 @@ class Loop:
     def _batches(self) -> Iterator[tuple[Batch, float]]:
         """This rank's remaining batches of the epoch, with the seconds that each was waited for."""
         before = time.perf_counter()
-        for indices in self.sampler.batches(self.position.epoch, self.position.step_in_epoch):
-            batch = self.rows.batch(indices, self.settings.views, self.context.device)
+        indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
+        for batch in self.rows.batches(indices, self.settings.views, self.context.device):
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 

@@ -4,10 +4,11 @@ import contextlib
 
 import pytest
 import torch
+from losses.devices import DEVICE, Device
 from losses.oracles import CASES
 from losses.waits import Waits
 
-from mlcl.losses import LOSSES, LearnedTemperature, build_loss, products, tiled_sum, tiling
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss, products, sets, tiled_sum, tiling
 from mlcl.testing.loss_batches import case_id
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -123,6 +124,46 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     with Waits() as waits:
         value.backward()
     assert [*found, waits.count] == [{}, {}]
+
+
+@pytest.mark.parametrize("few", [256, 2], ids=["few labels", "many labels"])
+@pytest.mark.parametrize("engine", ["tiled", "auto"])
+@by_labels
+def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, engine, few, rows, monkeypatch):
+    """Every case, from the labels on; of paths of several nodes the structure is the device's work."""
+    name, options = case
+    monkeypatch.setattr(sets, "FEW", few)
+    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    with Device() as device:
+        loss = build_loss(name, engine=engine, normalize=True, **options).to(DEVICE)
+        z = rows.z.float().to(DEVICE, non_blocking=True)
+        device.waits.clear()
+        assert loss(z, rows.labels(name), rows.sample_ids()).device == DEVICE
+    assert device.waits == []
+
+
+@pytest.mark.parametrize("name", ["any", "simdis", "msc"])
+def test_tiles_of_a_device_have_room_for_labels_that_are_not_counted(name, rows, monkeypatch):
+    monkeypatch.setattr(sets, "FEW", 2)
+    counted = solved((name, {}), rows, rows.z)
+    monkeypatch.setattr(sets, "is_host", lambda _device: False)
+    for one, other in zip(solved((name, {}), rows, rows.z), counted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_device_without_values_tells_reads_from_the_hosts_own():
+    with Device() as device:
+        host = torch.tensor([2, 1, 2])
+        there = host.to(DEVICE, non_blocking=True)
+        assert torch.unique(host).tolist() == [1, 2]
+        assert device.waits == []
+        host.to(DEVICE)
+        there.to("cpu")
+        assert device.waits == ["copy to cuda", "copy to cpu"]
+        for read in (lambda: int(there[0]), lambda: torch.unique(there), lambda: there + host):
+            with pytest.raises(Exception, match=r"_local_scalar_dense|_unique2|[Dd]evice"):
+                read()
 
 
 def test_a_learned_temperature_and_rows_of_any_length_are_one_number_each(rows):

@@ -1,21 +1,31 @@
 """Batches of images on a device, a compiled training, and a logging window that the host reads once."""
 
+import contextlib
+import threading
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from builders import tiny_job
+from losses.devices import DEVICE, Device
 from losses.waits import Waits
+from patience import PATIENCE
 
 from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows
-from mlcl.training import batches
+from mlcl.labels import LabelRows
+from mlcl.losses import build_loss, tiling
+from mlcl.models import Projection
+from mlcl.training import batches, prefetch
 from mlcl.training.batches import Rows
+from mlcl.training.classifier import BinaryCrossEntropy, Classifier, CrossEntropy
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import LogWindow
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel, Head, Objective
 
 CPU = torch.device("cpu")
 
@@ -52,6 +62,71 @@ def test_a_device_gets_images_in_the_order_of_its_convolutions(images, monkeypat
     for one, other in zip(inputs(), expected, strict=True):
         assert one.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(one, other)
+
+
+def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
+    read, waits, kept = [threading.Event() for _ in range(4)], [], []
+    current = SimpleNamespace(wait_event=waits.append)
+    monkeypatch.setattr(
+        torch.cuda, "Stream", lambda _device: SimpleNamespace(record_event=lambda: "is copied")
+    )
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: current)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: kept.append((tensor, stream)))
+    monkeypatch.setattr(prefetch, "sent", lambda value, _device: value)
+
+    def inputs(rows):
+        read[int(rows)].set()
+        if int(rows) == 3:
+            raise ValueError("a damaged batch")
+        return {"rows": 10 * rows}
+
+    found = []
+
+    def work():
+        for rows, its in prefetch.read_ahead(torch.arange(4), inputs, torch.device("cuda")):
+            assert read[int(rows) + 1].wait(PATIENCE)
+            found.append((int(rows), int(its["rows"])))
+            assert waits == ["is copied"] * len(found)
+            assert kept[-1] == (its["rows"], current)
+
+    with pytest.raises(ValueError, match="a damaged batch"):
+        work()
+    assert found == [(0, 0), (1, 10), (2, 20)]
+
+
+def test_a_forward_on_a_device_waits_for_nothing_but_its_images(images, monkeypatch):
+    """Two heads and a classifier, from labels that stay in the host's memory."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    sets = LabelRows.from_lists([[0], [0, 1], [1], [], [2], [0, 2]], 3)
+    classes = torch.tensor([0, 0, 1, 1, 2, 2])
+    for targets, criterion in ((classes, CrossEntropy()), (sets, BinaryCrossEntropy())):
+        losses = {
+            "class": build_loss("supcon"),
+            "labels": build_loss("simdis", engine="tiled", normalize=True),
+        }
+        heads = {name: Head(Projection("linear", 192, dim=4), loss, 0.5) for name, loss in losses.items()}
+        model = ContrastiveModel(
+            Flat(), Objective(heads, Classifier(torch.nn.Linear(192, 3), 0.5, criterion))
+        )
+        labels = {"class": classes, "labels": sets, CLASSIFIER: targets}
+        rows = Rows(images, labels, torch.arange(6), AugmentConfig())
+        batch = rows.batch(torch.arange(6), 2, CPU)
+        with Device() as device:
+            inputs = {"pixels": batch.inputs["pixels"].to(DEVICE, non_blocking=True)}
+            model.to(DEVICE)
+            device.waits.clear()
+            value = model.objective(model(inputs), batch.labels, batch.sample_ids)
+            assert value.total.device == DEVICE
+        assert device.waits == []
+
+
+class Flat(torch.nn.Module):
+    """An encoder: the pixels themselves."""
+
+    def forward(self, pixels):
+        return pixels.flatten(1)
 
 
 @pytest.fixture

@@ -45,4 +45,5 @@ ALL = LossSpec(
     source="Similarity-Dissimilarity, Eq. 1 and 3",
     dense=all_weights,
     closed=all_closed,
+    on_host=True,
 )

@@ -72,4 +72,5 @@ HIMULCON = LossSpec(
     source="HiMulCon (Zhang et al. 2022), L^HMC",
     dense=himulcon_weights,
     closed=himulcon_closed,
+    on_host=True,
 )

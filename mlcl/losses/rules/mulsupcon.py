@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mlcl.losses.sets import DistinctSets, LabelSets, cross, entries
+from mlcl.losses.sets import DistinctSets, LabelSets, cross
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Ranks
@@ -35,7 +35,7 @@ def mulsupcon_weights(
     repeated = sets.repeated()
     assert repeated.rows is not None
     rows_L = torch.bincount(repeated.rows.columns, minlength=repeated.rows.width)
-    each_M = (1 / (rows_L - 1).to(dtype))[entries(repeated.rows, anchors)[0]]
+    each_M = (1 / (rows_L - 1).to(dtype))[repeated.rows.part(anchors)[0]]
     w_NB = cross(repeated.rows, anchors, slice(0, len(sets)), dtype, each_M)
     w_NB = w_NB * others(anchors, len(sets), w_NB.device)
     factor_B = _factors(sets, repeated.rows.counts(), normalization).to(dtype)
@@ -75,4 +75,5 @@ MULSUPCON = LossSpec(
     source="Similarity-Dissimilarity, Eq. 5-7",
     dense=mulsupcon_weights,
     closed=mulsupcon_closed,
+    on_host=True,
 )

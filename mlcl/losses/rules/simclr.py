@@ -31,4 +31,5 @@ SIMCLR = LossSpec(
     source="Chen et al. 2020, Eq. 1",
     dense=simclr_weights,
     closed=simclr_closed,
+    on_host=True,
 )

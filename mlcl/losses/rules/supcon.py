@@ -31,4 +31,5 @@ SUPCON = LossSpec(
     source="MLCL Eq. 1",
     dense=supcon_weights,
     closed=supcon_closed,
+    on_host=True,
 )

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
+
+from mlcl.labels import sent
 
 
 class Ranks:
     """The processes that share a batch, `size` of them, all of which make the same calls in one order.
 
-    This is the one that holds a batch alone; `batch.ManyRanks` are several.
+    This is the one that holds a batch alone; `batch.ManyRanks` are several. `device` is where the embeddings
+    are; labels may still be in the host's memory, see `LossSpec.on_host`. None: where the labels are.
     """
 
     size = 1
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
 
     def share(self, own: Tensor) -> Tensor:
         """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
@@ -61,6 +68,13 @@ class PairWeights(ABC):
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, as bool (N,)."""
         return self.positives() > 0
+
+    def to(self, device: torch.device) -> PairWeights:
+        """Itself, with its tensors moved to a device, for which the host does not wait."""
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, sent(value, device))
+        return self
 
     def given(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: float) -> PairWeights:
         """The weights for rows of which ratio z_i . z_p are the logits, with these logsumexp of own anchors.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.sets import bag, by_label, entries
+from mlcl.losses.sets import bag, by_label
 from mlcl.losses.weights.base import PairWeights
 
 
@@ -41,13 +41,13 @@ class IncidenceWeights(PairWeights):
         # What depends on labels alone is made here: `attract` then waits for no device.
         rows, value_M = incidence.rows, incidence.values
         self._width = rows.width
-        self._columns, self._offsets = entries(rows, slice(0, own))
+        self._columns, self._offsets = rows.part(slice(0, own))
         order_M, self._row_M, self._label_offsets = by_label(rows)
         self._own_M, self._by_label_M = value_M[: len(self._columns)], value_M[order_M]
 
     def positives(self) -> Tensor:
         """|P(i)| (N,)."""
-        return self._positives()
+        return self._positives().to(self.row_sums.device)
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive: whether its weights are above 0."""

@@ -91,7 +91,7 @@ class SetPairs:
 
     def __init__(self, rule: OverlapRule, distinct: DistinctSets) -> None:
         self._rule, self._own, self._rows_U = rule, distinct.own, distinct.rows
-        self._sets = distinct.sets.repeated()
+        self._sets = distinct.repeated
         self._kept: Tensor | None = None
 
     def sums(self) -> Tensor:
@@ -161,7 +161,7 @@ class OverlapWeights(PairWeights):
     ) -> None:
         self._rule = rule
         self._rows = sets
-        self._distinct = distinct = DistinctSets(sets, own, dtype)
+        self._distinct = distinct = DistinctSets(sets, own, dtype, ranks.device)
         self._pairs = SetPairs(rule, distinct)
         place_N = distinct.own_place
         positives_V, factors_V, constant_V = self._pairs.sums().unbind()
@@ -189,6 +189,7 @@ class OverlapWeights(PairWeights):
         """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
         factors = self._pairs.of_rows(self._distinct.place[rows], self._distinct.place[cols])
         if factors is None:
+            self._rows = self._rows.to(self._inverse_B.device)
             counts = self._rows.counts(rows, cols, self._inverse_B.dtype)
             there_IJ = back_IJ = self._rule.positive_and_factor(counts)[1]
             if not self._rule.symmetric:

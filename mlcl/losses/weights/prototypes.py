@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling
-from mlcl.losses.sets import DistinctSets, LabelSets, bag, by_label, cross, entries
+from mlcl.losses.sets import DistinctSets, LabelSets, bag, by_label, cross
 from mlcl.losses.weighting import safe_divide
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
@@ -65,7 +65,7 @@ class MscWeights(PairWeights):
         drawn_ND = self._distinct.attract(self._both, z_BD[:rows])
         if self._prototype_M is None:
             return drawn_ND
-        label_V, offsets = entries(self._labels, slice(0, self._distinct.own))
+        label_V, offsets = self._labels.part(slice(0, self._distinct.own))
         drawn_VD = bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])
         return drawn_ND + drawn_VD[self._distinct.own_place]
 
@@ -111,6 +111,6 @@ class MscWeights(PairWeights):
 
     def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
         """For each label the sum over the sets of the tile that have it, (L, I)."""
-        columns, offsets = entries(self._labels, cols)
+        columns, offsets = self._labels.part(cols)
         _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))
         return bag(set_J, label_offsets, value_JI)

@@ -1,0 +1,31 @@
+"""A device for tests on the CPU: its tensors have no values, so that a read of one is an error."""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+DEVICE = torch.device("cuda", 0)
+
+
+class Device(FakeTensorMode):
+    """Within, tensors on DEVICE are without values, those in the host's memory are real.
+
+    Reading a device's tensor raises, and so does an operation that mixes both. `waits` are the copies that
+    would wait: to the host, or from memory of which the host may dispose.
+    """
+
+    def __init__(self):
+        super().__init__(allow_non_fake_inputs=True)
+        self.waits = []
+
+    def __torch_dispatch__(self, operator, types, arguments=(), options=None):
+        options = options or {}
+        tensors = [each for each in tree_leaves((arguments, options)) if isinstance(each, torch.Tensor)]
+        on_device = any(isinstance(each, FakeTensor) for each in tensors)
+        target = torch.device(options.get("device") or "cpu").type
+        if not on_device and target == "cpu":
+            return operator(*arguments, **options)
+        is_copy = operator is torch.ops.aten._to_copy.default and options.get("device") is not None
+        if is_copy and (target == "cpu" or not (on_device or options.get("non_blocking"))):
+            self.waits.append(f"copy to {target}")
+        return super().__torch_dispatch__(operator, types, arguments, options)
