@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,8 +23,6 @@ from mlcl.losses.collectives import (
 )
 from mlcl.losses.labels import Labels
 from mlcl.losses.weights.base import Ranks
-
-Rows = TypeVar("Rows", Tensor, LabelRows)
 
 
 class ManyRanks(Ranks):
@@ -78,7 +75,7 @@ class Batch:
         """The same rows with labels, given those of the own rows."""
         if own is None:
             return self
-        ranks, labels = self.ranks, _at_hand(own, self.embeddings.device)
+        ranks, labels = self.ranks, own.to(_place(own.device, self.embeddings.device))
         if not isinstance(ranks, ManyRanks):
             return replace(self, labels=labels)
         if not gathers_on_host(ranks.group):
@@ -90,14 +87,14 @@ class Batch:
         return replace(self, labels=ranks.own_first(rows))
 
 
-def _at_hand(rows: Rows, device: torch.device) -> Rows:
-    """Labels or ids that are in the host's memory as they are, others on the device of the embeddings."""
-    return rows if rows.device.type == "cpu" else rows.to(device)
+def _place(found: torch.device, device: torch.device) -> torch.device:
+    """Of labels or ids: the host's memory where they are there, else the device of the embeddings."""
+    return found if found.type == "cpu" else device
 
 
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
     """The rows of this process alone, without labels."""
-    samples = None if sample_ids is None else _at_hand(sample_ids, z_ND.device)
+    samples = None if sample_ids is None else sample_ids.to(_place(sample_ids.device, z_ND.device))
     return Batch(z_ND, None, samples, len(z_ND), Ranks(z_ND.device))
 
 

@@ -6,6 +6,7 @@ Shapes: B candidates (all rows of the batch), N anchors (a contiguous slice of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,9 @@ class Weighting:
 
     def to(self, device: torch.device) -> Weighting:
         """The same on a device, for which the host does not wait."""
-        moved = {name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {
+            name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
 

@@ -23,7 +23,7 @@ def read_ahead(
     if device.type != "cuda":
         yield from ((indices_B, read(indices_B)) for indices_B in batches)
         return
-    stream = torch.cuda.Stream(device)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def fetched(indices_B: Tensor) -> tuple[Inputs, torch.cuda.Event]:
         with torch.cuda.stream(stream):
