@@ -2,7 +2,7 @@
 
 from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights
 from mlcl.losses.loss import ContrastiveLoss
-from mlcl.losses.multi_loss import joint_loss, sharing_key
+from mlcl.losses.multi_loss import gathered, joint_loss, sharing_key
 from mlcl.losses.options import Interval, Option, options_of
 from mlcl.losses.products import FloatProducts
 from mlcl.losses.relations import (
@@ -41,6 +41,7 @@ __all__ = [
     "build_loss",
     "check_options",
     "dissimilarity_factor",
+    "gathered",
     "joint_loss",
     "label_counts",
     "options_of",

@@ -106,7 +106,12 @@ class ContrastiveLoss(nn.Module):
 
     @uncompiled
     def forward(
-        self, embeddings_ND: Tensor, labels: Labels | None = None, sample_ids: Tensor | None = None
+        self,
+        embeddings_ND: Tensor,
+        labels: Labels | None = None,
+        sample_ids: Tensor | None = None,
+        *,
+        rows: Batch | None = None,
     ) -> Tensor:
         """The reduced loss, a scalar ((N,) for `none`) in float32, or float64 for float64 embeddings.
 
@@ -117,13 +122,14 @@ class ContrastiveLoss(nn.Module):
         Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host prepares them there
         while the device still computes the embeddings.
         `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
-        labels, and nothing else follows from them. Raises ValueError for shapes, dtypes or values that do not
+        labels, and nothing else follows from them. `rows` are those of all processes where they are gathered
+        already, see `gathered`. Raises ValueError for shapes, dtypes or values that do not
         fit.
         """
         self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepared(embeddings_ND)
-            batch = self.labelled(self.rows(z_ND, sample_ids), labels)
+            batch = self.labelled(rows or self.rows(z_ND, sample_ids), labels)
             if not self.tiled or self._is_small(batch):
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)

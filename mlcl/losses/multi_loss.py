@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.batch import Batch, own_batch, whole_batch
+from mlcl.losses.collectives import world
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.temperature import Temperature
@@ -24,11 +27,14 @@ def joint_loss(
     embeddings_ND: Tensor,
     labels: Sequence[Labels | None],
     sample_ids: Tensor | None = None,
+    *,
+    rows: Batch | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """sum_p weight_p L_p, a scalar with gradient, and the L_p without: what the losses give one by one.
 
-    One pass over the pairs for all of them; rows of other processes are gathered once. Raises ValueError for
-    losses that cannot share (`sharing_key`), for a negative weight, and what a loss raises.
+    One pass over the pairs for all of them; rows of other processes are gathered once, or are `rows`, see
+    `gathered`. Raises ValueError for losses that cannot share (`sharing_key`), for a negative weight, and
+    what a loss raises.
     """
     if not len(losses) == len(weights) == len(labels) > 0:
         found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
@@ -45,7 +51,7 @@ def joint_loss(
         loss.check(embeddings_ND, given, sample_ids)
     with torch.autocast(embeddings_ND.device.type, enabled=False):
         z_ND = losses[0].prepared(embeddings_ND)
-        rows = losses[0].rows(z_ND, sample_ids)
+        rows = rows or losses[0].rows(z_ND, sample_ids)
         numbers, temperatures = _distinct_temperatures(losses)
         taus = [temperature.number() for temperature in temperatures]
         parts = [
@@ -57,6 +63,26 @@ def joint_loss(
         tau_T = torch.stack([temperature.value().double() for temperature in temperatures])
         total, value_P = tiled_sum(z_ND, tau_T, losses[0].candidates(rows, embeddings_ND.dtype), taus, parts)
     return total, [value * part.reduction for value, part in zip(value_P, parts, strict=True)]
+
+
+def gathered(
+    losses: Sequence[ContrastiveLoss], embeddings: Sequence[Tensor], sample_ids: Tensor | None
+) -> list[Batch | None]:
+    """The rows of all processes for losses on embeddings (N, D_p) of the same N rows, in one collective.
+
+    None for each where a loss does not gather, or none has others to gather from, or their groups differ.
+    """
+    first = losses[0] if losses else None
+    if first is None or not all(loss.gather and loss.group is first.group for loss in losses):
+        return [None] * len(losses)
+    if world(first.group) == 1:
+        return [None] * len(losses)
+    with torch.autocast(embeddings[0].device.type, enabled=False):
+        parts = [loss.prepared(z_ND) for loss, z_ND in zip(losses, embeddings, strict=True)]
+        own = own_batch(torch.cat(parts, 1), sample_ids)
+        rows = whole_batch(own, first.group, gradient=not all(loss.tiled for loss in losses))
+        each = torch.split(rows.embeddings, [part.shape[1] for part in parts], 1)
+        return [replace(rows, embeddings=z_BD.contiguous()) for z_BD in each]
 
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:

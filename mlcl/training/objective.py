@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mlcl.losses import ContrastiveLoss, joint_loss, sharing_key
+from mlcl.losses import ContrastiveLoss, gathered, joint_loss, sharing_key
+from mlcl.losses.batch import Batch as LossRows
 from mlcl.training.classifier import Classifier, Labels
 
 CLASSIFIER = "classifier"
@@ -90,8 +91,12 @@ class Objective(nn.Module):
         embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
-        for heads in self._sharing_heads():
-            value, values = self._heads_value(heads, embedding_RD, labels, sample_ids_R)
+        groups = self._sharing_heads()
+        firsts = [next(iter(heads.values())) for heads in groups]
+        projected = [head.projection(embedding_RD) for head in firsts]
+        rows = gathered([head.loss for head in firsts], projected, sample_ids_R)
+        for heads, z_RD, its in zip(groups, projected, rows, strict=True):
+            value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, its)
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
             total = total + value
         if self.classifier is not None:
@@ -131,21 +136,23 @@ class Objective(nn.Module):
     def _heads_value(
         self,
         heads: Mapping[str, Head],
-        embedding_RD: Tensor,
+        z_RD: Tensor,
         labels: Mapping[str, Labels],
         sample_ids_R: Tensor,
+        rows: LossRows | None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The weighted sum of heads, and the value of each."""
+        """The weighted sum of heads on z, and the value of each; `rows` are what `gathered` gave."""
         if len(heads) == 1:
             ((name, head),) = heads.items()
-            value = head(embedding_RD, labels.get(name), sample_ids_R)
+            value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows)
             return head.weight * value, [value]
         value, values = joint_loss(
             [head.loss for head in heads.values()],
             [head.weight for head in heads.values()],
-            embedding_RD,
+            z_RD,
             [labels.get(name) for name in heads],
             sample_ids_R,
+            rows=rows,
         )
         return value, values
 

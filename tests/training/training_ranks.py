@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,8 @@ def start(rank, world, folder, name):
 def float64_weights(job, home):
     """The weights after training in float64, and the loss of each logging window."""
     answer = float64_run(job, home)
-    return {"weights": answer["weights"], "curve": [metrics["train/loss"] for metrics in answer["windows"]]}
+    curve = [metrics["train/loss"] for metrics in answer["windows"]]
+    return {"weights": answer["weights"], "steps": answer["steps"], "curve": curve}
 
 
 def logged_gradients(job, home):
@@ -64,12 +66,21 @@ def float64_run(job, home):
     )
     loop.run()
     windows = [event.metrics for event in events if "train/loss" in event.metrics]
-    return {"weights": model.state_dict(), "windows": windows}
+    return {"weights": model.state_dict(), "windows": windows, "steps": loop.position.step}
 
 
 def equal_rank(rank, world, folder, data, overrides):
     start(rank, world, folder, "equal")
-    answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
+    embeddings, all_gather = [], dist.all_gather
+
+    def counted(parts, own, **how):
+        if own.is_floating_point() and own.ndim == 2:  # other values are one a row, or whole numbers
+            embeddings.append(own.shape[1])
+        return all_gather(parts, own, **how)
+
+    with mock.patch.object(dist, "all_gather", counted):
+        answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
+    answer["embeddings"] = embeddings
     torch.save(answer, f"{folder}/rank{rank}.pt")
     finish(rank, world, folder)
 
