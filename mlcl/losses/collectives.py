@@ -6,13 +6,13 @@ Shapes: N own rows, B rows of all ranks in the order of ranks, D embedding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mlcl.labels import LabelRows
 from mlcl.losses.labels import Labels
 
 Group = Any  # dist.ProcessGroup, a class that a torch built without distributed lacks
@@ -84,4 +84,5 @@ def gather_labels(labels: Labels, counts: Sequence[int], group: Group | None) ->
     count_B = gather_tensor(labels.counts(), counts, group)
     entries = [int(part.sum()) for part in torch.split(count_B, list(counts))]
     offsets = torch.cat([count_B.new_zeros(1), count_B.cumsum(0)])
-    return replace(labels, offsets=offsets, columns=gather_tensor(labels.columns, entries, group))
+    columns = gather_tensor(labels.columns, entries, group)
+    return LabelRows(offsets, columns, labels.width, labels.levels)
