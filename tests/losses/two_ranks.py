@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
-from mlcl.losses import LearnedTemperature, build_loss, tiling
+from mlcl.losses import LearnedTemperature, build_loss, gathered, tiling
 from mlcl.testing.loss_batches import take
 from mlcl.testing.ranks import finish
 
@@ -47,9 +47,9 @@ def work(rank, world, folder, jobs):
         timeout=timedelta(seconds=PATIENCE),
     )
     answers = [_answer(rank, job) for job in jobs]
-    torch.save(
-        {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank)}, f"{folder}/{rank}.pt"
-    )
+    together = _together(rank, next(job for job in jobs if job["loss"][0] == "simdis"))
+    found = {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank)}
+    torch.save(found | {"together": together}, f"{folder}/{rank}.pt")
     dist.barrier()
     finish(rank, world, folder)
 
@@ -77,6 +77,23 @@ def _alone(rank, job):
         value = model(*_local(rank, job))
         value.backward()
     return {"value": value.detach(), "gradients": model.gradients()}
+
+
+def _together(rank, job):
+    """A dense and a tiled loss on embeddings of two widths: value and gradients, gathered apart and at once."""
+    x, labels, samples = _local(rank, job)
+    losses = [
+        build_loss("simdis", gather=True, engine=engine, normalize=True) for engine in ("dense", "tiled")
+    ]
+    answers = []
+    for at_once in (False, True):
+        embeddings = [x[:, :3].clone().requires_grad_(), x.clone().requires_grad_()]
+        rows = gathered(losses, embeddings, samples) if at_once else [None, None]
+        each = zip(losses, embeddings, rows, strict=True)
+        total = sum(loss(z, labels, samples, rows=its) for loss, z, its in each)
+        total.backward()
+        answers.append([total.detach(), *(z.grad for z in embeddings)])
+    return answers
 
 
 @contextlib.contextmanager
