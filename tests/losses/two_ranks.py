@@ -80,7 +80,7 @@ def _alone(rank, job):
 
 
 def _together(rank, job):
-    """A dense and a tiled loss on embeddings of two widths: value and gradients, gathered apart and at once."""
+    """A dense and a tiled loss on two widths of embeddings, gathered apart and at once: value, gradients."""
     x, labels, samples = _local(rank, job)
     losses = [
         build_loss("simdis", gather=True, engine=engine, normalize=True) for engine in ("dense", "tiled")
