@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 
 from mlcl.config import JobConfig
+from mlcl.files import replace_text
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, train
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
 from mlcl.training.experiment import Outcome

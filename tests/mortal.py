@@ -10,11 +10,11 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages.journal import JournalFileBackend
 
+from mlcl.files import replace_text
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.trial_scores import Scores
 from mlcl.service.runs import home_version, run_store
 from mlcl.tracking import cursor, log
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.jsonl import Appender
 
 CLIENT_WRITES = (

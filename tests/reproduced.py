@@ -20,11 +20,11 @@ from sweep_contents import TIME_TAGS, half_files
 from sweeps import World
 
 from mlcl.config.table import load_table
+from mlcl.files import replace_text
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.tables import TablePlan, run_table, table_log
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 

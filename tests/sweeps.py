@@ -20,6 +20,7 @@ from mortal import Killed, Mortal
 from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
+from mlcl.files import replace_text
 from mlcl.service.engine import command, packing, session, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
@@ -30,7 +31,6 @@ from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Provenance
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
 from mlcl.training.files import MODEL

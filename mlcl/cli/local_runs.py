@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.errors import UserError, did_you_mean
+from mlcl.files import is_locked
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord
 from mlcl.tracking import State
-from mlcl.tracking.atomic_files import is_locked
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import TABLE_JSON

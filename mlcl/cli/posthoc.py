@@ -14,7 +14,7 @@ from mlcl.cli.compare import What
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, results
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import replace_text
+from mlcl.files import replace_text
 
 if TYPE_CHECKING:
     from mlcl.report.posthoc import PosthocScores

@@ -72,7 +72,7 @@ def remove_entry(entry: CacheEntry) -> bool:
 def _remove(path: Path) -> None:
     if path.is_dir():
         # Out of its final name first: a reader finds it whole or not at all.
-        gone = path.with_name(f".{path.name}.partial-gone")
+        gone = path.with_name(f".{path.name}.gone.partial")
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
         shutil.rmtree(gone)

@@ -10,13 +10,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import fs
 
 from mlcl.config.loader import validate
-from mlcl.data.files import locate
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
 from mlcl.data.shard_reader import ShardReader
 from mlcl.data.split import Part, Split, SplitRows
 from mlcl.errors import UserError
+
+
+def locate(place: str | Path) -> tuple[Any, str]:
+    """The pyarrow filesystem and the path in it of a folder or URI (`s3://`, `gs://`, `hdfs://`, `file://`).
+
+    Local files are memory-mapped. Raises UserError for a URI that no filesystem takes.
+    """
+    text = str(place)
+    if "://" not in text:
+        return fs.LocalFileSystem(use_mmap=True), str(Path(text).expanduser().absolute())
+    try:
+        system, path = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError("no filesystem for this URI", file=text, found=error) from None
+    local = isinstance(system, fs.LocalFileSystem)
+    return (fs.LocalFileSystem(use_mmap=True) if local else system), path
 
 
 class Dataset:

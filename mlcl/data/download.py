@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from mlcl.data.files import new_file
 from mlcl.errors import UserError
+from mlcl.files import new_file
 
 TIMEOUT = 30.0
 """Seconds that a server may be silent."""
@@ -24,6 +24,7 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     Raises UserError where no place has the whole file, and where one has another file.
     """
     errors = []
+    target.parent.mkdir(parents=True, exist_ok=True)
     for url in urls:
         try:
             with new_file(target) as work:

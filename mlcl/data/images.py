@@ -21,9 +21,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from mlcl.data.cache_entries import cached
-from mlcl.data.files import new_file
 from mlcl.data.split import Split
 from mlcl.errors import UserError
+from mlcl.files import new_file
 
 MAX_PIXELS = 64_000_000
 """An image that claims more is refused before it is decoded: a decompression bomb."""
@@ -69,6 +69,7 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
 
     def make() -> None:
         shape = (len(split), 3, size, size)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with new_file(file) as work:
             array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
             for row, pixels in enumerate(decoded_split(split, size)):

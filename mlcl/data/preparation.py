@@ -13,12 +13,12 @@ from filelock import FileLock
 from pydantic import BaseModel
 
 from mlcl.config.loader import validate
-from mlcl.data.files import remove_partial, scratch_beside
 from mlcl.data.format import INFO_FILE
 from mlcl.data.source import Source
 from mlcl.data.sources import find_source
 from mlcl.data.validation import check
 from mlcl.errors import UserError
+from mlcl.files import remove_partial, scratch_beside
 
 LONGEST_NAME = 60
 """Characters of a data set's name in the name of its folder."""
@@ -71,7 +71,7 @@ def _key(source: Source[Any], options: BaseModel, split_seed: int) -> str:
 
 
 def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: int) -> None:
-    remove_partial(folder)
+    remove_partial(folder.parent, folder.name)
     with scratch_beside(folder) as scratch:
         made = scratch / "data"
         source.write(made, options, split_seed)

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
 from mlcl.data.cache_entries import cached
-from mlcl.data.files import new_folder
 from mlcl.data.split import Split
 from mlcl.errors import UserError
+from mlcl.files import new_folder
 
 __all__ = ["PAD", "UNK", "Tokenizer", "hugging_face_tokenizer", "load_tokenizer", "train_word_tokenizer"]
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from mlcl.data.columns import to_arrow, vectors_to_arrow
 from mlcl.data.dataset import Dataset
-from mlcl.data.files import new_folder
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, Shard, columns
 from mlcl.errors import UserError
+from mlcl.files import new_folder
 
 GROUP_ROWS = {"text": 16_384, "image": 1_024, "vectors": 16_384}
 """Rows that are read from a shard at once, by modality."""

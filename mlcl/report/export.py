@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from mlflow.entities import Run
 
 from mlcl.config import load_job
-from mlcl.data.files import locked_folder
 from mlcl.errors import UserError
+from mlcl.files import locked_folder
 from mlcl.report.compared_settings import confirmed_settings, is_seed_group
 from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.sweep_result import contender

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlflow.entities import Run
 
-from mlcl.data.files import locked_folder
+from mlcl.files import locked_folder
 from mlcl.report.document import Document
 from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
 from mlcl.report.markdown import blocks_as_markdown

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from mlcl.data.files import scratch_beside
 from mlcl.errors import UserError
+from mlcl.files import scratch_beside
 from mlcl.report.document import Document, text_row
 from mlcl.report.markdown import PICTURES, as_markdown, frame_rows
 from mlcl.report.plots.matplotlib_backend import to_svg

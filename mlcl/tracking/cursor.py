@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from mlcl.tracking.atomic_files import replace_text
+from mlcl.files import replace_text
 from mlcl.tracking.log import log_folder
 
 CURSOR = "cursor.json"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from mlcl.tracking.atomic_files import LOOK_EVERY
+from mlcl.files import LOOK_EVERY
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
 from mlcl.tracking.tracker import Tracker

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mlcl.tracking.atomic_files import locked
+from mlcl.files import locked
 from mlcl.tracking.cursor import LOCK, Cursor, run_id_of
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.outage import Outage

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import remove_partial_files, replace_text
+from mlcl.files import remove_partial, replace_text
 from mlcl.tracking.jsonl import Entry, appending, sync
 from mlcl.tracking.log_index import LogIndex
 from mlcl.tracking.names import DIFF, MAX_REASON
@@ -191,7 +191,7 @@ class RunLog:
         entry = {"kind": "finish", "state": state.value, "reason": reason, "time": _now()}
 
         def new(index: LogIndex) -> list[Entry]:
-            remove_partial_files(self._folder / TEXTS)
+            remove_partial(self._folder / TEXTS)
             return [] if (index.state, index.reason) == (state, reason) else [entry]
 
         self._append(new)

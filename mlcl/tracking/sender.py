@@ -16,7 +16,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import remove_partial_files
+from mlcl.files import remove_partial
 from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
@@ -59,7 +59,7 @@ class Sender:
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
         self.folder = log_folder(tracker.home, id)
-        remove_partial_files(self.folder, CURSOR)
+        remove_partial(self.folder, CURSOR)
         self.cursor = Cursor.read(self.folder)
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
 

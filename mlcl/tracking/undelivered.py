@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcl.tracking.atomic_files import locked
+from mlcl.files import locked
 from mlcl.tracking.cursor import LOCK, Cursor
 from mlcl.tracking.jsonl import first_entry, read_lines
 from mlcl.tracking.log import LOG, log_folder

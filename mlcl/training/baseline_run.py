@@ -24,7 +24,7 @@ from mlcl.config import job_hash
 from mlcl.config.job import TrainConfig
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data.cache_entries import cached
-from mlcl.data.files import new_file
+from mlcl.files import new_file
 from mlcl.training.baseline_job import read_rows
 from mlcl.training.context import Context
 from mlcl.training.evaluation_result import Evaluation

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.errors import UserError
+from mlcl.files import new_file
 
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
 """The one before, which is loaded where the last one is damaged."""
 CHECKPOINTS = (CHECKPOINT, PREVIOUS)
 VERSION = 1
-
-
-def remove_left(path: Path) -> None:
-    """Removes the unfinished files and folders that killed writers of `path` left beside it."""
-    for stale in path.parent.glob(f".{path.name}.*.partial"):
-        if stale.is_dir():
-            shutil.rmtree(stale)
-        else:
-            stale.unlink(missing_ok=True)
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """A path beside `path` that takes its name when the block ends well, and is removed when not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_left(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mlcl.data import Split
-from mlcl.training.checkpoint import new_file, remove_left
+from mlcl.files import new_file, remove_partial
 from mlcl.training.context import Context
 from mlcl.training.evaluation_result import Evaluation
 from mlcl.training.job_data import JobData
@@ -63,7 +63,7 @@ def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
     """
     parts, final = folder / PARTS, folder / EMBEDDINGS
     if context.is_main:
-        remove_left(final)
+        remove_partial(folder, EMBEDDINGS)
         parts.mkdir()
     context.wait()
     error: OSError | None = None

@@ -27,8 +27,8 @@ from filelock import FileLock
 
 from mlcl.data import Split, decode_all
 from mlcl.data.cache_entries import ABOUT, cached
-from mlcl.data.files import new_folder, remove_partial
 from mlcl.errors import UserError
+from mlcl.files import new_folder, remove_partial
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
 from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
 from mlcl.training.extractors.extractor import precision
@@ -120,7 +120,7 @@ def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) ->
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
             if not folder.exists():
-                remove_partial(folder)
+                remove_partial(folder.parent, folder.name)
                 with new_folder(folder) as work:
                     write(work)
                     (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 
 from mlcl.config import dump_job
 from mlcl.evaluation import ProbeResult
-from mlcl.training.checkpoint import new_file, trained_weights
+from mlcl.files import new_file, replace_text
+from mlcl.training.checkpoint import trained_weights
 from mlcl.training.embeddings_file import EMBEDDINGS as EMBEDDINGS
 from mlcl.training.embeddings_file import write_embeddings
 from mlcl.training.evaluation_result import Evaluation
@@ -38,7 +39,7 @@ def write_results(folder: Path, job_data: JobData, model: ContrastiveModel, resu
     write_model(folder / MODEL, job_data, model, result.probe)
     first = CLASSIFIER if model.objective.classifier is not None else "probe"
     decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
-    _write_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
+    replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
     _write_result(folder, result)
 
 
@@ -65,7 +66,7 @@ def keep_figures_alone(folder: Path) -> None:
 
 
 def _write_result(folder: Path, result: Evaluation) -> None:
-    _write_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
+    replace_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
 
 
 def write_model(
@@ -80,13 +81,8 @@ def write_model(
         layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
         with new_file(folder / PROBE) as path:
             save_file(layer, path)
-    _write_text(folder / JOB, yaml.safe_dump(dump_job(job_data.job), sort_keys=False))
+    replace_text(folder / JOB, yaml.safe_dump(dump_job(job_data.job), sort_keys=False))
     info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
-    _write_text(folder / DATASET, info + "\n")
+    replace_text(folder / DATASET, info + "\n")
     if job_data.tokenizer is not None:
-        _write_text(folder / TOKENIZER, job_data.tokenizer.to_str())
-
-
-def _write_text(path: Path, text: str) -> None:
-    with new_file(path) as work:
-        work.write_text(text)
+        replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())

@@ -55,7 +55,7 @@ def export(home, *words):
 
 def test_what_a_killed_export_left_under_the_home_is_removed(home, report):
     models = home / "models"
-    (models / ".mine.partial-ab").mkdir(parents=True)
+    (models / ".mine.ab.partial").mkdir(parents=True)
     export(home, report.mlflow_run_id, "--to", models / "mine")
     assert sorted(each.name for each in models.iterdir()) == [".mine.lock", "mine"]
 

@@ -85,7 +85,7 @@ def test_the_command_removes_all_and_says_so(tmp_path):
 def test_the_doctor_finds_what_a_killed_extraction_left(tmp_path):
     fill(tmp_path)
     entry = next(entry for entry in cache_entries(tmp_path) if entry.kind == "features")
-    left = entry.path.with_name(f".{entry.path.name}.partial-abc")
+    left = entry.path.with_name(f".{entry.path.name}.abc.partial")
     left.mkdir()
     with FileLock(entry.path.with_name(f".{entry.path.name}.lock")):
         assert list(find_partial_files(Scope(tmp_path, "none"))) == []

@@ -83,13 +83,13 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     try:
-        until(lambda: list(tmp_path.glob(".digits-*.partial-*")) or process.poll() is not None)
+        until(lambda: list(tmp_path.glob(".digits-*.partial")) or process.poll() is not None)
         assert process.poll() is None
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    (left,) = tmp_path.glob(".digits-*.partial-*")
-    name = left.name.removeprefix(".").partition(".partial-")[0]
+    (left,) = tmp_path.glob(".digits-*.partial")
+    name = left.name.removeprefix(".").rsplit(".", 2)[0]
     assert not (tmp_path / name).exists()
 
     from mlcl.data import preparation, prepare
@@ -101,4 +101,4 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
         patch.setattr(preparation, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name
-    assert not list(tmp_path.glob(".digits-*.partial-*"))
+    assert not list(tmp_path.glob(".digits-*.partial"))

@@ -315,7 +315,7 @@ def test_two_reports_at_once_leave_one_of_them(tmp_path):
 
 def test_what_a_killed_report_left_under_the_home_is_removed(store, searched):
     home, sweep = searched
-    left = home / "reports" / f".{sweep.id}.partial-ab"
+    left = home / "reports" / f".{sweep.id}.ab.partial"
     left.mkdir(parents=True)
     make_report(Runs(store.tracker), sweep.id, home, embeddings=QUICK, log=False)
     assert sorted(each.name for each in left.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlcl.files import locked
 from mlcl.tracking import RunLog, Tracker, tracking_uri
-from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK, Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.sender import Sender

@@ -5,8 +5,8 @@ from mlflow.exceptions import MlflowException
 from patience import until
 
 from mlcl.errors import UserError
+from mlcl.files import locked
 from mlcl.tracking import Delivery, RunLog, State, Tracker, UndeliveredLog, deliver_all, undelivered
-from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK
 from mlcl.tracking.log import LOG, log_folder
 

@@ -27,12 +27,12 @@ from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.download import fetch
-from mlcl.data.files import scratch_beside
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
+from mlcl.files import scratch_beside
 
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE

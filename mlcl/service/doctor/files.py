@@ -96,8 +96,8 @@ def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
             yield path, _folder_locks(home / kind, path)
     for path in sorted((home / "logs").glob("*/**/.*.partial")):
         yield path, log_locks(home, path.relative_to(home / "logs").parts[0])
-    for path in sorted(path for kind in MADE for path in (home / kind).glob(".*.partial-*")):
-        name = path.name.rpartition(".partial-")[0]
+    for path in sorted(path for kind in MADE for path in (home / kind).glob(".*.partial")):
+        name = path.name.rsplit(".", 2)[0]
         yield path, [path.with_name(f"{name}.lock")]
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.doctor.known_trainings import Known
 from mlcl.service.engine.ledger import HEADS, Ledger
 from mlcl.service.engine.ledger_lines import Chain
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking import State
-from mlcl.tracking.atomic_files import replace_text
 
 KEPT = ("session", "beat", "killed", "begin", "end", "close_group", "registered")
 """Events without figures: as they are in a damaged line, if they can be read. The others are written anew."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from mlcl import files
+from mlcl.files import locked
 from mlcl.service.runs.run_store import RunFolder, RunFolders
-from mlcl.tracking import atomic_files
-from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
@@ -20,7 +20,7 @@ FOLDER_LOCK = ".lock"
 
 def is_locked(*locks: Path) -> bool:
     """Whether a process holds one of the locks."""
-    return any(map(atomic_files.is_locked, locks))
+    return any(map(files.is_locked, locks))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
+from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
 from mlcl.service.engine.ledger import FORMAT, Ledger
 from mlcl.service.engine.packing import Packing, Resources
@@ -26,7 +27,6 @@ from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
 from mlcl.tracking import RunLog, State, provenance
-from mlcl.tracking.atomic_files import locked, remove_partial_files
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
@@ -224,7 +224,7 @@ def _tidy(folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
         request.unlink(missing_ok=True)
-    remove_partial_files(folder)
+    remove_partial(folder)
 
 
 @contextmanager

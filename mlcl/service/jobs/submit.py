@@ -13,10 +13,10 @@ from typing import Any
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, Metadata, attempt_name, check_id
 from mlcl.service.jobs.package import stage
 from mlcl.service.runs.run_store import new_id
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.provenance import SUBMITTED
 
 DRIVER = "mlcl.cli.job_entrypoint"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import locked, replace_text
+from mlcl.files import locked, replace_text
 
 ADMIN = "admin"
 """The first MLflow user."""

@@ -13,12 +13,12 @@ from pathlib import Path
 from filelock import FileLock
 
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.local.folder import ServiceFolder, read_secret
 from mlcl.service.local.ports import HOST
 from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
 

@@ -13,11 +13,11 @@ import yaml
 from mlcl.config.cluster import ClusterConfig
 from mlcl.config.loader import validate
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.local.folder import ServiceFolder
 from mlcl.service.local.ports import HOST
 from mlcl.service.local.processes import Process, process_tree
 from mlcl.service.local.settings import Settings
-from mlcl.tracking.atomic_files import replace_text
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from ray.util.queue import Queue
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
+from mlcl.files import locked
 from mlcl.service.runs.shared_folder import enter_workdir
 from mlcl.tracking import RunLog, mlflow_listener
-from mlcl.tracking.atomic_files import locked
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
+from mlcl.files import locked, remove_partial, replace_text
 
 FORMAT = 3
 """The layout that this release writes. A home without a version is of release 0.1, and is taken over."""
@@ -33,7 +33,7 @@ def mark_home(home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / LOCK) as mine:
             if mine:  # else another command writes the same
-                remove_partial_files(home, FILE)
+                remove_partial(home, FILE)
                 replace_text(home / FILE, json.dumps({"format": FORMAT}) + "\n")
 
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.errors import UserError
+from mlcl.files import locked, remove_partial, replace_text
 from mlcl.tracking import State
-from mlcl.tracking.atomic_files import locked, remove_partial_files, replace_text
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
@@ -118,7 +118,7 @@ class RunFolder:
         """
         with locked(self.path / ".lock", patience) as mine:
             if mine:
-                remove_partial_files(self.path, RECORD)
+                remove_partial(self.path, RECORD)
             yield mine
 
 

@@ -13,10 +13,10 @@ import yaml
 from mlcl.config import load_job, load_space
 from mlcl.data import Dataset, prepare
 from mlcl.data.description import describe, in_words
-from mlcl.data.files import new_file
 from mlcl.data.format import INFO_FILE
 from mlcl.data.table_file import ENCODING
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.starter.first_job import FirstJob, first_job, has_gpu
 from mlcl.service.starter.table_options import Ask, table_options
 
@@ -88,8 +88,8 @@ def _write(made: FirstJob, files: Sequence[Path], commands: Sequence[str], found
     }  # fmt: skip
     load_space(space, load_job(made.job), made.space)
     for file, text in texts.items():
-        with new_file(file) as work:
-            work.write_text(text, encoding="utf-8")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(file, text)
 
 
 def _yaml(tree: dict[str, Any]) -> str:

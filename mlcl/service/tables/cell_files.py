@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import UserError
+from mlcl.files import replace_text
 from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.tables.origin import Origin
 from mlcl.service.tables.rendering import as_dict
 from mlcl.service.tables.summary import CellReport, FigureReport, SearchReport, TableReport
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.names import TABLE_JSON
 
 FORMAT = 1

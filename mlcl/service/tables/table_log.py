@@ -6,12 +6,12 @@ import json
 
 from mlcl.config import dump_job, flatten
 from mlcl.config.table import slug
+from mlcl.files import replace_text
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import as_dict, latex, markdown
 from mlcl.service.tables.summary import TableReport
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.atomic_files import replace_text
 from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
 from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view

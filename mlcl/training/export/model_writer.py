@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space import default_mode
-from mlcl.data.files import new_folder
 from mlcl.data.views import MEAN, STD
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
+from mlcl.files import new_folder
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlcl.data.files import new_file
 from mlcl.errors import UserError
+from mlcl.files import new_file
 
 Columns = Mapping[str, Sequence[Any]]
 Sink = Callable[[Columns], None]

@@ -8,10 +8,10 @@ import pytest
 from doctored import Swept, left, look, start, statuses, tree
 from ledgers import events, rewrite
 
+from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
 from mlcl.tracking import State
-from mlcl.tracking.atomic_files import locked
 from mlcl.tracking.cursor import LOCK
 
 
@@ -123,9 +123,9 @@ def test_half_written_files_are_removed(home):
         write(sweep.folder.path / "trials" / "trial-0000" / ".result.json.12.partial"),
         write(home / "logs" / run.path.name / ".cursor.json.ab.partial"),
         write(home / "logs" / "never-started" / "files" / ".abc.ab.partial"),
-        write(home / "data" / ".digits-1.partial-ab" / "part.parquet").parent,
-        write(home / "models" / ".run-1.partial-ab" / "weights.safetensors").parent,
-        write(home / "reports" / ".sweep-1.partial-ab" / "new" / "report.md").parent.parent,
+        write(home / "data" / ".digits-1.ab.partial" / "part.parquet").parent,
+        write(home / "models" / ".run-1.ab.partial" / "weights.safetensors").parent,
+        write(home / "reports" / ".sweep-1.ab.partial" / "new" / "report.md").parent.parent,
     ]
     mended(home, "partial-files", *paths)
     assert run.record.state is State.STOPPED
@@ -135,7 +135,7 @@ def test_a_half_written_file_of_a_living_writer_is_not(home):
     sweep = Swept(home)
     trial = write(sweep.folder.path / "trials" / "trial-0000" / ".checkpoint.pt.12.partial")
     log = write(home / "logs" / "x" / ".cursor.json.ab.partial")
-    data = write(home / "data" / ".digits-1.partial-ab" / "part.parquet")
+    data = write(home / "data" / ".digits-1.ab.partial" / "part.parquet")
     with ExitStack() as living:
         for lock in (trial.with_name(".lock"), log.with_name(LOCK), home / "data" / ".digits-1.lock"):
             assert living.enter_context(locked(lock))

@@ -11,11 +11,11 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.train.torch.config import _TorchBackend
 
 from mlcl.errors import UserError
+from mlcl.files import locked
 from mlcl.service.runs import ddp_group, ddp_worker
 from mlcl.service.runs.ddp_group import _check_resources, _resources
 from mlcl.service.runs.ddp_worker import interface
 from mlcl.tracking import RunLog
-from mlcl.tracking.atomic_files import locked
 
 
 def resources(monkeypatch, total, *overrides, cpus=1, gpus=None, workers=2):

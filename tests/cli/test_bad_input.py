@@ -1,9 +1,32 @@
 """Bad input: one line, exit status 2, and nothing started."""
 
 import json
+import shutil
+import sys
 
 import pytest
 import torch
+import yaml
+from builders import job_tree
+from e2e.conftest import Answer
+
+from mlcl.cli import main
+
+
+@pytest.fixture
+def mlcl(tmp_path, tiny, monkeypatch, capsys):
+    """`mlcl` as a process calls it, in a folder with a job."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["mlcl", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        return Answer(ended.value.code or 0, *capsys.readouterr())
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -28,18 +51,19 @@ import torch
         (("data", "describe", "nowhere"), "not a prepared data set"),
     ],
 )
-def test_one_line_and_status_2(mlcl, arguments, text):
+def test_one_line_and_status_2(mlcl, tmp_path, arguments, text):
     answer = mlcl(*arguments)
     assert answer.status == 2
     (line,) = answer.err.strip().splitlines()
     assert line.startswith("error: ")
     assert text in line
     assert answer.out == ""
-    assert not (mlcl.home / "mlflow.db").exists()
+    assert not (tmp_path / "outputs" / "mlflow.db").exists()
 
 
-def test_with_json_the_error_is_a_document(mlcl):
-    mlcl.job.write_text(mlcl.job.read_text().replace("epochs:", "epoch:"))
+def test_with_json_the_error_is_a_document(mlcl, tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text(job.read_text().replace("epochs:", "epoch:"))
     answer = mlcl("run", "job.yaml", "--json")
     assert answer.status == 2
     error = answer.json["error"]
@@ -54,8 +78,6 @@ def test_a_wrong_option_is_a_usage_error(mlcl):
 
 
 def test_a_damaged_data_set_is_found_before_the_start(mlcl, tiny, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(tiny, copy)
     shard = next(iter(copy.glob("*.parquet")))
@@ -63,10 +85,10 @@ def test_a_damaged_data_set_is_found_before_the_start(mlcl, tiny, tmp_path):
     answer = mlcl("run", "job.yaml", f"data.path={copy}")
     assert answer.status == 2
     assert shard.name in answer.err
-    assert not (mlcl.home / "mlflow.db").exists()
+    assert not (tmp_path / "outputs" / "mlflow.db").exists()
 
 
-def test_data_commands(mlcl, tiny, tmp_path):
+def test_data_commands(mlcl, tmp_path):
     (tmp_path / "reviews.csv").write_text(
         "id,body,topic\n" + "".join(f"{i},text number {i},{'ab'[i % 2]}\n" for i in range(40))
     )

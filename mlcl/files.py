@@ -1,0 +1,133 @@
+"""Files and folders that get their final names whole or not at all, and locks that end with their process.
+
+Unfinished ones of NAME are `.NAME.HEX.partial` beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOOK_EVERY = 0.05
+"""Seconds between two tries to get a lock."""
+
+
+def _partial(final: Path) -> Path:
+    return final.with_name(f".{final.name}.{secrets.token_hex(8)}.partial")
+
+
+def remove_partial(folder: Path, name: str = "*") -> None:
+    """Removes what killed writers left of the file or folder `name`, or of any in the folder.
+
+    The caller must hold the lock that all who write these hold.
+    """
+    for left in folder.glob(f".{name}.*.partial"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_file(final: Path) -> Iterator[Path]:
+    """A path beside `final` that takes its name when the block ends well, and is removed when not."""
+    work = _partial(final)
+    try:
+        yield work
+        work.replace(final)
+    finally:
+        work.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replaces a file's content and flushes it to the disk.
+
+    The new file has the permissions `mode`, less those that the umask takes away.
+    """
+    with new_file(path) as work:
+        descriptor = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def scratch_beside(final: Path) -> Iterator[Path]:
+    """An empty folder on the same disk as `final`, removed when the block ends."""
+    work = _partial(final)
+    work.mkdir(parents=True)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def new_folder(final: Path) -> Iterator[Path]:
+    """An empty folder beside `final` that takes its name when the block ends well, and is removed when not.
+
+    Raises FileExistsError where `final` is there by then with something in it.
+    """
+    with scratch_beside(final) as work:
+        yield work
+        try:
+            work.rename(final)
+        except OSError as error:
+            if final.exists():
+                raise FileExistsError(str(final)) from error
+            raise
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has locked the file. Looking creates no file and disturbs no other look."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextmanager
+def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Locks the file while the context is open, after a wait of up to `patience` seconds.
+
+    Yields False where another process has locked it. The lock ends with its process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + patience
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    yield False
+                    return
+                time.sleep(LOOK_EVERY)
+            else:
+                yield True
+                return
+
+
+@contextmanager
+def locked_folder(folder: Path, place: Path) -> Iterator[None]:
+    """Locks `folder` where its parent is `place`, so that doctor recognises a live writer.
+
+    Elsewhere it locks nothing, because the file of the lock would stay beside the user's own folders.
+    """
+    if folder.resolve().parent != place.resolve():
+        yield
+        return
+    with locked(place / f".{folder.name}.lock", patience=float("inf")):
+        remove_partial(place, folder.name)
+        yield
