@@ -29,6 +29,7 @@ VERSION = 1
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Writes `state`; the one before becomes PREVIOUS. A kill at any moment leaves one of them whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
             torch.save({"version": VERSION, **state}, file)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.files import remove_partial
 from mlcl.training.baseline_run import run_baseline
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
 from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Listener, Stopped
-from mlcl.training.files import MODEL, write_results
+from mlcl.training.files import remove_unfinished, write_results
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
@@ -45,10 +44,8 @@ def run_experiment(
     Raises UserError for a checkpoint of something else, Stopped after a requested stop, Diverged on a NaN.
     """
     job = job_data.job
-    folder.mkdir(parents=True, exist_ok=True)
     if context.is_main:
-        remove_partial(folder)
-        remove_partial(folder / MODEL)
+        remove_unfinished(folder)
     if job.train.threads is not None:
         _set_threads(job.train.threads)
     if job.baseline is not None:

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from mlcl.config import dump_job
 from mlcl.evaluation import ProbeResult
-from mlcl.files import new_file, replace_text
+from mlcl.files import new_file, remove_partial, replace_text
 from mlcl.training.checkpoint import trained_weights
 from mlcl.training.embeddings_file import EMBEDDINGS as EMBEDDINGS
 from mlcl.training.embeddings_file import write_embeddings
@@ -53,6 +53,12 @@ def write_baseline(folder: Path, job_data: JobData, result: Evaluation) -> None:
 def result_files(folder: Path) -> list[Path]:
     """What a finished run has in its folder."""
     return [path for name in (RESULT, EMBEDDINGS, MODEL) if (path := folder / name).exists()]
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the half-written files that killed processes left of a run."""
+    for place in (folder, folder / MODEL):
+        remove_partial(place)
 
 
 def keep_figures_alone(folder: Path) -> None:
