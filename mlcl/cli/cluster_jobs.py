@@ -66,10 +66,6 @@ def say_forgotten(known: Container[str], file: Path, home: Path) -> None:
         say(f"forgotten by the cluster: {', '.join(lost)}; mlcl resume ID goes on")
 
 
-if TYPE_CHECKING:
-    from mlcl.service.jobs import JobView
-
-
 def jobs_table(views: Iterable[JobView]) -> Table:
     """The table of jobs, a row for each."""
     table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")

@@ -71,14 +71,8 @@ class RunProgress:
                 say(event.note or training)
         elif event.kind in ("step", "validation"):
             parts = [f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}"]
-            say(
-                "  ".join(
-                    [
-                        *parts,
-                        *(p for p in (self._loss, self._pace, self._left(event), _validation(event)) if p),
-                    ]
-                )
-            )
+            parts += [self._loss, self._pace, self._left(event), _validation(event)]
+            say("  ".join(filter(None, parts)))
 
     def _left(self, event: Event) -> str:
         assert self._began is not None

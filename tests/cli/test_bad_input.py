@@ -2,31 +2,9 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 import torch
-import yaml
-from builders import job_tree
-from e2e.conftest import Answer
-
-from mlcl.cli import main
-
-
-@pytest.fixture
-def mlcl(tmp_path, tiny, monkeypatch, capsys):
-    """`mlcl` as a process calls it, in a folder with a job."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["mlcl", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        return Answer(ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -51,8 +29,8 @@ def mlcl(tmp_path, tiny, monkeypatch, capsys):
         (("data", "describe", "nowhere"), "not a prepared data set"),
     ],
 )
-def test_one_line_and_status_2(mlcl, tmp_path, arguments, text):
-    answer = mlcl(*arguments)
+def test_one_line_and_status_2(here, tmp_path, arguments, text):
+    answer = here(*arguments)
     assert answer.status == 2
     (line,) = answer.err.strip().splitlines()
     assert line.startswith("error: ")
@@ -61,45 +39,57 @@ def test_one_line_and_status_2(mlcl, tmp_path, arguments, text):
     assert not (tmp_path / "outputs" / "mlflow.db").exists()
 
 
-def test_with_json_the_error_is_a_document(mlcl, tmp_path):
+def test_with_json_the_error_is_a_document(here, tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(job.read_text().replace("epochs:", "epoch:"))
-    answer = mlcl("run", "job.yaml", "--json")
+    answer = here("run", "job.yaml", "--json")
     assert answer.status == 2
     error = answer.json["error"]
     assert (error["key"], error["found"], error["file"]) == ("train.epoch", "epoch", "job.yaml")
     assert "epochs" in error["allowed"]
 
 
-def test_a_wrong_option_is_a_usage_error(mlcl):
-    assert mlcl("run", "job.yaml", "--jsn").status == 2
-    assert mlcl("rnu", "job.yaml").status == 2
-    assert mlcl("sweep", "job.yaml").status == 2
+def test_a_wrong_option_is_a_usage_error(here):
+    assert here("run", "job.yaml", "--jsn").status == 2
+    assert here("rnu", "job.yaml").status == 2
+    assert here("sweep", "job.yaml").status == 2
 
 
-def test_a_damaged_data_set_is_found_before_the_start(mlcl, tiny, tmp_path):
+def test_a_damaged_data_set_is_found_before_the_start(here, tiny, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tiny, copy)
     shard = next(iter(copy.glob("*.parquet")))
     shard.write_bytes(shard.read_bytes()[:-100])
-    answer = mlcl("run", "job.yaml", f"data.path={copy}")
+    answer = here("run", "job.yaml", f"data.path={copy}")
     assert answer.status == 2
     assert shard.name in answer.err
     assert not (tmp_path / "outputs" / "mlflow.db").exists()
 
 
-def test_data_commands(mlcl, tmp_path):
+def test_data_commands(here, tmp_path):
     (tmp_path / "reviews.csv").write_text(
         "id,body,topic\n" + "".join(f"{i},text number {i},{'ab'[i % 2]}\n" for i in range(40))
     )
-    prepared = mlcl(
+    prepared = here(
         "data", "prepare", "csv", "--from", "reviews.csv", "text=body", "id=id",
         "labels={topic: {column: topic, kind: single}}", "--json",
     )  # fmt: skip
     assert prepared.status == 0, prepared.err
     path = prepared.json["path"]
     assert sum(prepared.json["rows"].values()) == 40
-    assert "is sound" in mlcl("data", "check", path).out
-    described = json.loads(mlcl("data", "describe", path, "--json").out)
+    assert "is sound" in here("data", "check", path).out
+    described = json.loads(here("data", "describe", path, "--json").out)
     assert described["labels"]["topic"]["classes"] == 2
-    assert "icd10cm" in mlcl("data", "sources").out
+    assert "icd10cm" in here("data", "sources").out
+
+
+def test_a_broken_plugin_is_one_line_and_nothing_starts(here, tmp_path):
+    (tmp_path / "dice.py").write_text("def :")
+    with (tmp_path / "job.yaml").open("a") as job:
+        job.write("plugins: [dice.py]\n")
+    answer = here("run", "job.yaml")
+    assert answer.status == 2
+    assert (
+        answer.err.strip() == "error: dice.py, key plugins: is no valid Python; found: line 1: invalid syntax"
+    )
+    assert not (tmp_path / "outputs").exists()

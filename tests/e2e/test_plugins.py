@@ -63,13 +63,3 @@ def test_a_sweep_chooses_it_and_its_report_does_not_run_it(mlcl, ran):
     assert ran() == trained
     page = (mlcl.folder / report.json["page"]).read_text()
     assert "its job has plugin files, which are not run here" in page
-
-
-def test_a_broken_plugin_is_one_line_and_nothing_starts(mlcl, ran):
-    (mlcl.folder / "dice.py").write_text("def :")
-    answer = mlcl("run", mlcl.job)
-    assert answer.status == 2
-    assert (
-        answer.err.strip() == "error: dice.py, key plugins: is no valid Python; found: line 1: invalid syntax"
-    )
-    assert not mlcl.home.exists()

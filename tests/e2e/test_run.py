@@ -5,7 +5,6 @@ import signal
 import time
 
 import pytest
-import yaml
 from patience import PATIENCE, until
 
 
@@ -140,15 +139,3 @@ def test_two_workers_stop_together_and_go_on(mlcl):
     assert again.json["resumed"]
     (run,) = mlcl.runs()
     assert run.data.tags["mlcl.state"] == "COMPLETE"
-
-
-def test_a_dry_run_and_a_printed_config_start_nothing(mlcl):
-    plan = mlcl("run", mlcl.job, "--dry-run", "--json").json
-    assert plan["training"] == {
-        "epochs": 4, "steps_per_epoch": 3, "steps": 12, "rows_per_step": 32, "workers": 1
-    }  # fmt: skip
-    printed = mlcl("run", mlcl.job, "--print-config", "train.epochs=9")
-    mlcl.write_job(yaml.safe_load(printed.out))
-    assert mlcl("run", mlcl.job, "--dry-run", "--json").json["training"]["epochs"] == 9
-    assert not (mlcl.home / "mlflow.db").exists()
-    assert not (mlcl.home / "runs").exists()

@@ -193,20 +193,6 @@ def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
     assert json.loads(record.read_text())["state"] == "STOPPED"
 
 
-def test_a_dry_run_says_what_a_sweep_would_do_and_starts_nothing(mlcl):
-    options = ("--trials", 5, "--seeds", 3, "--dry-run", "--json")
-    answer = mlcl("sweep", mlcl.job, write_space(mlcl, SPACE), *options)
-    assert answer.status == 0, answer.err
-    plan = answer.json["sweep"]
-    assert (plan["trials"], plan["most_confirmation_runs"], plan["rungs_at_epochs"]) == (5, 21, [1, 2])
-    assert plan["baselines"] == [
-        "majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm",
-    ]  # fmt: skip
-    assert plan["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}
-    assert not (mlcl.home / "mlflow.db").exists()
-    assert not (mlcl.home / "sweeps").exists()
-
-
 @pytest.mark.slow
 def test_failing_trials_are_failed_with_their_reason_and_too_many_end_the_sweep(mlcl):
     tree = {"space": {"train.lr": {"log_float": [1e29, 1e31]}}, "search": {"max_failed": 1}}

@@ -81,16 +81,16 @@ class _DriverOnly:
     Commands go on from the ledger and the trainings' folders, never from those snapshots.
     """
 
+    def __init__(self, guard: _Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Feed(_DriverOnly, Searcher):
     """Hands trainings to Tune."""
-
-    def __init__(self, guard: _Guard) -> None:
-        super().__init__()
-        self._guard = guard
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:  # noqa: ARG002 (Tune's interface)
         task = self._guard.ask(self._guard.callbacks.next, None)
@@ -111,10 +111,6 @@ class _Feed(_DriverOnly, Searcher):
 class _Scheduler(_DriverOnly, FIFOScheduler):
     """Stops a training early where the callbacks say so."""
 
-    def __init__(self, guard: _Guard) -> None:
-        super().__init__()
-        self._guard = guard
-
     def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
         if result.get(ENDED):
             return TrialScheduler.CONTINUE
@@ -129,9 +125,6 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
 
 class _Closer(_DriverOnly, Callback):
     """Tells the callbacks when trainings begin and end."""
-
-    def __init__(self, guard: _Guard) -> None:
-        self._guard = guard
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
         self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
@@ -148,9 +141,6 @@ class _Closer(_DriverOnly, Callback):
 
 class _Abort(_DriverOnly, Stopper):
     """Ends the whole experiment where the callbacks say so."""
-
-    def __init__(self, guard: _Guard) -> None:
-        self._guard = guard
 
     def __call__(self, *_: Any) -> bool:
         return False

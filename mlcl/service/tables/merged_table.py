@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.command import Command, Task, Work, run_command
+from mlcl.service.engine.command import Command, run_command
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter
-from mlcl.service.engine.session import Engine
-from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
+from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.cell_files import MERGED, OPTION
 from mlcl.service.tables.merge import Merged, merge_places
 from mlcl.service.tables.origin import digest
-from mlcl.service.tables.plan import TablePlan, known_folder
+from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.summary import TableReport
-from mlcl.service.tables.table import MAX_FAILED, table_report
+from mlcl.service.tables.table import MAX_FAILED, LoggedTable, PlannedTable, table_report
 from mlcl.service.tables.table_log import TableLog
 from mlcl.tracking import State
 
@@ -42,32 +40,19 @@ def run_merge(plan: TablePlan, places: Sequence[Path], *, home: Path, watch: Pro
     return run_command(MergeTask(plan, places, merged, home), home, watch)
 
 
-class MergeTask(Task[TableReport]):
+class MergeTask(PlannedTable):
     """The merged table. The same cells again are the same table."""
 
-    kind, option, fingerprint = "table", "TABLE", ""
-
     def __init__(self, plan: TablePlan, places: Sequence[Path], merged: Merged, home: Path) -> None:
-        self._plan, self._places, self._merged, self._home = plan, places, merged, home
-        self.name, self.experiment = plan.name, plan.table.experiment
-        self.job, self.resources = plan.cells[0].jobs[0], plan.resources
         table = plan.table.model_dump(mode="json")
-        self.job_hash = MERGED + digest([table, plan.scale, plan.overrides, repr(merged)])
+        super().__init__(plan, home, MERGED + digest([table, plan.scale, plan.overrides, repr(merged)]))
+        self._places, self._merged = places, merged
         self.identity = {"job_hash": self.job_hash}
         self.asked = {"merged": [str(place) for place in places]}
-
-    def folder(self) -> RunFolder:
-        """That of the same cells, or a new one."""
-        known = known_folder(self._home, self.name, self.job_hash)
-        return known or RunFolders(self._home, "tables").new(submitted_id())
 
     def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:  # noqa: ARG002
         """Nothing is trained."""
         return 0
-
-    def log_id(self, id: str, logs: JobLogs) -> str:
-        """The table's id, numbered where another store has a log of it."""
-        return logs.usable(id)
 
     def take_up(self, command: Command) -> MergedTable:
         """Starts the table's own log, or goes on with it."""
@@ -75,19 +60,15 @@ class MergeTask(Task[TableReport]):
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
         words = " ".join(f"{OPTION} {place}" for place in self._places)
         engine = command.engine(reporter, MAX_FAILED)
-        return MergedTable(self._plan, words, self._merged, command, engine, log)
+        return MergedTable(self._plan, command, engine, log, words, self._merged)
 
 
 @dataclass
-class MergedTable(Work[TableReport]):
-    """A merged table that was taken up."""
+class MergedTable(LoggedTable):
+    """A merged table that was taken up; `words` are its options."""
 
-    plan: TablePlan
     words: str
     merged: Merged
-    command: Command
-    engine: Engine
-    log: TableLog
 
     def train(self) -> None:
         """There is nothing to train."""
@@ -101,11 +82,3 @@ class MergedTable(Work[TableReport]):
         with self.command.stop.shielded():
             self.log.write(report)
         return report
-
-    def conclude(self, state: State, reason: str) -> None:
-        """The state, in the table's own log."""
-        self.log.finish(state, reason)
-
-    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
-        """With its run in MLflow."""
-        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))

@@ -38,18 +38,32 @@ def run_table(
     return run_command(TableTask(plan, home), home, watch, strict_code=strict_code)
 
 
-class TableTask(Task[TableReport]):
-    """A table as it was asked for. Raises UserError for whatever can be wrong in the plan."""
+class PlannedTable(Task[TableReport]):
+    """A table as it was asked for: equal `job_hash`es are one table."""
 
     kind, option, fingerprint = "table", "TABLE", ""
 
-    def __init__(self, plan: TablePlan, home: Path) -> None:
-        self._plan, self._home = plan, home
-        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
+    def __init__(self, plan: TablePlan, home: Path, job_hash: str) -> None:
+        self._plan, self._home, self.job_hash = plan, home, job_hash
         self.name, self.experiment = plan.name, plan.table.experiment
-        self.job = plan.cells[0].jobs[0]
-        self.job_hash = identity(plan, self._runs, [tuned.identity for tuned in self._tuned])
-        self.resources = plan.resources
+        self.job, self.resources = plan.cells[0].jobs[0], plan.resources
+
+    def folder(self) -> RunFolder:
+        """That of the same table, asked for in the same way, or a new one."""
+        known = known_folder(self._home, self.name, self.job_hash)
+        return known or RunFolders(self._home, "tables").new(submitted_id())
+
+    def log_id(self, id: str, logs: JobLogs) -> str:
+        """The table's id, numbered where another store has a log of it."""
+        return logs.usable(id)
+
+
+class TableTask(PlannedTable):
+    """A table whose missing cells are trained. Raises UserError for whatever can be wrong in the plan."""
+
+    def __init__(self, plan: TablePlan, home: Path) -> None:
+        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
+        super().__init__(plan, home, identity(plan, self._runs, [tuned.identity for tuned in self._tuned]))
         self.identity = {
             "job_hash": self.job_hash,
             "tuned": {each.scope: each.identity_hash for each in self._tuned},
@@ -57,11 +71,6 @@ class TableTask(Task[TableReport]):
         self._ledgers = TableLedgers(home)
         self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
         self.asked = {"runs": self._all}
-
-    def folder(self) -> RunFolder:
-        """That of the same table, asked for in the same way."""
-        known = known_folder(self._home, self.name, self.job_hash)
-        return known or RunFolders(self._home, "tables").new(submitted_id())
 
     def _missing(self) -> list[TableRun]:
         done = finished(self._home)
@@ -75,11 +84,7 @@ class TableTask(Task[TableReport]):
         announce(f"{self.name}: {self._all - left} of {self._all} runs are done")
         return left
 
-    def log_id(self, id: str, logs: JobLogs) -> str:
-        """The table's id, numbered where another store has a log of it."""
-        return logs.usable(id)
-
-    def take_up(self, command: Command) -> PaperTable:
+    def take_up(self, command: Command) -> TrainedTable:
         """Starts the table's own log, or goes on with it."""
         log = TableLog(self._plan, command)
         reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
@@ -87,19 +92,33 @@ class TableTask(Task[TableReport]):
         engine = replace(command.engine(reporter, MAX_FAILED), models=self._plan.table.models)
         # Found before this table begins a search: then it is its own.
         ledgers = {each: self._ledgers.of(each, command.ledger) or command.ledger for each in self._tuned}
-        return PaperTable(self._plan, self._runs, ledgers, command, engine, log, source)
+        return TrainedTable(self._plan, command, engine, log, self._runs, ledgers, source)
 
 
 @dataclass
-class PaperTable(Work[TableReport]):
-    """A table that was taken up. `tuned` has the ledger of each tuned cell, which may be another table's."""
+class LoggedTable(Work[TableReport]):
+    """A table that was taken up, with a log of its own."""
 
     plan: TablePlan
-    runs: list[TableRun]
-    tuned: Mapping[TunedCell, Ledger]
     command: Command
     engine: Engine
     log: TableLog
+
+    def conclude(self, state: State, reason: str) -> None:
+        """The state, in the table's own log."""
+        self.log.finish(state, reason)
+
+    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
+        """With its run in MLflow."""
+        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
+
+
+@dataclass
+class TrainedTable(LoggedTable):
+    """A table whose cells are trained. `tuned` has the ledger of each tuned cell, maybe another table's."""
+
+    runs: list[TableRun]
+    tuned: Mapping[TunedCell, Ledger]
     source: CellsSource
 
     def train(self) -> None:
@@ -139,14 +158,6 @@ class PaperTable(Work[TableReport]):
             for cell in plan.cells
         ]
         return table_report(plan, self.command.folder.path, cells, state, reason)
-
-    def conclude(self, state: State, reason: str) -> None:
-        """The state, in the table's own log."""
-        self.log.finish(state, reason)
-
-    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
-        """With its run in MLflow."""
-        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
 
 
 def table_report(
