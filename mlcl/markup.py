@@ -1,4 +1,4 @@
-"""Text and tables as Markdown and LaTeX. This module imports no other, so that every layer may use it."""
+"""Text, counts and tables, also as Markdown and LaTeX. This module imports no other, so that every layer may use it."""
 
 from collections.abc import Sequence
 
@@ -18,6 +18,11 @@ MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<["})
 def one_line(text: str) -> str:
     """The text on one line: a line break would end a row, and an empty line a caption."""
     return " ".join(text.split())
+
+
+def counted(count: int, what: str) -> str:
+    """The count with its noun: `1 row`, `3,000 rows`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def markdown(text: str) -> str:

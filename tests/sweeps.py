@@ -91,7 +91,7 @@ class _AtOnce:
         return self.run_id(id)
 
 
-def _version(tracker, plan, best, folder, run_id):
+def _version(tracker, plan, best, folder, run_id, _stop):
     """A version of files that are no model, once a run."""
     name, source = plan.job.experiment, (folder / MODEL).as_uri()
     tracker.make_model(name)

@@ -17,6 +17,7 @@ from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import print_json, results
 from mlcl.config import apply_overrides, parse_override
 from mlcl.errors import printable
+from mlcl.markup import counted
 
 app = typer.Typer(help="Prepare, check and describe data sets.", no_args_is_help=True)
 
@@ -111,7 +112,7 @@ def check(
         print_json(asdict(report))
         return
     rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
-    typer.echo(printable(f"{report.name} is sound: {rows} rows in {report.shards} shards"))
+    typer.echo(printable(f"{report.name} is sound: {rows} rows in {counted(report.shards, 'shard')}"))
     _print_notes(report.warnings)
 
 

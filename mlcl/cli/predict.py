@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import errors, metrics_table, print_json, results, say
+from mlcl.markup import counted
 
 if TYPE_CHECKING:
     from mlcl.training.export.outputs import Columns
@@ -79,8 +80,8 @@ def predict(
     if result.unknown:
         say("not scored: the data set does not have the labels that the model predicts")
     if result.empty:
-        say(f"{result.empty} rows have no text and so no label: see the column error")
-    say(f"{result.rows} rows by {result.way}" + ("" if out is None else f" in {out}"))
+        say(f"{counted(result.empty, 'row')} without text and so without a label: see the column error")
+    say(f"{counted(result.rows, 'row')} by {result.way}" + ("" if out is None else f" in {out}"))
 
 
 def _drop(_columns: Columns) -> None:

@@ -17,20 +17,24 @@ from mlcl.tracking.tracker import Tracker
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
     """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
 
-    They stay where the store does not allow deletion. Raises UserError where it does not take the new files.
+    They stay where the store does not allow deletion. An interrupt leaves nothing of the artifact. Raises
+    UserError where the store does not take the new files.
     """
-    client = tracker.client
+    client, place = tracker.client, tracker.client.get_run(run_id).info.artifact_uri
+    repository = get_artifact_repository(place, tracking_uri=tracker.uri)
     try:
         client.log_artifacts(run_id, str(folder), artifact)
+    except KeyboardInterrupt:
+        with suppress(Exception):
+            repository.delete_artifacts(artifact)
+        raise
     except (MlflowException, OSError) as error:
         reason = tracker.safe(str(error)).splitlines()[0]
         raise UserError(
             "MLflow does not take these files", file=folder, key=artifact, found=f"run {run_id} ({reason})"
         ) from None
     kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
-    place = client.get_run(run_id).info.artifact_uri
     with suppress(Exception):  # each kind of store raises its own errors
-        repository = get_artifact_repository(place, tracking_uri=tracker.uri)
         for path in [path for path in _files(client, run_id, artifact) if path not in kept]:
             repository.delete_artifacts(path)
 

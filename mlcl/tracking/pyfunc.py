@@ -68,12 +68,13 @@ def check_name(name: str, alias: str) -> None:
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """Registers an exported folder as `register_version` does, and sets `alias` to it; a line for the user.
+    """Registers an exported folder, and sets `alias` to the version; a line for the user.
 
     Raises UserError where MLflow does not take it.
     """
     try:
-        version = register_version(tracker, run_id, folder, index, encoder, name)
+        log_model(tracker, run_id, folder, index, encoder)
+        version = register_version(tracker, run_id, index, name)
         tracker.client.set_registered_model_alias(name, alias, version)
     except MlflowException as error:
         reason = tracker.safe(str(error)).splitlines()[0]
@@ -83,22 +84,15 @@ def register_export(
     return f"models:/{name}@{alias} (version {version})"
 
 
-def register_version(
-    tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, more: str = ""
-) -> str:
-    """Registers an exported folder as a version of the model `name`, once a run; returns the version.
+def register_version(tracker: Tracker, run_id: str, index: Index, name: str, more: str = "") -> str:
+    """Registers a run's logged model as a version of the model `name`, once a run; returns the version.
 
-    The folder is logged once a run, also for several names. The version's description is that of the index,
-    and `more`. Raises MlflowException or UserError where MLflow does not take it.
+    The version's description is that of the index, and `more`. Raises MlflowException.
     """
-    client = tracker.client
-    source = f"{client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
-    versions = tracker.versions(run_id, source)
-    version = versions.get(name)
+    client, source = tracker.client, _source(tracker, run_id)
+    version = tracker.versions(run_id, source).get(name)
     if version is None:
         tracker.make_model(name)
-        if not versions:
-            _log(tracker, run_id, folder, index, encoder)
         tags = {"way": index.best, "metric": index.metric}
         text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
         made = client.create_model_version(name, source, run_id, tags=tags, description=text)
@@ -138,8 +132,18 @@ def _find_version(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
     return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
-def _log(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
-    """Logs the model, without MLflow's `log_model`, which would set the run RUNNING and log metrics again."""
+def _source(tracker: Tracker, run_id: str) -> str:
+    return f"{tracker.client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
+
+
+def log_model(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
+    """Logs an exported folder as the run's model, unless a version is made of the run's.
+
+    MLflow's own `log_model` would set the run RUNNING and log metrics again. Raises UserError where MLflow
+    does not take it.
+    """
+    if tracker.versions(run_id, _source(tracker, run_id)):
+        return
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         target = Path(scratch) / ARTIFACT
         mlflow.pyfunc.save_model(

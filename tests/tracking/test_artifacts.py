@@ -64,6 +64,19 @@ def test_where_nothing_may_be_deleted_it_stays(tracker, run_id, tmp_path, monkey
     assert listed(tracker, run_id, "report") == {"report/a", "report/b"}
 
 
+def test_an_interrupted_upload_leaves_nothing(tracker, run_id, tmp_path, monkeypatch):
+    folder = write(tmp_path / "it", "page", "plots/a")
+
+    def interrupted(run_id, folder, artifact):
+        tracker.client.log_artifact(run_id, f"{folder}/page", artifact)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tracker.client, "log_artifacts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replace_artifacts(tracker, run_id, folder, "report")
+    assert not tracker.client.list_artifacts(run_id)
+
+
 def test_a_store_that_takes_nothing(tracker, run_id, tmp_path):
     folder = write(tmp_path / "it", "page")
     place = tracker.client.get_run(run_id).info.artifact_uri

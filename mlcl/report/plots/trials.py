@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from mlcl.markup import counted
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.sweep_data import SweepData
 from mlcl.tracking import State
@@ -68,9 +69,10 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     for length in _spread({len(found[row]) for row in pruned.index} - {0}):
         reached = {row: values[length - 1] for row, values in found.items() if len(values) >= length}
         epoch = length * data.job.evaluation.every
-        stages[f"{metric} at epoch {epoch}: {len(reached)} trials"] = pd.Series(reached, dtype=float)
-    count = len(data.complete)
-    stages[f"{data.score} at the end: {count} trial{'' if count == 1 else 's'}"] = data.complete["score"]
+        stages[f"{metric} at epoch {epoch}: {counted(len(reached), 'trial')}"] = pd.Series(
+            reached, dtype=float
+        )
+    stages[f"{data.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
     return stages
 
 

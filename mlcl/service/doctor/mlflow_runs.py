@@ -9,6 +9,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunTag
 
+from mlcl.markup import counted
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_locks
 from mlcl.service.engine.recovery import KILLED
@@ -123,7 +124,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
     if foreign:
         some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
         why = "RUNNING in MLflow, of another home: nothing here says whether they live"
-        yield Finding(f"{len(foreign)} runs: {some}", why, "look from their home", note=True)
+        yield Finding(f"{counted(len(foreign), 'run')}: {some}", why, "look from their home", note=True)
 
 
 def _delivers(home: Path, run: Run) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mlcl.markup import counted
 from mlcl.service.engine.budget import Account
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
@@ -116,9 +117,10 @@ class Reporter:
     def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """A stage begins, with `done` of its trainings done by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
-        text = f"{stage}: {total} trainings, {done} done, up to {at_once} at once"
+        trainings = counted(total, "training")
+        text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
         if stage == "table":
-            text = f"{total} training{'s' if total > 1 else ''}, up to {at_once} at once"
+            text = f"{trainings}, up to {at_once} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
     def begin(self, entry: Entry) -> None:

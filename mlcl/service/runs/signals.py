@@ -20,7 +20,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._shielded = False
+        self._shielded, self._at_once = False, False
         self._asked = 0.0
 
     def __call__(self) -> bool:
@@ -41,9 +41,24 @@ class StopRequest:
         finally:
             self._shielded = False
 
-    def insists(self) -> bool:
-        """Whether another signal may interrupt what is going on."""
-        return self() and not self._shielded and time.monotonic() - self._asked >= SAME
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """While inside, also within a shield, the first signal interrupts; no further one does meanwhile."""
+        shielded, self._shielded, self._at_once = self._shielded, False, True
+        try:
+            yield
+        finally:
+            self._shielded, self._at_once = shielded, False
+
+    def take(self) -> bool:
+        """Takes a signal; returns whether it interrupts what is going on."""
+        first = not self()
+        late = not first and time.monotonic() - self._asked >= SAME
+        interrupts = not self._shielded and (late or (first and self._at_once))
+        self._shielded |= interrupts and self._at_once
+        if first:
+            self.set()
+        return interrupts
 
     def settling(self) -> float:
         """Seconds until a further signal is no longer the one that asked."""
@@ -63,10 +78,10 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
         return
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
-        if request.insists():
+        first = not request()
+        if request.take():
             raise KeyboardInterrupt
-        if not request():
-            request.set()
+        if first:
             with suppress(OSError):  # the terminal may be closed
                 announce("stopping; once more to insist")
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.markup import markdown, markdown_table
 from mlcl.service.engine.entries import Entry
+from mlcl.service.runs.signals import StopRequest
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Tracker
 from mlcl.tracking.best_model import Score, move_best
@@ -16,14 +17,17 @@ from mlcl.training.export import write_export
 from mlcl.training.job_data import JobData
 
 
-def register_best(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str) -> str:
+def register_best(
+    tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
+) -> str:
     """Exports the trial in `folder`, whose run is `run_id`, as a version of the experiment's model.
 
-    Returns a line for the user. Raises MlflowException or UserError where MLflow does not take it, or where
-    the trial's files or its data have changed.
+    Returns a line for the user. Raises KeyboardInterrupt where a signal interrupts the export, which then
+    leaves nothing; the registration is not interrupted. Raises MlflowException or UserError where MLflow does
+    not take it, or where the trial's files or its data have changed.
     """
     assert best.score is not None
-    version = export_version(tracker, plan, best, folder, run_id)
+    version = export_version(tracker, plan, best, folder, run_id, stop)
     fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
     job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
     searched = (*plan.searched, *plan.space.posthoc, *plan.free)
@@ -31,9 +35,11 @@ def register_best(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, 
     return move_best(tracker, plan.job.experiment, version, score)
 
 
-def export_version(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str) -> str:
+def export_version(
+    tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
+) -> str:
     """The version that is made of the trial, once a run."""
-    from mlcl.tracking.pyfunc import register_version  # imports pandas and MLflow's models
+    from mlcl.tracking.pyfunc import log_model, register_version  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment
     settings = [(markdown(key), markdown(str(its))) for key, its in (best.settings | best.chosen).items()]
@@ -44,5 +50,7 @@ def export_version(tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path,
     source["seed"] = str(job.train.seed)
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         target = Path(scratch) / "model"
-        index = write_export(target, folder, JobData.of(job, tracker.home, verify=False), source)
-        return register_version(tracker, run_id, target, index, job.encoder.name, name, more)
+        with stop.interruptible():
+            index = write_export(target, folder, JobData.of(job, tracker.home, verify=False), source)
+            log_model(tracker, run_id, target, index, job.encoder.name)
+        return register_version(tracker, run_id, index, name, more)

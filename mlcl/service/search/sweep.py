@@ -208,6 +208,8 @@ class Sweep(Work[SweepReport]):
     def _try(self, problem: str, act: Callable[[], None]) -> None:
         try:
             act()
+        except KeyboardInterrupt:
+            self.engine.reporter.note(f"{problem}: interrupted; the same command does it")
         except Exception as error:
             reason = self.engine.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
             self.engine.reporter.note(f"{problem}: {reason}")
@@ -222,7 +224,8 @@ class Sweep(Work[SweepReport]):
             return
         run_id = command.delivery.run_id(self.store.log(best))
         if run_id is not None:
-            text = register_best(command.tracker, self.plan, best, self.store.folder(best), run_id)
+            folder, stop = self.store.folder(best), command.stop
+            text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
             command.ledger.append("registered", key=best.key, text=text)
 
     def report(self, outcome: SweepReport, undelivered: int) -> SweepReport:

@@ -1,6 +1,9 @@
 import os
 import signal
 import threading
+from contextlib import closing
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -63,6 +66,17 @@ def test_a_shield_keeps_even_a_second_signal_out():
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_one_signal_interrupts_what_may_be_interrupted_also_within_a_shield():
+    ask = partial(os.kill, os.getpid(), signal.SIGINT)
+    with stop_on_signal() as stop, stop.shielded():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible(), closing(Mock(close=ask)):
+            ask()
+        assert stop()
+        ask()  # the shield is back
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
+            ask()
 
 
 def test_handlers_are_put_back_after_an_error():

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from unittest.mock import Mock
 
 import pytest
 from builders import text_dataset, tiny_job
@@ -13,6 +14,7 @@ from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, parse_budget
+from mlcl.service.search import best_model
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
 
@@ -550,3 +552,14 @@ def test_a_moved_or_copied_home_goes_on(tmp_path, monkeypatch, job, databases_of
     told = other.everything()
     assert {run["status"] for run in told["mlflow"].values()} <= {"FINISHED", "KILLED"}
     assert told["mlflow"]["SWEEP.trial-0000"]["artifacts"]
+
+
+def test_the_export_of_the_best_model_can_be_interrupted(databases_of, tmp_path, monkeypatch, job):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    plan = world.plan(job, PLAIN, trials=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(best_model, "export_version", Mock(side_effect=KeyboardInterrupt))
+        report = world.run(plan)
+    assert (report.state, report.registered) == (State.COMPLETE, "")
+    assert "the best model is not registered: interrupted; the same command does it" in world.notes()
+    assert world.run(plan).registered == f"models:/{job.experiment}@best (version 1)"
