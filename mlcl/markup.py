@@ -1,4 +1,4 @@
-"""Text, counts and tables, also as Markdown and LaTeX. This module imports no other, so that every layer may use it."""
+"""Text, counts and tables, also as Markdown and LaTeX. Imports no other module: every layer may use it."""
 
 from collections.abc import Sequence
 
