@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ def _contender(cell: CellReport, shared: str, figure: FigureReport) -> Contender
 def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], ...]:
     """One tree for each figure, as `table.json` and the report have it: at least `metric` and `sentences`.
 
-    A cell counts where the figure of each of its seeds is there.
+    A cell counts where the figure of each of its seeds is there. A row that the table keeps from some of the
+    columns is left out, so that it does not cost the others these data sets.
     """
     control = ranks.control or report.rows[0]
     names = dict.fromkeys(figure.name for cell in report.cells for figure in cell.figures)
@@ -64,11 +66,12 @@ def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], .
 
 
 def _ranked(report: TableReport, name: str, control: str, rope: float | None) -> dict[str, Any]:
+    asked = Counter(cell.row for cell in report.cells)
     figures = {
         (cell.row, cell.column): figure
         for cell in report.cells
         for figure in cell.figures
-        if figure.name == name and None not in figure.values
+        if figure.name == name and None not in figure.values and asked[cell.row] == len(report.columns)
     }
     found = compare_methods(
         name,

@@ -17,13 +17,14 @@ ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")
 BETTER = {"BCE": 50.0, "ASL": 51.0, "simdis": 52.0}
 
 
+def cell(row, column, values):
+    figure = FigureReport("F1", "test/micro_f1", None, values, None, 1)
+    return CellReport(row, column, f"{row}/{column}".lower(), (figure,), ("a", "b"))
+
+
 def report(values, **how):
     """A table of one figure; `values(row, column)` by seed."""
-    cells = tuple(
-        CellReport(row, column, f"{row}/{column}".lower(),
-                   (FigureReport("F1", "test/micro_f1", None, values(row, column), None, 1),), ("a", "b"))
-        for row in ROWS for column in COLUMNS
-    )  # fmt: skip
+    cells = tuple(cell(row, column, values(row, column)) for row in ROWS for column in COLUMNS)
     fields = {
         "id": "mlcl-1", "name": "t", "command": "mlcl reproduce t", "title": "T", "source": "S", "about": "",
         "state": State.COMPLETE, "reason": "", "folder": Path("t"), "cells": cells, "unit": "percent",
@@ -54,6 +55,15 @@ def test_a_cell_that_lacks_a_seed_does_not_count():
     (tree,) = ranked_figures(report(values), Ranks())
     need = "this needs 3 methods, BCE among them, and 3 data sets with all cells between them."
     assert tree == {"metric": "F1", "sentences": [f"F1 is not ranked over data sets: {need}"]}
+
+
+def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_column():
+    """Of texts alone are more methods than of all data sets, and images are one of four data sets."""
+    everywhere = report(steady).cells + tuple(cell(row, "images", (60.0, 61.0)) for row in ROWS)
+    texts = tuple(cell(f"TF-IDF {n}", column, (40.0, 41.0)) for n in range(4) for column in COLUMNS)
+    (tree,) = ranked_figures(report(steady, cells=everywhere + texts), Ranks())
+    assert (tuple(tree["methods"]), tuple(tree["data_sets"])) == (ROWS, (*COLUMNS, "images"))
+    assert tuple(tree["left_out"]) == tuple(f"TF-IDF {n}" for n in range(4))
 
 
 def test_the_tests_stand_below_the_table_and_in_the_json():
