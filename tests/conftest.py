@@ -1,3 +1,4 @@
+import signal
 import sys
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import tiers
 from builders import text_dataset
 
 from mlcl.plugins import REGISTRIES, registry
+
+# Started in the background of a script, this process ignores SIGINT, and so would those that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path, config):

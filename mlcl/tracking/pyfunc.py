@@ -73,6 +73,7 @@ def register_export(
     Raises UserError where MLflow does not take it.
     """
     try:
+        tracker.make_model(name)  # a name that MLflow refuses leaves no files behind
         log_model(tracker, run_id, folder, index, encoder)
         version = register_version(tracker, run_id, index, name)
         tracker.client.set_registered_model_alias(name, alias, version)

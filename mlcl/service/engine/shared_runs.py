@@ -84,7 +84,7 @@ class SharedRuns(TrainingStore):
             load_job(entry.job),
             self._data[entry.key],
             id=self.log(entry),
-            name=entry.label,
+            name=entry.key,
             owner=entry.key,
             parent=self._parent,
             tags={Tag.KIND: "cell", Tag.CELL: entry.label},
