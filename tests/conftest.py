@@ -9,9 +9,10 @@ from builders import text_dataset
 
 from mlcl.plugins import REGISTRIES, registry
 
-# Started in the background of a script, this process ignores SIGINT, and so would those that it starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A script's background process ignores SIGINT, one under nohup SIGHUP, and so would those that it starts.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_ignore_collect(collection_path, config):
