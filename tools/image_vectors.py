@@ -22,6 +22,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from mlcl.files import new_file
+
 BATCH = 64
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's, a channel: those that the network was trained with."""
@@ -78,6 +80,7 @@ def vectors_of(table: pa.Table, network: nn.Module, size: int) -> np.ndarray:
 def with_vectors(
     file: Path, split: str, rows: int | None, per: str | None, network: nn.Module, size: int
 ) -> pa.Table:
+    """The rows of a file, with their split and vectors in the place of the images."""
     table = sample(pq.read_table(file), rows, per)
     vectors = vectors_of(table, network, size)
     columns = {}
@@ -98,15 +101,18 @@ def main() -> None:
     parser.add_argument("--per", help="a column, each of whose values gets as many rows")
     parser.add_argument("--size", type=int, default=160, help="pixels of a side")
     given = parser.parse_args()
+    for each in given.files:
+        split, _, file = each.partition("=")
+        if not split or not Path(file).is_file() or "image" not in pq.read_schema(file).names:
+            parser.error(f"{each}: allowed: SPLIT=FILE, a Parquet file with the column image")
     rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
     network = FrozenNetwork()
     parts = [
         with_vectors(Path(file), split, rows.get(split), given.per, network, given.size)
         for split, _, file in (each.partition("=") for each in given.files)
     ]
-    partial = given.out.with_name(f".{given.out.name}.partial")
-    pq.write_table(pa.concat_tables(parts), partial)
-    partial.replace(given.out)
+    with new_file(given.out) as work:
+        pq.write_table(pa.concat_tables(parts), work)
 
 
 if __name__ == "__main__":
