@@ -142,13 +142,13 @@ def _whole(table: Table, file: Path) -> list[tuple[dict[str, Any], dict[str, flo
 
 
 def _free(neighbours: Mapping[str, float], overrides: Mapping[str, Any]) -> dict[str, float]:
-    """Those of a cell's own neighbours over which the command line has not the last word."""
+    """The cell's own settings of the neighbours that no override of the command line replaces."""
     given = {name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")}
     return {name: value for name, value in neighbours.items() if name not in given}
 
 
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
-    """Seeds that were all the same would be one run that counts as many."""
+    """Refuses overrides of the seeds, with which one run would count as several."""
     for own in ("experiment", *table.seed_keys):
         for key in overrides:
             if covers(key, own) or covers(own, key):
@@ -171,12 +171,12 @@ def _job(
             seeded = placed(seeded, section, data)
         return validate(JobConfig, seeded, None)
     except UserError as error:
-        # The file has no part in what an override got wrong.
+        # What is wrong in an override is not wrong in the file.
         raise _of_cell(error, cell, None if error.key in overrides else file) from None
 
 
 def _check(cell: Cell, file: Path) -> None:
-    """Seeds that differ, and neighbours that can be asked for without a training of their own."""
+    """Raises UserError where two seeds give one job, or where the neighbours would cost a training."""
     job = cell.jobs[0]
     if len({job_hash(job) for job in cell.jobs}) < len(cell.jobs):
         raise UserError(f"the seeds of cell {cell.id} are one and the same job", file=file, key="seed_keys")
@@ -184,7 +184,7 @@ def _check(cell: Cell, file: Path) -> None:
         return
     if cell.tuning is not None:
         raise UserError(
-            f"a search answers the neighbours itself (cell {cell.id})", file=file,
+            f"a search chooses the neighbours itself (cell {cell.id})", file=file,
             key="set", found=list(cell.neighbours), allowed="these keys in the space",
         )  # fmt: skip
     knn, train = job.evaluation.knn, job.train

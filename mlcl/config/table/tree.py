@@ -27,7 +27,7 @@ def cell_tree(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The job tree of a cell, and its settings of the neighbours (k, lambda, temperature).
 
-    Row, column, scale: the later one has the last word. Raises UserError that names the table's file.
+    The scale overrides the column, and the column the row. Raises UserError that names the table's file.
     """
     name = column.job or row.job or table.job
     if name is None:
@@ -88,7 +88,7 @@ def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[
     node, source = section_of(tree, section), _source_of(tree, section)
     if node is None or source is None or source not in data:
         return tree
-    # However it is written, it is one place.
+    # `~` and the full path are one place: the job gets the same hash.
     place = data[source] if "://" in data[source] else str(Path(data[source]).expanduser())
     if not _is_prepared(place):
         return apply_overrides(tree, {f"{section}.options.path": place})
@@ -97,7 +97,7 @@ def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[
 
 
 def places_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    """The places by source for a cell of this column (as on the command line), whose own goes first."""
+    """The places by source for a cell of this column; one given for the column replaces its source's."""
     source = _source_of(tree, "data")
     return data if source is None or column not in data else {**data, source: data[column]}
 
@@ -133,12 +133,12 @@ def check_places(
 
 
 def _is_prepared(place: str) -> bool:
-    """Whether a prepared data set lies there, not a source's files; what is far away is taken to be one."""
+    """Whether a prepared data set lies there, not a source's files. A URI is taken to be one."""
     return "://" in place or (Path(place).expanduser() / "dataset.json").is_file()
 
 
 def _version_of(tree: dict[str, Any], section: str) -> str:
-    """Tells what a source makes under the options of one cell from what it makes under those of another."""
+    """The options that decide which data set a source prepares for a cell, as text."""
     node = section_of(tree, section) or {}
     options = {key: value for key, value in (node.get("options") or {}).items() if key != "path"}
     return json.dumps([options, node.get("split_seed")], sort_keys=True, default=str)

@@ -24,7 +24,7 @@ class Tuning:
 
 
 def tune_of(table: Table, *changes: Change) -> Tune | None:
-    """What a cell's table, row, column and scale say; the later one has the last word, and false is none."""
+    """The search of a cell, by the last of table, row, column and scale that names one; None for `false`."""
     said = [change.tune for change in changes if change.tune is not None]
     return (said[-1] or None) if said else table.tune
 

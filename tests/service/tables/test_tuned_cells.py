@@ -144,7 +144,7 @@ def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
         ({"tune": {**TUNE, "space": {"space": {"train.lrr": {"float": [0, 1]}}}}}, "train.lrr"),
         ({"tune": {**TUNE, "sampler": "tpee"}}, "tpe"),
         ({"tune": {**TUNE, "trials": 0}}, "tune.trials"),
-        ({"rows": {"Cold": {"set": {"evaluation.knn.k": 1}}}, "tune": TUNE}, "answers the neighbours itself"),
+        ({"rows": {"Cold": {"set": {"evaluation.knn.k": 1}}}, "tune": TUNE}, "chooses the neighbours itself"),
         ({"metrics": {"Acc": "test/accurcy"}, "tune": TUNE}, "did you mean test/accuracy"),
     ],
 )
