@@ -20,6 +20,7 @@ NAMES = {
     Tag.DATA: "data",
     Tag.FINGERPRINT: "data fingerprint",
     Tag.PYTHON: "Python",
+    Tag.LIBRARIES: "libraries",
     Tag.MACHINE: "machine",
 }
 """The tags that are shown, and their titles."""
@@ -28,6 +29,7 @@ INSIDE = (
     Tag.DIRTY,
     Tag.FINGERPRINT,
     Tag.PYTHON,
+    Tag.LIBRARIES,
     Tag.MACHINE,
 )
 """Tags that are also read from the trainings: a later command may have run other code."""

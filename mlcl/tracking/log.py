@@ -14,7 +14,7 @@ from mlcl.errors import UserError
 from mlcl.files import remove_partial, replace_text
 from mlcl.tracking.jsonl import Entry, appending, sync
 from mlcl.tracking.log_index import LogIndex
-from mlcl.tracking.names import DIFF, MAX_REASON
+from mlcl.tracking.names import DIFF, MAX_REASON, PACKAGES
 from mlcl.tracking.provenance import Provenance
 from mlcl.tracking.states import State
 from mlcl.tracking.uri import stored_uri
@@ -64,8 +64,9 @@ class RunLog:
         log = cls(home, id)
         (log._folder / TEXTS).mkdir(parents=True, exist_ok=True)
         contents = dict(texts or {})
-        if source is not None and source.diff:
-            contents[DIFF] = source.diff
+        if source is not None:
+            texts_of_source = {DIFF: source.diff, PACKAGES: source.packages}
+            contents |= {name: text for name, text in texts_of_source.items() if text}
         entry = {
             "kind": "start",
             "time": _now(),

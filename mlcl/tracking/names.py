@@ -46,6 +46,7 @@ class Tag(StrEnum):
     SOURCE_TYPE = "mlflow.source.type"  # LOCAL
     COMMIT = "mlflow.source.git.commit"  # commit of the code
     DIRTY = "mlcl.git.dirty"  # true where there were uncommitted changes
+    LIBRARIES = "mlcl.libraries"  # versions of the libraries that the figures depend on
     PYTHON = "mlcl.python"  # version of the interpreter
     MACHINE = "mlcl.machine"  # the processor's architecture
     JOB = "mlcl.job"  # id of the cluster job
@@ -71,7 +72,7 @@ class Tag(StrEnum):
 
 
 VERSION_TAG = "mlcl.version."
-"""Begins the tag with a package's version; the name of the package follows."""
+"""Begins the tag with a package's version; the name follows. Runs of earlier releases have several."""
 
 
 def count_tag(state: str) -> str:
@@ -112,6 +113,8 @@ BEST_SETTINGS = "best_settings.json"
 """The settings of a sweep's best trial."""
 DIFF = "provenance/uncommitted.diff"
 """The uncommitted changes."""
+PACKAGES = "provenance/packages.txt"
+"""All installed packages with their versions, one a line."""
 TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
 """A table's figures in three forms."""
 

@@ -25,10 +25,11 @@ MAX_DIFF = 2_000_000
 
 @dataclass(frozen=True)
 class Provenance:
-    """The tags of a run, and the uncommitted changes as text."""
+    """The tags of a run, and two texts: the uncommitted changes, and the installed `packages`."""
 
     tags: dict[str, str]
     diff: str
+    packages: str = ""
 
 
 def code() -> str:
@@ -50,11 +51,10 @@ def provenance(*folders: Path) -> Provenance:
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
-    for name in ("mlcl", *LIBRARIES):
-        try:
-            tags[f"{VERSION_TAG}{name}"] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    installed = {each.name: each.version for each in metadata.distributions()}
+    packages = "".join(f"{name}=={installed[name]}\n" for name in sorted(installed, key=str.lower))
+    tags[f"{VERSION_TAG}mlcl"] = installed["mlcl"]
+    tags[Tag.LIBRARIES] = " ".join(f"{name}=={installed[name]}" for name in LIBRARIES if name in installed)
     if os.environ.get(SUBMITTED):
         tags[Tag.JOB] = os.environ[SUBMITTED]
     for folder in folders or (Path.cwd(), Path(__file__).parent):
@@ -63,7 +63,7 @@ def provenance(*folders: Path) -> Provenance:
             break
     else:
         carried = _carried(folders or (Path.cwd(),))
-        return Provenance(carried.tags | tags, carried.diff)
+        return Provenance(carried.tags | tags, carried.diff, packages)
     diff = _git(folder, "diff", "HEAD") or ""
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
     tags |= dict(zip(OF_GIT, (commit.strip(), str(bool(diff or untracked)).lower()), strict=True))
@@ -71,7 +71,7 @@ def provenance(*folders: Path) -> Provenance:
         diff = diff[:MAX_DIFF] + "\n[cut]\n"
     if untracked:
         diff += "\n".join(["", "Untracked files:", *untracked.splitlines()]) + "\n"
-    return Provenance(tags, diff)
+    return Provenance(tags, diff, packages)
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:

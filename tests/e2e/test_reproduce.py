@@ -51,7 +51,7 @@ def check_runs(mlcl, report):
         result = json.loads((mlcl.home / "runs" / id / "result.json").read_text())
         run = runs[id]
         assert run.data.tags["mlflow.parentRunId"] == table.info.run_id
-        assert run.data.tags["mlcl.cell"] == f"{cell['row']}, All, seed 0"
+        assert run.info.run_name == run.data.tags["mlcl.cell"] == f"{cell['row']}, All, seed 0"
         for figure in cell["figures"]:
             assert figure["values"] == [100 * result[figure["metric"]]]
             assert run.data.metrics[figure["metric"]] == result[figure["metric"]]

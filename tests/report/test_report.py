@@ -359,7 +359,7 @@ space:
   train.lr: {choice: [0.001, 0.002, 5.0]}
 search: {sampler: brute_force, scheduler: none}
 """
-LATER = {"mlflow.source.git.commit": "later", "mlcl.version.torch": "9.1", "mlcl.version.peft": "0.5"}
+LATER = {"mlflow.source.git.commit": "later", "mlcl.libraries": "torch==9.1", "mlcl.version.peft": "0.5"}
 
 
 @pytest.fixture(scope="module")
@@ -374,11 +374,11 @@ def resumed(store, tiny, tmp_path_factory):
     groups = runs.children(runs.get(report.run_id))
     trainings = [run for group in groups for run in (runs.children(group) or [group])]
     for number, run in enumerate(trainings):
-        tags = {"mlflow.source.git.commit": "first", "mlcl.version.torch": "9.0"} if number else LATER
+        tags = {"mlflow.source.git.commit": "first", "mlcl.libraries": "torch==9.0"} if number else LATER
         tags |= {"mlcl.seconds": 5000 + 700 * number, "mlcl.cpu_seconds": 20000 + 3000 * number}
         for tag, value in (tags | {"mlcl.gpu_seconds": 9000 - 1000 * number}).items():
             store.client.set_tag(run.info.run_id, tag, str(value))
-    store.client.set_tag(report.run_id, "mlcl.version.torch", "9.0")
+    store.client.set_tag(report.run_id, "mlcl.libraries", "torch==9.0")
     made = make_report(runs, report.run_id, world.home, folder=world.home / "it", embeddings=QUICK, log=False)
     return (made.folder / "report.md").read_text()
 
@@ -419,7 +419,7 @@ def test_the_hours_are_those_of_the_trainings(resumed, database):
 def test_where_it_comes_from_names_the_code_and_libraries_of_all_trainings(resumed):
     told = {name: row["value"] for name, row in table_below(resumed, "Where it comes from").items()}
     assert told["commit"] == "first, later"
-    assert (told["torch"], told["peft"]) == ("9.0, 9.1", "0.5")
+    assert (told["libraries"], told["peft"]) == ("torch==9.0, torch==9.1", "0.5")
     assert told["Python"] == "3"
 
 

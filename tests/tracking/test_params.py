@@ -86,7 +86,9 @@ def test_a_change_in_any_encoding_is_kept(tmp_path):
 def test_provenance_without_git(tmp_path):
     found = provenance(tmp_path)
     assert "mlflow.source.git.commit" not in found.tags
-    assert found.tags["mlcl.version.torch"]
+    assert re.search(r"\btorch==\d+\.\d+", found.tags["mlcl.libraries"])
+    assert re.search(r"^torch==\d+\.\d+", found.packages, re.MULTILINE)
+    assert [tag for tag in found.tags if "version" in tag] == ["mlcl.version.mlcl"]
 
 
 def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, monkeypatch):

@@ -84,10 +84,10 @@ class SharedRuns(TrainingStore):
             load_job(entry.job),
             self._data[entry.key],
             id=self.log(entry),
-            name=entry.key,
+            name=entry.label,
             owner=entry.key,
             parent=self._parent,
-            tags={Tag.KIND: "cell", Tag.CELL: entry.label},
+            tags={Tag.KIND: "cell", Tag.ID: entry.key, Tag.CELL: entry.label},
         )
         log.reopen()
         self._logs.deliver(log.id)
