@@ -12,6 +12,7 @@ ARTIFACTS = "artifacts"
 COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
     ("model_versions", "source"),
     ("model_versions", "storage_location"),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -20,22 +21,23 @@ os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
 import mlflow.pyfunc
 import numpy as np
 import pandas as pd
+from mlflow.artifacts import download_artifacts
+from mlflow.entities import LoggedModel
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS as VERSIONS
 from PIL import Image
 
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
-from mlcl.tracking.artifacts import replace_artifacts
+from mlcl.tracking.logged_model import log_model
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
 from mlcl.training.export.model_index import INDEX
 from mlcl.training.export.readme import describe
 
-ARTIFACT = "pyfunc"
-"""The artifact with the model."""
 CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
@@ -74,8 +76,8 @@ def register_export(
     """
     try:
         tracker.make_model(name)  # a name that MLflow refuses leaves no files behind
-        log_model(tracker, run_id, folder, index, encoder)
-        version = register_version(tracker, run_id, index, name)
+        model = log_export(tracker, run_id, folder, index, encoder)
+        version = register_version(tracker, model, index, name)
         tracker.client.set_registered_model_alias(name, alias, version)
     except MlflowException as error:
         reason = tracker.safe(str(error)).splitlines()[0]
@@ -85,20 +87,25 @@ def register_export(
     return f"models:/{name}@{alias} (version {version})"
 
 
-def register_version(tracker: Tracker, run_id: str, index: Index, name: str, more: str = "") -> str:
+def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
     """Registers a run's logged model as a version of the model `name`, once a run; returns the version.
 
     The version's description is that of the index, and `more`. Raises MlflowException.
     """
-    client, source = tracker.client, _source(tracker, run_id)
-    version = tracker.versions(run_id, source).get(name)
-    if version is None:
+    run_id, source = str(model.source_run_id), str(model.artifact_location)
+    versions = tracker.versions(run_id, source)
+    if name not in versions:
         tracker.make_model(name)
         tags = {"way": index.best, "metric": index.metric}
         text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
-        made = client.create_model_version(name, source, run_id, tags=tags, description=text)
-        version = str(made.version)
-    return version
+        made = tracker.client.create_model_version(
+            name, source, run_id, tags=tags, description=text, model_id=model.model_id
+        )
+        versions[name] = str(made.version)
+        # For the model's page: a server does this itself, a store that is a file does not.
+        listed = [{"name": its, "version": version} for its, version in versions.items()]
+        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS: json.dumps(listed)})
+    return versions[name]
 
 
 def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
@@ -113,12 +120,9 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
         )
     try:
         version = _find_version(tracker, parts)
-        found: Iterable[Path] = ()
-        if str(version.source).endswith(f"/{version.run_id}/artifacts/{ARTIFACT}"):
-            place = f"{ARTIFACT}/artifacts"
-            held = Path(tracker.client.download_artifacts(str(version.run_id), place, str(to)))
-            # MLflow keeps the name of the folder that was exported.
-            found = held.glob(f"*/{INDEX}")
+        held = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
+        # MLflow keeps the name of the folder that was exported.
+        found = held.glob(f"*/{INDEX}")
     except (MlflowException, OSError) as error:
         reason = tracker.safe(str(error)).splitlines()[0]
         raise UserError("no such registered model", key="MODEL", found=f"{uri} ({reason})") from None
@@ -133,29 +137,34 @@ def _find_version(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
     return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
-def _source(tracker: Tracker, run_id: str) -> str:
-    return f"{tracker.client.get_run(run_id).info.artifact_uri}/{ARTIFACT}"
+def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
+    """Logs an exported folder as the run's model, unless it has one.
 
-
-def log_model(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> None:
-    """Logs an exported folder as the run's model, unless a version is made of the run's.
-
-    MLflow's own `log_model` would set the run RUNNING and log metrics again. Raises UserError where MLflow
-    does not take it.
+    MLflow's own `log_model` would set the run RUNNING. Raises UserError or MlflowException where MLflow does
+    not take it.
     """
-    if tracker.versions(run_id, _source(tracker, run_id)):
-        return
-    with TemporaryDirectory(prefix="mlcl-") as scratch:
-        target = Path(scratch) / ARTIFACT
+
+    def save(model: LoggedModel) -> Path:
         mlflow.pyfunc.save_model(
             target,
+            mlflow_model=Model(run_id=run_id, model_id=model.model_id),
             python_model=CODE,
             artifacts={"model": str(folder.resolve())},
             signature=_signature(index),
             input_example=_example(index),
             pip_requirements=_requirements(encoder),
         )
-        replace_artifacts(tracker, run_id, target, ARTIFACT)  # an interrupted upload may have left files
+        return target
+
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        target = Path(scratch) / "pyfunc"
+        try:
+            return log_model(tracker.client, tracker.client.get_run(run_id), save)
+        except OSError as error:
+            reason = tracker.safe(str(error)).splitlines()[0]
+            raise UserError(
+                "MLflow does not take the model", key="RUN", found=f"{run_id} ({reason})"
+            ) from None
 
 
 def _signature(index: Index) -> ModelSignature:

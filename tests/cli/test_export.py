@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import Mock
 
 import mlflow
 import pandas as pd
@@ -23,6 +25,7 @@ from mlcl.errors import UserError
 from mlcl.service.local.folder import read_secret
 from mlcl.service.run_job import run_job
 from mlcl.tracking import Tracker
+from mlcl.tracking.logged_model import find_model, log_model
 
 
 def run(home, data, *overrides, **train):
@@ -155,6 +158,12 @@ def pyfunc(uri, model, texts, folder, root):
     return [pd.read_parquet(file) for file in files[1:]], done.stdout
 
 
+def logged(client, report):
+    """The run's model in MLflow, and its folder."""
+    model = find_model(client, client.get_run(report.mlflow_run_id))
+    return model, Path(model.artifact_location.removeprefix("file://"))
+
+
 def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_path, root):
     report = run(home, tiny, "train.seed=3", epochs=2)
     words = (report.mlflow_run_id, "--register", "tiny", "--json")
@@ -174,9 +183,33 @@ def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_pat
     for frame, way in zip(frames, (None, "classifier"), strict=True):
         pd.testing.assert_frame_equal(frame, pd.DataFrame(dict(model.predict(texts, way=way).columns)))
     assert printed == "['text'] ['label', 'probability', 'label.topic']\n"
-    held = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc"
+    model, held = logged(client, report)
+    assert version.source == model.artifact_location
     assert not list(held.rglob("*.pkl"))
     assert "torch==" in (held / "requirements.txt").read_text()
+
+
+def test_the_model_has_the_figures_parameters_and_data_set_of_its_run(home, tiny, client):
+    report = run(home, tiny, "train.seed=8", epochs=1)
+    export(home, report.id, "--register", "linked")
+    its, (model, _) = client.get_run(report.mlflow_run_id), logged(client, report)
+    assert [output.model_id for output in its.outputs.model_outputs] == [model.model_id]
+    assert model.params == its.data.params
+    (data,) = (each.dataset for each in its.inputs.dataset_inputs)
+    judged = {point.key: (point.value, point.dataset_name, point.dataset_digest) for point in model.metrics}
+    assert {key.rpartition("/")[2] for key in judged} >= {"accuracy", "macro_f1"}
+    assert judged == {
+        key: (value, data.name, data.digest)
+        for key, value in its.data.metrics.items()
+        if "val/" in key or "test/" in key
+    }
+
+
+def test_an_interrupted_upload_leaves_no_model(home, tiny, client):
+    its = client.get_run(run(home, tiny, "train.seed=7", epochs=1).mlflow_run_id)
+    with pytest.raises(KeyboardInterrupt):
+        log_model(client, its, Mock(side_effect=KeyboardInterrupt))
+    assert not client.search_logged_models([its.info.experiment_id], f"source_run_id = '{its.info.run_id}'")
 
 
 LABELS = (
@@ -214,14 +247,13 @@ def shades(tmp_path_factory):
 
 
 @pytest.mark.parametrize("task", ["labels", "ratings", "shades"])
-def test_every_task_is_a_pyfunc(task, home, tiny, shades, tmp_path):
+def test_every_task_is_a_pyfunc(task, home, tiny, client, shades, tmp_path):
     data, settings = (shades, SHADES) if task == "shades" else (tiny, LABELS if task == "labels" else RATINGS)
     encoder = ("encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}",) if task == "shades" else ()
     report = run(home, data, *settings, *encoder, epochs=1)
     export(home, report.id, "--to", tmp_path / "model", "--register", task)
     column, inputs = ("image", [png(20), png(235)]) if task == "shades" else ("text", ["ball noise1", "law"])
-    held = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc"
-    frame = mlflow.pyfunc.load_model(str(held)).predict(pd.DataFrame({column: inputs}))
+    frame = mlflow.pyfunc.load_model(str(logged(client, report)[1])).predict(pd.DataFrame({column: inputs}))
     expected = dict(mlcl.load_model(tmp_path / "model").predict(inputs).columns)
     pd.testing.assert_frame_equal(frame, pd.DataFrame(expected))
 
@@ -244,18 +276,20 @@ def test_names_that_mlflow_does_not_take(home, report, client):
     with pytest.raises(UserError, match=r"MLflow does not take it; found: \.\.@champion"):
         export(home, report.id, "--register", "..")
     assert client.search_model_versions(f"run_id = '{report.mlflow_run_id}'") == []
-    assert "pyfunc" not in [item.path for item in client.list_artifacts(report.mlflow_run_id)]
+    assert find_model(client, client.get_run(report.mlflow_run_id)) is None
 
 
 def test_two_names_share_the_pyfunc(home, tiny, client, tmp_path):
     report = run(home, tiny, "train.seed=6", epochs=1)
     export(home, report.id, "--register", "first")
-    place = home / "artifacts" / "tiny" / report.mlflow_run_id / "artifacts" / "pyfunc" / "MLmodel"
+    place = logged(client, report)[1] / "MLmodel"
     before = place.read_bytes()
     export(home, report.id, "--register", "second", "--to", tmp_path / "elsewhere")
     assert place.read_bytes() == before
     versions = client.search_model_versions(f"run_id = '{report.mlflow_run_id}'")
     assert {version.name for version in versions} == {"first", "second"}
+    listed = json.loads(logged(client, report)[0].tags["mlflow.modelVersions"])
+    assert listed == [{"name": "first", "version": "1"}, {"name": "second", "version": "1"}]
     assert len({version.source for version in versions}) == 1
 
 

@@ -39,7 +39,7 @@ def export_version(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
     """The version that is made of the trial, once a run."""
-    from mlcl.tracking.pyfunc import log_model, register_version  # imports pandas and MLflow's models
+    from mlcl.tracking.pyfunc import log_export, register_version  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment
     settings = [(markdown(key), markdown(str(its))) for key, its in (best.settings | best.chosen).items()]
@@ -52,5 +52,5 @@ def export_version(
         target = Path(scratch) / "model"
         with stop.interruptible():
             index = write_export(target, folder, JobData.of(job, tracker.home, verify=False), source)
-            log_model(tracker, run_id, target, index, job.encoder.name)
-        return register_version(tracker, run_id, index, name, more)
+            model = log_export(tracker, run_id, target, index, job.encoder.name)
+        return register_version(tracker, model, index, name, more)
