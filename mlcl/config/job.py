@@ -238,6 +238,12 @@ class EvaluationConfig(Section):
         return bands
 
 
+class TrackingConfig(Section):
+    """What is logged besides; no part of a job's hash."""
+
+    system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
+
+
 class JobConfig(Section):
     """One experiment."""
 
@@ -247,6 +253,7 @@ class JobConfig(Section):
     objective: ObjectiveConfig
     train: TrainConfig
     evaluation: EvaluationConfig = EvaluationConfig()
+    tracking: TrackingConfig = TrackingConfig()
     baseline: Annotated[str, PluginName("baselines")] | None = Field(
         None, description="fit this in place of the network, see `mlcl baselines`"
     )
@@ -296,6 +303,8 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
     for key in ("baseline", "plugins"):
         if not tree[key]:
             del tree[key]
+    if job.tracking == TrackingConfig():
+        del tree["tracking"]
     for key, default in LATER.items():
         if tree["train"][key] == default:
             del tree["train"][key]
@@ -316,6 +325,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def job_hash(job: JobConfig) -> str:
     """Sixteen hex digits that name this job: equal jobs and plugins of equal content, equal hash."""
     tree = dump_job(job)
+    tree.pop("tracking", None)
     if job.plugins:
         tree["plugins"] = [plugin.sha256 for plugin in job.plugins]
     text = json.dumps(tree, sort_keys=True)

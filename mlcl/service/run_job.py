@@ -161,7 +161,7 @@ class _Run:
             job_data,
             folder=folder,
             context=Context.current(job.train.device),
-            listener=tell_all(mlflow_listener(log), self.listener),
+            listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), self.listener),
             should_stop=self.stop,
         )
         assert outcome is not None

@@ -18,7 +18,7 @@ BEST = "best"
 """The alias."""
 LONGEST = 60
 """Longest value of a key, in characters, that a version keeps; of a longer one it keeps a digest."""
-NEUTRAL = ("train.threads",)
+NEUTRAL = ("train.threads", "tracking.system_metrics")
 """Keys that two jobs may differ in and still be compared."""
 
 

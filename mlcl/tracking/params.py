@@ -13,7 +13,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     """The job's dotted keys as parameters, without `free` keys, whose values are chosen after training."""
-    keys = flatten(dump_job(job))
+    keys = flatten({name: its for name, its in dump_job(job).items() if name != "tracking"})
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
     params = log_parameters({key: value for key, value in keys.items() if key not in free})

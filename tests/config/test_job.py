@@ -142,6 +142,13 @@ def test_the_hash_names_the_resolved_job():
     assert job_hash(job) != job_hash(load_job(JOB, ["train.seed=1"]))
 
 
+def test_what_is_logged_besides_is_kept_and_is_no_part_of_the_hash():
+    plain, watched = load_job(JOB), load_job(JOB, ["tracking.system_metrics=true"])
+    assert job_hash(watched) == job_hash(plain)
+    assert "tracking" not in dump_job(plain)
+    assert load_job(dump_job(watched)) == watched != plain
+
+
 def test_a_key_that_came_later_leaves_the_hash_of_older_jobs():
     later = ({"products": "tf32"}, {"compile": True}, {"compile": "graphs"}, {"deterministic": True})
     for change in ({f"train.{key}": value for key, value in each.items()} for each in later):

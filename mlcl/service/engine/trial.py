@@ -151,7 +151,7 @@ def _experiment(
         JobData.of(job, home, verify=False),
         folder=folder,
         context=Context.current(job.train.device),
-        listener=tell_all(mlflow_listener(log), listener),
+        listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener),
         should_stop=stop,
         test=task.test,
     )

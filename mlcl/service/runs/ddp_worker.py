@@ -96,7 +96,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
                 listener = _to_driver(config["events"])
                 if config["log"] is not None:
                     log = RunLog.attach(home, config["log"])
-                    listener = tell_all(mlflow_listener(log), listener)
+                    listener = tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener)
             outcome = run_experiment(
                 JobData.of(job, home, verify=False),
                 folder=folder,

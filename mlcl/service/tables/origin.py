@@ -70,6 +70,7 @@ def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
 def _without_places(job: JobConfig) -> dict[str, Any]:
     """The job's tree without the keys that say where its data lies."""
     tree = without_empty(dump_job(job))
+    tree.pop("tracking", None)
     for section in ("data", "evaluation.transfer_to"):
         for key in PLACE:
             _drop(tree, f"{section}.{key}")
