@@ -119,12 +119,17 @@ class LabelRows:
             self, offsets=sent(self.offsets, device), columns=sent(self.columns, device), on_host=on_host
         )
 
+    @property
+    def known_offsets(self) -> Tensor:
+        """The offsets where the host reads them without waiting, of rows that have been there."""
+        return self.offsets if self.on_host is None else self.on_host
+
     def part(self, rows: slice) -> tuple[Tensor, Tensor]:
         """The labels of a slice of rows, and where each row's begin among them."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         if not len(offsets):
             return self.columns[:0], self.offsets[:1]
-        known = (self.offsets if self.on_host is None else self.on_host)[rows.start : rows.stop + 1]
+        known = self.known_offsets[rows.start : rows.stop + 1]
         return self.columns[int(known[0]) : int(known[-1])], offsets - offsets[0]
 
     def lists(self) -> list[list[int]]:

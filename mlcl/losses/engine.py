@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.gradients import DistanceGradients, DotGradients, PairGradients, Part
+from mlcl.losses.gradients import DistanceGradients, DotGradients, PairGradients, Part, add_scaled
 from mlcl.losses.products import Products, multiplying
 from mlcl.losses.similarities import Similarities
 from mlcl.losses.softmax import Softmax
 from mlcl.losses.spec import Similarity
-from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.base import Number, Ranks
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Candidates:
 
 def solve(
     candidates: Candidates,
-    taus: Sequence[float],
+    taus: Sequence[Number],
     parts: Sequence[Part],
     *,
     gradient: bool,
@@ -71,20 +71,20 @@ def solve(
 ) -> Solution:
     """Values, and those gradients that are asked for; the others are not to be read.
 
-    The parts share a softmax, so their weights have one `repulsion`. On a device nothing waits for the host:
-    of rows that are not `unit` one number is read, of distances one a tile.
+    The parts share a softmax, so their weights have one `repulsion`. `taus` on a device are tensors of no
+    dimension, and the host reads nothing there, but for distances of float64 rows one number a tile.
     """
     with multiplying(candidates.products, candidates.z.device):
         return _solve(candidates, taus, parts, gradient, tau_gradient)
 
 
 def _solve(
-    candidates: Candidates, taus: Sequence[float], parts: Sequence[Part], gradient: bool, tau_gradient: bool
+    candidates: Candidates, taus: Sequence[Number], parts: Sequence[Part], gradient: bool, tau_gradient: bool
 ) -> Solution:
     z_BD, own = candidates.z, candidates.own
     if len(z_BD) < 2:
         return _nothing(candidates, len(parts), len(taus))
-    ratios = [taus[0] / tau for tau in taus]
+    ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
     similarities = Similarities(
         z_BD,
         own,
@@ -110,11 +110,11 @@ def _solve(
     value_P = _values(parts, lse_TN, ratios, pulls.weighted)
     return Solution(
         _with_constants(parts, value_P).to(z_BD.dtype),
-        pulls.gradient.div_(similarities.scale),
+        pulls.gradient.div_(similarities.scale).to(z_BD.dtype),
         _tau_gradients(parts, taus, value_P, softmax.entropies())
         if tau_gradient
         else z_BD.new_zeros(len(taus)),
-        pulls.prototype_gradient.div_(similarities.scale),
+        pulls.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
     )
 
 
@@ -126,7 +126,7 @@ def _nothing(candidates: Candidates, parts: int, taus: int) -> Solution:
 
 
 def _row_values(
-    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], candidates: Candidates
+    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[Number], candidates: Candidates
 ) -> Tensor:
     """logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
 
@@ -134,12 +134,12 @@ def _row_values(
     """
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:
-        row_sum_TN[part.softmax].add_(part.weights.row_sums, alpha=part.factor * ratios[part.softmax])
+        add_scaled(row_sum_TN[part.softmax], part.weights.row_sums, part.factor * ratios[part.softmax])
     own_N2T = torch.stack([lse_TN, row_sum_TN]).permute(2, 0, 1)
     return F.pad(candidates.ranks.share(own_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 
-def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[float], weighted_P: Tensor) -> Tensor:
+def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[Number], weighted_P: Tensor) -> Tensor:
     """sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64: little may be left of large terms."""
     lse_TN = lse_TN.double()
     return torch.stack(
@@ -156,7 +156,7 @@ def _with_constants(parts: Sequence[Part], value_P: Tensor) -> Tensor:
 
 
 def _tau_gradients(
-    parts: Sequence[Part], taus: Sequence[float], value_P: Tensor, entropy_T: Tensor
+    parts: Sequence[Part], taus: Sequence[Number], value_P: Tensor, entropy_T: Tensor
 ) -> Tensor:
     """dL/dtau = -(1/tau) (L - sum_i R_i H(p_i)), (T,): with log p in H no large terms are left to cancel."""
     value_T = torch.zeros_like(entropy_T)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mlcl.losses.similarities import Similarities
 from mlcl.losses.softmax import total_product
-from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.base import Number, PairWeights
 
 CLOSE_PAIRS = 4096
 """Close pairs whose differences are held at once."""
@@ -29,13 +29,21 @@ class Part:
 
     weights: PairWeights
     weight: float
-    reduction: float
+    reduction: Number
     softmax: int = 0
 
     @property
-    def factor(self) -> float:
+    def factor(self) -> Number:
         """Of the loss's sum over anchors in the sum of all parts."""
         return self.weight * self.reduction
+
+
+def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
+    """Adds factor value to the total, in place."""
+    if isinstance(factor, Tensor):
+        total.addcmul_(value.to(total.dtype), factor.to(total.dtype))
+    else:
+        total.add_(value, alpha=factor)
 
 
 class PairGradients(ABC):
@@ -45,7 +53,7 @@ class PairGradients(ABC):
     the similarities have them, and `prototype_gradient` (L, D) what the own anchors give the prototypes.
     """
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[Number]) -> None:
         self._similarities = similarities
         self._z = similarities.z
         self._parts = list(zip(parts, ratios, strict=True))
@@ -61,18 +69,18 @@ class PairGradients(ABC):
 class DotGradients(PairGradients):
     """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[float]) -> None:
+    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[Number]) -> None:
         super().__init__(similarities, parts, ratios)
         self._rows = similarities.rows
         own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
         for number, (part, ratio) in enumerate(self._parts):
             drawn_ND = part.weights.attract(self._z)
             self.weighted[number] = total_product(drawn_ND, own_ND) / 2
-            self.gradient.sub_(drawn_ND, alpha=part.factor * ratio)
+            add_scaled(self.gradient, drawn_ND, -part.factor * ratio)
             if similarities.prototypes:
                 drawn_LD = part.weights.attract_prototypes(self._z)
                 self.weighted[number] += total_product(drawn_LD, prototype_LD) / 2
-                self.prototype_gradient.sub_(drawn_LD, alpha=part.factor * ratio)
+                add_scaled(self.prototype_gradient, drawn_LD, -part.factor * ratio)
 
     def add(self, pull_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """dL/dz_i gains sum_j pull_ij z_j."""
@@ -94,9 +102,9 @@ class DistanceGradients(PairGradients):
     def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """A tile's part of the weighted sums and of the gradient."""
         for number, (part, ratio) in enumerate(self._parts):
-            weight_IJ = part.weights.both(rows, cols)
+            weight_IJ = part.weights.both(rows, cols).to(u_IJ.dtype)
             self.weighted[number] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
-            pull_IJ.sub_(weight_IJ, alpha=part.factor * ratio)
+            add_scaled(pull_IJ, weight_IJ, -part.factor * ratio)
         force_IJ = pull_IJ.div_(u_IJ)
         self._move_close(force_IJ, u_IJ, rows, cols, mirrored)
         self._move(force_IJ, rows, cols)
@@ -109,6 +117,8 @@ class DistanceGradients(PairGradients):
 
     def _move_close(self, force_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
         """Adds close pairs by z_i - z_j itself, which cancels in `_move`, and sets their force there to 0."""
+        if self._similarities.wide:
+            force_IJ.masked_fill_(u_IJ == 0, 0)
         if not self._similarities.close:
             return
         for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):

@@ -27,6 +27,7 @@ from mlcl.losses.spec import LossSpec
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled_sum import small_sum, tiled_sum, uncompiled
+from mlcl.losses.weights.base import Number
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]
@@ -134,7 +135,7 @@ class ContrastiveLoss(nn.Module):
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
             candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
-            tau = self.temperature.number()
+            tau = self.temperature.known()
             return tiled_sum(z_ND, tau_1, candidates, [tau], [self.part(batch, tau)], prototype_LD)[0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,7 +182,7 @@ class ContrastiveLoss(nn.Module):
         similarity = self.spec.similarity
         return Candidates(z_BD, batch.own, similarity, batch.ranks, extra, self.normalize, products)
 
-    def part(self, batch: Batch, tau: float, weight: float = 1.0, softmax: int = 0) -> Part:
+    def part(self, batch: Batch, tau: Number, weight: float = 1.0, softmax: int = 0) -> Part:
         """This loss as a part of the engine's sum, with its reduction and a weight as factor, at tau."""
         labels, z_BD = self._rule_labels(batch), batch.embeddings
         if not self.spec.on_host:
@@ -192,7 +193,7 @@ class ContrastiveLoss(nn.Module):
         self._remember(batch, labels, tau)
         return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
-    def _remember(self, batch: Batch, labels: RuleLabels, tau: float) -> None:
+    def _remember(self, batch: Batch, labels: RuleLabels, tau: Number) -> None:
         z_BD = batch.embeddings.detach()
         self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.own, tau)
 
@@ -203,13 +204,13 @@ class ContrastiveLoss(nn.Module):
         check_width(self.spec.name, labels, self.prototypes)
         return labels
 
-    def _divisor(self, has_positive: Callable[[], Tensor], batch: Batch) -> int:
+    def _divisor(self, has_positive: Callable[[], Tensor], batch: Batch) -> Number:
         """What the sum over the anchors of all processes is divided by."""
         if self.reduction == "sum":
             return 1
         if self.reduction == "mean":
             return max(len(batch.embeddings), 1)
-        return max(int(batch.ranks.share(has_positive()).sum()), 1)
+        return batch.ranks.share(has_positive()).sum().clamp(min=1).double()
 
     def _by_definition(self, batch: Batch) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
@@ -217,7 +218,7 @@ class ContrastiveLoss(nn.Module):
         if not (self.spec.on_host and batch.own <= SMALL):
             labels = labels.to(z_BD.device)
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
-        self._remember(batch, labels, self.temperature.number())
+        self._remember(batch, labels, self.temperature.known())
         terms = self.spec.terms
         if self._is_by_hand(batch):
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)

@@ -53,7 +53,7 @@ def joint_loss(
         z_ND = losses[0].prepared(embeddings_ND)
         rows = rows or losses[0].rows(z_ND, sample_ids)
         numbers, temperatures = _distinct_temperatures(losses)
-        taus = [temperature.number() for temperature in temperatures]
+        taus = [temperature.known() for temperature in temperatures]
         parts = [
             loss.part(loss.labelled(rows, given), taus[number], weight, number)
             for loss, given, weight, number in zip(losses, labels, weights, numbers, strict=True)

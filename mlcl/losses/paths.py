@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows
+from mlcl.labels import LabelRows, sent
+from mlcl.losses import tiling
 from mlcl.losses.options import LevelNumbers
-from mlcl.losses.sets import DistinctSets, LabelSets, cross
+from mlcl.losses.sets import DistinctSets, LabelSets, bag, cross
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.paths import OnePath, Paths
@@ -31,15 +32,24 @@ class NodeDepth:
     def __init__(self, nodes: LabelRows) -> None:
         self._nodes = nodes
         # A node of level l counts base^l, so that all coarser nodes of a row together count less.
-        base = 2.0 * float(nodes.counts().max() + 1) if len(nodes) else 2.0
-        score_H = base ** torch.arange(len(nodes.levels), dtype=torch.float64, device=nodes.device)
+        base = 2.0 * float(nodes.known_offsets.diff().max() + 1) if len(nodes) else 2.0
+        score_H = base ** torch.arange(len(nodes.levels), dtype=torch.float64)
         self._scores = score_H.tolist()
-        self._score_L = score_H.repeat_interleave(torch.tensor(nodes.levels, device=nodes.device))
+        self._score_L = sent(score_H.repeat_interleave(torch.tensor(nodes.levels)), nodes.device)
 
     def __call__(self, rows: slice, cols: slice) -> Tensor:
         """The number of levels up to this one (I, J), int8; of a row with itself those that it knows."""
         score_M = self._score_L[self._nodes.part(rows)[0]]
-        score_IJ = cross(self._nodes, rows, cols, torch.float64, score_M)
+        return self._depth(cross(self._nodes, rows, cols, torch.float64, score_M))
+
+    def of_rows(self, index_A: Tensor) -> Tensor:
+        """The same of these rows with all (A, B)."""
+        nodes = self._nodes
+        has_MA = (nodes.row_index()[:, None] == index_A).double()
+        score_LA = has_MA.new_zeros(nodes.width, len(index_A)).index_add_(0, nodes.columns, has_MA)
+        return self._depth(bag(nodes.columns, nodes.offsets, score_LA * self._score_L[:, None]).T)
+
+    def _depth(self, score_IJ: Tensor) -> Tensor:
         depth_IJ = torch.zeros(score_IJ.shape, dtype=torch.int8, device=score_IJ.device)
         for score in self._scores:
             depth_IJ += score_IJ >= score
@@ -47,19 +57,36 @@ class NodeDepth:
 
 
 class SeveralPaths(Paths):
-    """Rows of nodes, `sets.rows.levels` of them at each level, with their parents."""
+    """Rows of nodes, `sets.rows.levels` of them at each level, with their parents.
+
+    Their structure is made where they are, what pairs share on the device of the ranks.
+    """
 
     def __init__(self, sets: LabelSets, own: int, ranks: Ranks, dtype: torch.dtype) -> None:
         assert sets.rows is not None
         self._sets, self._own, self._ranks, self._dtype = sets, own, ranks, dtype
+        self._device = ranks.device or sets.sizes.device
         self.levels = len(sets.rows.levels)
         first_B = F.pad(sets.rows.columns, (0, 1))[sets.rows.offsets[:-1]]
         self.key = torch.where(sets.sizes > 0, first_B, -1)
-        self._depth = NodeDepth(sets.rows)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
         """By the finest level of which they share a node."""
         return self._depth(rows, cols)
+
+    def depth_of(self, index_A: Tensor) -> Tensor:
+        """Likewise."""
+        return self._depth.of_rows(index_A)
+
+    def meeting(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Those that have a node of the coarsest level in common."""
+        assert self._sets.rows is not None
+        meets_RL = torch.zeros(len(runs), self._sets.rows.width, dtype=torch.float32)
+        for meets_L, run in zip(meets_RL, runs, strict=True):
+            meets_L[self._sets.rows.part(run)[0]] = 1
+        meets_RL = meets_RL[:, : self._sets.rows.levels[0]]
+        shared: list[list[bool]] = (meets_RL @ meets_RL.T > 0).tolist()
+        return shared
 
     def take(self, index: Tensor) -> SeveralPaths:
         """With the same nodes."""
@@ -96,7 +123,12 @@ class SeveralPaths(Paths):
 
     @cached_property
     def _distinct(self) -> DistinctSets:
-        return DistinctSets(self._sets, self._own, self._dtype)
+        return DistinctSets(self._sets, self._own, self._dtype, self._device)
+
+    @cached_property
+    def _depth(self) -> NodeDepth:
+        assert self._sets.rows is not None
+        return NodeDepth(self._sets.rows.to(self._device))
 
     @cached_property
     def _distinct_depth(self) -> NodeDepth:
@@ -117,7 +149,10 @@ class _DepthWeights(PairWeights):
     ) -> None:
         self.row_sums = row_sums_N
         self._distinct, self._depth, self._positives = distinct, depth, positives
-        self._weights = [(level, weight_U) for level, weight_U in enumerate(weight_HU) if weight_U.any()]
+        on_host = tiling.is_host(weight_HU.device)
+        self._weights = [
+            (level, weight_U) for level, weight_U in enumerate(weight_HU) if not on_host or weight_U.any()
+        ]
 
     def positives(self) -> Tensor:
         return self._positives()
@@ -147,9 +182,8 @@ def paths_of(
 ) -> Paths:
     """The paths of all rows, the first `own` of which are anchors with weights of this dtype."""
     if isinstance(labels, LabelSets):
-        ranks = ranks or Ranks()
-        return SeveralPaths(labels if ranks.device is None else labels.to(ranks.device), own, ranks, dtype)
-    return OnePath.of(labels, own)
+        return SeveralPaths(labels, own, ranks or Ranks(), dtype)
+    return OnePath.of(labels, own, ranks.device if ranks else None)
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:

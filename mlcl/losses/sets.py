@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.labels import LabelRows, sent
+from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.tiling import tiles
 
@@ -181,7 +182,7 @@ def cross(
         in_both_L[column_I] = True
         in_both_L &= torch.zeros_like(in_both_L).index_fill_(0, column_J, True)
         number_L = in_both_L.cumsum(0) - 1
-        if is_host(in_both_L.device):
+        if tiling.is_host(in_both_L.device):
             width = int(in_both_L.sum())
             kept_I, kept_J = in_both_L[column_I], in_both_L[column_J]
             column_I, offsets_I = number_L[column_I[kept_I]], F.pad(kept_I.cumsum(0), (1, 0))[offsets_I]
@@ -199,11 +200,6 @@ def cross(
     return bag(column_I, offsets_I, table_LJ, weights_N)
 
 
-def is_host(device: torch.device) -> bool:
-    """Whether values on the device are read without waiting for it."""
-    return device.type == "cpu"
-
-
 def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:
     """For each row the (weighted) sum of the table's rows that its labels name."""
     answer: Tensor = F.embedding_bag(
@@ -215,7 +211,9 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
     """The stored labels ordered by label: that order, the row of each, and where each label's begin."""
     order_M = rows.columns.argsort(stable=True)
-    ends_L = torch.bincount(rows.columns, minlength=rows.width).cumsum(0)
+    # Not by bincount, for which a device's host waits.
+    count_L = rows.columns.new_zeros(rows.width)
+    ends_L = count_L.scatter_add_(0, rows.columns, torch.ones_like(rows.columns)).cumsum(0)
     return order_M, rows.row_index()[order_M], F.pad(ends_L, (1, 0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -10,11 +11,14 @@ from torch import Tensor
 from mlcl.losses import tiling
 from mlcl.losses.products import Operand, Products
 from mlcl.losses.spec import Similarity
+from mlcl.losses.weights.base import Number
 
 EXCLUDED = -1e30
 """Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
 CLOSE = 0.02
 """Share of |a|^2 up to which |a - b|^2 is taken from a - b, since the product form cancels."""
+SAME = 1e-13
+"""Share of |a|^2 up to which |a - b|^2 of float32 rows counts as 0, where it is computed in float64."""
 ROUNDING = 1.01
 """Squared length up to which rows of unit length may round."""
 _BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
@@ -27,7 +31,8 @@ class Similarities:
     cancels. The first `own` rows are anchors, the last `prototypes` no rows but further candidates. `z` are
     the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j| and rounds
     like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
-    `unit`: no given row is longer than 1.
+    On a device distances of float32 rows are computed in float64 instead, where little cancels (`wide`): what
+    is close would have to be read. `unit`: no given row is longer than 1.
     """
 
     def __init__(
@@ -35,7 +40,7 @@ class Similarities:
         z_BD: Tensor,
         own: int,
         kind: Similarity,
-        tau: float,
+        tau: Number,
         prototypes: int = 0,
         *,
         unit: bool = False,
@@ -43,6 +48,9 @@ class Similarities:
     ) -> None:
         self.euclidean = kind == "euclidean"
         self.scale = tau if self.euclidean else tau**0.5
+        self.wide = self.euclidean and z_BD.dtype == torch.float32 and not tiling.is_host(z_BD.device)
+        if self.wide:
+            z_BD = z_BD.double()
         scaled_BD = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
         self.operand = Operand(scaled_BD, "exact" if self.euclidean else products)
         self.z = self.operand.z
@@ -70,9 +78,11 @@ class Similarities:
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
     def reach(self) -> float:
-        """The largest |u| that there can be, or a little more."""
-        if self._unit:
+        """The largest |u| that there can be, or a little more; infinite where it would have to be read."""
+        if self._unit and not isinstance(self.scale, Tensor):
             return ROUNDING / self.scale**2
+        if not tiling.is_host(self.z.device):
+            return math.inf
         largest = float(self._square_B.max())
         return 2 * largest**0.5 if self.euclidean else largest
 
@@ -81,6 +91,9 @@ class Similarities:
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)
+        if self.wide:
+            u_IJ.masked_fill_(u_IJ <= SAME * square_I1, 0).sqrt_().neg_()
+            return
         # Close rows are about as long, so the square of one gives the scale. Most tiles have no close rows.
         if bool(u_IJ.amin() > CLOSE * square_I1.amax()):
             self.close = ()

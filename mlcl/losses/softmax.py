@@ -13,25 +13,29 @@ from torch import Tensor
 
 from mlcl.losses import tiling
 from mlcl.losses.similarities import Similarities
+from mlcl.losses.weights.base import Number
 
 
 class Softmax:
     """p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t) for T temperatures over one similarity.
 
     With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough the exponentials are summed
-    as they are; else every row is shifted by its own maximum, at twice the exponentials. `repulsion`
+    as they are; else, also where the host does not know, every row is shifted by its own maximum, at twice
+    the exponentials. `repulsion`
     multiplies those of rows, not those of prototypes. `moments`: whether `pull` shall add up what
     the temperatures' gradients need.
     """
 
     def __init__(
-        self, similarities: Similarities, ratios: Sequence[float], repulsion: float = 1.0, *, moments: bool
+        self, similarities: Similarities, ratios: Sequence[Number], repulsion: float = 1.0, *, moments: bool
     ) -> None:
         self._similarities = similarities
         self._ratios = ratios
         self._bias = math.log(repulsion)
         # Where exp(u) neither overflows nor lets a row underflow to 0.
-        reach = max(ratios) * similarities.reach() + abs(self._bias)
+        known = [ratio for ratio in ratios if not isinstance(ratio, Tensor)]
+        largest = max(known) if len(known) == len(ratios) else math.inf
+        reach = largest * similarities.reach() + abs(self._bias)
         self._bounded = reach < (300 if similarities.z.dtype == torch.float64 else 40)
         self._moments = moments
         self._keep = moments or len(ratios) > 1 or similarities.euclidean
@@ -120,7 +124,7 @@ class Softmax:
         self._entropy_T[number] -= entropy / self._ratios[number]
         return there_IJ.add_(back_IJ)
 
-    def _logit(self, u_IJ: Tensor, ratio: float, cols: slice, keep: bool) -> Tensor:
+    def _logit(self, u_IJ: Tensor, ratio: Number, cols: slice, keep: bool) -> Tensor:
         logit_IJ = torch.mul(u_IJ, ratio, out=_shaped(self._logits, u_IJ)) if keep else u_IJ
         bias = self._bias_of(cols)
         return logit_IJ.add_(bias) if bias else logit_IJ

@@ -18,6 +18,7 @@ from mlcl.losses.dense import similarities
 from mlcl.losses.labels import RuleLabels
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
+from mlcl.losses.weights.base import Number
 
 SAMPLE = 512
 """Anchors, the first own ones, that are compared with all rows."""
@@ -41,7 +42,7 @@ class LossStats:
     sample_ids: Tensor | None
     embeddings: Tensor
     anchors: int
-    tau: float
+    tau: Number
 
     @property
     def positives_per_anchor(self) -> float:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mlcl.losses import tiling
+
 Schedule = Literal["linear", "cosine"]
 
 
@@ -27,6 +29,11 @@ class Temperature(nn.Module):
     def number(self) -> float:
         """The same as a number: a learned one is read from its device, which waits for it."""
         return float(self.value().detach())
+
+    def known(self) -> float | Tensor:
+        """`number`; but of one that a device would be waited for the value there, float64 without graph."""
+        value = self.value().detach()
+        return self.number() if tiling.is_host(value.device) else value.double()
 
     def set_progress(self, fraction: float) -> None:
         """Sets the share of the training that is done, 0 to 1; only a schedule depends on it."""
@@ -49,6 +56,10 @@ class ConstantTemperature(Temperature):
 
     def number(self) -> float:
         """The temperature, without a look at the device."""
+        return self._number
+
+    def known(self) -> float:
+        """The same."""
         return self._number
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

@@ -18,6 +18,7 @@ from mlcl.losses.engine import Candidates, solve
 from mlcl.losses.gradients import Part
 from mlcl.losses.similarities import EXCLUDED
 from mlcl.losses.weighting import Weighting
+from mlcl.losses.weights.base import Number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class _Solved(torch.autograd.Function):
         tau_T: Tensor,
         prototype_LD: Tensor | None,
         candidates: Candidates,
-        taus: Sequence[float],
+        taus: Sequence[Number],
         parts: Sequence[Part],
     ) -> tuple[Tensor, Tensor]:
         for_z, for_tau, for_prototypes = ctx.needs_input_grad[:3]
@@ -84,14 +85,14 @@ def tiled_sum(
     z_ND: Tensor,
     tau_T: Tensor,
     candidates: Candidates,
-    taus: Sequence[float],
+    taus: Sequence[Number],
     parts: Sequence[Part],
     prototype_LD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, each summed over anchors.
 
     Both times the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the candidates,
-    `taus` the numbers in `tau_T`, which may have a graph.
+    `taus` the numbers in `tau_T`, which may have a graph, where the host knows them.
     """
     total, values_P = _Solved.apply(z_ND, tau_T, prototype_LD, candidates, taus, parts)
     return total, values_P

@@ -21,6 +21,11 @@ KEPT = 1 << 22
 """Pairs up to which a number about each is kept from one pass over them to the next."""
 
 
+def is_host(device: torch.device) -> bool:
+    """Whether values on the device are read without waiting for it."""
+    return device.type == "cpu"
+
+
 def edge(device: torch.device) -> int:
     """Rows and columns of a tile on a device: on a GPU DEVICE_TILE, halved until its buffers fit.
 

@@ -157,7 +157,7 @@ class EncoderTestCase(PluginTestCase):
         model = _built(job_data)
         model.train()
         rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
-        passes = Passes(model, wrapped, CPU, "float32", 2, 8, lambda *_: None)
+        passes = Passes(model, wrapped, CPU, "float32", 2, 8)
         for size in (8, 3, 8):
             model.zero_grad()
             passes(rows.batch(torch.arange(8), 2, CPU.device), size)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlcl.errors import UserError
+from mlcl.losses.collectives import gathers_on_host
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,16 @@ class Context:
         """Whether this rank writes files and logs."""
         return self.rank == 0
 
+    @property
+    def _place(self) -> torch.device:
+        """From where ranks send numbers of the host: without waiting for the device, where they can."""
+        return torch.device("cpu") if gathers_on_host(None) else self.device
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank; every rank must ask."""
         if self.world_size == 1:
             return flag
-        flag_1 = torch.tensor([float(flag)], device=self.device)
+        flag_1 = torch.tensor([float(flag)], device=self._place)
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
@@ -51,7 +57,7 @@ class Context:
         """The mean over ranks of each value."""
         if self.world_size == 1:
             return list(values)
-        values_N = torch.tensor(values, dtype=torch.float64, device=self.device)
+        values_N = torch.tensor(values, dtype=torch.float64, device=self._place)
         dist.all_reduce(values_N)
         return [float(value) for value in (values_N / self.world_size).tolist()]
 

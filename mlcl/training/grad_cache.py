@@ -32,7 +32,7 @@ class Passes:
     """Adds a batch's gradient to `.grad` of the model's parameters, and gives the objective's value.
 
     `wrapped` is the model itself, or DDP around it. `share` is the largest number of samples that a process
-    has in a batch. `check` sees the value before the backward, and may raise.
+    has in a batch.
     """
 
     model: ContrastiveModel
@@ -41,7 +41,6 @@ class Passes:
     precision: str
     views: int
     share: int
-    check: Callable[[ObjectiveValue, Batch], None]
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
         """In micro-batches of consecutive rows of about `size` samples; in one pass from `share` on.
@@ -123,7 +122,6 @@ class Passes:
     def _objective(self, z_RD: Tensor, batch: Batch) -> ObjectiveValue:
         with self.context.autocast(self.precision):
             value: ObjectiveValue = self.model.objective(z_RD, batch.labels, batch.sample_ids)
-        self.check(value, batch)
         return value
 
     def _agreed(self, work: Callable[[], T]) -> T:

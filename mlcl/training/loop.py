@@ -103,7 +103,7 @@ class Loop:
         if self.checkpoint is None:
             return
         self.tell("saving")
-        self.window.read(self.position.window)
+        self._read_window()
         self.saved_at = time.monotonic()
         rng = self.context.objects(rng_state())
         if self.context.is_main:
@@ -125,7 +125,7 @@ class Loop:
     def run(self) -> None:
         """Trains to the last epoch, or until patience ends, which leaves the best weights in the model.
 
-        Raises Stopped after a requested stop, Diverged on a NaN.
+        Raises Stopped after a requested stop, Diverged on a NaN, which no checkpoint and no validation sees.
         """
         passes = self._passes()
         self._say_batch_norm()
@@ -170,7 +170,6 @@ class Loop:
             self.settings.precision,
             self.settings.views,
             self.share,
-            self._check,
         )
 
     def _epoch(self, passes: Passes) -> None:
@@ -255,33 +254,42 @@ class Loop:
                 meaning = f"{head.loss.spec.name} mostly does what simclr does"
                 self.tell("note", note=f"{note} in the first batch: {meaning}")
 
-    def _check(self, value: ObjectiveValue, batch: Batch) -> None:
-        finite = bool(torch.isfinite(value.total.detach()))
-        if not self.context.any(not finite):
+    def _read_window(self) -> None:
+        """Adds up the window's steps since it was last read. Raises Diverged where one of them, or the
+        weights after them, are not finite; on all ranks."""
+        if not len(self.window):
             return
-        parts = {name: float(part.detach()) for name, part in value.parts.items()}
-        bad = [name for name, part in parts.items() if part != part or abs(part) == float("inf")]
-        raise Diverged(
-            f"loss is not finite at step {self.position.step} (epoch {self.position.epoch}), "
+        steps = self.window.read(self.position.window)
+        first = next((n for n, values in enumerate(steps) if not _finite(values)), None)
+        names, weights = zip(*self.model.named_parameters(), strict=True)
+        finite = torch.stack([torch.isfinite(weight).all() for weight in weights]).tolist()
+        if not self.context.any(first is not None or not all(finite)):
+            return
+        found = [step for step in self.context.objects(first) if step is not None]
+        if found:
+            raise Diverged(self._bad_loss(steps[min(found)], len(steps) - min(found)))
+        bad = [name for name, its in zip(names, finite, strict=True) if not its]
+        raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
+
+    def _bad_loss(self, values: dict[str, float], ago: int) -> str:
+        """What is said of a step of so many steps ago, in this epoch, with these values."""
+        position = self.position
+        indices = self.sampler.batches(position.epoch, position.step_in_epoch - ago)
+        batch = self.rows.batch(next(iter(indices)), self.settings.views, self.context.device)
+        parts = {name: value for name, value in values.items() if name.endswith("/loss")}
+        bad = [name for name, value in parts.items() if not math.isfinite(value)]
+        return (
+            f"loss is not finite at step {position.step - ago} (epoch {position.epoch}), "
             f"in {', '.join(bad) or 'another rank'}; parts: {parts}; batch: {label_statistics(batch.labels)}"
         )
 
-    def _check_weights(self) -> None:
-        """Raises Diverged for weights that the last step made infinite: its loss was computed before."""
-        bad = [name for name, p in self.model.named_parameters() if not bool(torch.isfinite(p).all())]
-        if self.context.any(bool(bad)):
-            raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
-
     def _add_to_window(self, value: ObjectiveValue) -> None:
-        window = self.position.window
-        self.window.add(window, {"loss": value.total, **value.parts})
-        for name, number in self.model.objective.temperatures().items():
-            window[name] = window.get(name, 0.0) + number
+        self.window.add({"loss": value.total, **value.parts, **self.model.objective.temperatures()})
         self.position.window_steps += 1
 
     def _close_window(self) -> dict[str, float]:
         """The window's means over steps and ranks, its last batch's diagnostics, and the learning rates."""
-        self.window.read(self.position.window)
+        self._read_window()
         position = self.position
         values = {name: total / position.window_steps for name, total in position.window.items()}
         values |= self.model.objective.diagnostics()
@@ -292,7 +300,6 @@ class Loop:
         return metrics | {f"train/{name}": rate for name, rate in rates.items()}
 
     def _validate(self) -> None:
-        self._check_weights()
         self.model.eval()
         metrics = self.callbacks.validate()
         self.tell("validation", metrics)
@@ -321,3 +328,7 @@ class Loop:
             self.callbacks.listener(
                 Event(kind, at.epoch, self.settings.epochs, at.step, self.steps, metrics or {}, note)
             )
+
+
+def _finite(values: dict[str, float]) -> bool:
+    return all(math.isfinite(value) for value in values.values())

@@ -78,22 +78,25 @@ class Position:
 
 
 class LogWindow:
-    """Adds scalars up, in float64, to sums by name that a caller keeps."""
+    """Scalars of steps, in float64, which stay on their device until they are read."""
 
     def __init__(self) -> None:
-        self._sums: Tensor | None = None
+        self._steps: list[Tensor] = []
         self._names: list[str] = []
 
-    def add(self, kept: dict[str, float], values: Mapping[str, Tensor]) -> None:
-        """Adds a step's values, of one device, to what `kept` has under their names."""
-        if self._sums is None:
-            self._names = list(values)
-            start = [kept.get(name, 0.0) for name in self._names]
-            self._sums = torch.tensor(start, dtype=torch.float64, device=values[self._names[0]].device)
-        self._sums += torch.stack([values[name].detach().double() for name in self._names])
+    def __len__(self) -> int:
+        return len(self._steps)
 
-    def read(self, kept: dict[str, float]) -> None:
-        """Writes the sums to `kept`, in one transfer, and starts anew."""
-        if self._sums is not None:
-            kept.update(zip(self._names, self._sums.tolist(), strict=True))
-            self._sums = None
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Adds a step's values, which are on one device."""
+        self._names = list(values)
+        self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
+
+    def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
+        """Adds the steps up to the sums in `kept`; returns and forgets them. One transfer."""
+        rows = torch.stack(self._steps).tolist() if self._steps else []
+        self._steps = []
+        for row in rows:
+            for name, value in zip(self._names, row, strict=True):
+                kept[name] = kept.get(name, 0.0) + value
+        return [dict(zip(self._names, row, strict=True)) for row in rows]

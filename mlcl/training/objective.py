@@ -34,11 +34,6 @@ class Head(nn.Module):
         value: Tensor = self.loss(self.projection(embedding_RD), labels, sample_ids_R)
         return value
 
-    @property
-    def temperature(self) -> float:
-        """The temperature now."""
-        return self.loss.temperature.number()
-
     def diagnostics(self) -> dict[str, float]:
         """The last batch's positives, negatives and geometry, see `LossStats`; not free to compute."""
         stats = self.loss.stats
@@ -156,9 +151,11 @@ class Objective(nn.Module):
         )
         return value, values
 
-    def temperatures(self) -> dict[str, float]:
-        """Every head's temperature now."""
-        return {f"heads/{name}/temperature": head.temperature for name, head in self.named_heads()}
+    def temperatures(self) -> dict[str, Tensor]:
+        """Every head's temperature now, on its device."""
+        return {
+            f"heads/{name}/temperature": head.loss.temperature.value() for name, head in self.named_heads()
+        }
 
     def diagnostics(self) -> dict[str, float]:
         """Every head's diagnostics of the last batch."""

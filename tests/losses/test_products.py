@@ -1,6 +1,7 @@
 """Products in bfloat16 and TF32, and a device that no step of the engine waits for."""
 
 import contextlib
+import copy
 
 import pytest
 import torch
@@ -16,6 +17,15 @@ TAU = 0.25
 """Its root is a power of two: dividing by it does not round."""
 BY_LABELS = ["all", "any", "himulcon", "jaccard", "jscl", "mulsupcon", "simclr", "simdis", "supcon"]
 """Losses by dot products whose weights depend on the labels alone, without prototypes."""
+TILED = {"engine": "tiled", "normalize": True}
+HOW = {
+    "few labels": (TILED, 256),
+    "many labels": (TILED, 2),
+    "small": ({"normalize": True}, 256),
+    "unknown": ({"engine": "tiled", "temperature": LearnedTemperature(0.1), "reduction": "mean_valid"}, 256),
+}
+"""Options of a loss, and `sets.FEW`. What the host does not know: temperature, lengths, who has positives."""
+every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
 by_labels = pytest.mark.parametrize("case", [c for c in CASES if c[0] in BY_LABELS], ids=case_id)
 
 
@@ -126,17 +136,16 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     assert [*found, waits.count] == [{}, {}]
 
 
-@pytest.mark.parametrize("few", [256, 2], ids=["few labels", "many labels"])
-@pytest.mark.parametrize("engine", ["tiled", "auto"])
-@by_labels
-def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, engine, few, rows, monkeypatch):
-    """Every case, from the labels on; of paths of several nodes the structure is the device's work."""
-    name, options = case
+@pytest.mark.parametrize("how", HOW)
+@every_case
+def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, rows, monkeypatch):
+    """Every case, from the labels on."""
+    (name, options), (how, few) = case, HOW[how]
     monkeypatch.setattr(sets, "FEW", few)
     monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with Device() as device:
-        loss = build_loss(name, engine=engine, normalize=True, **options).to(DEVICE)
+        loss = build_loss(name, **copy.deepcopy(how), **options).to(DEVICE)
         z = rows.z.float().to(DEVICE, non_blocking=True)
         device.waits.clear()
         assert loss(z, rows.labels(name), rows.sample_ids()).device == DEVICE
@@ -147,7 +156,7 @@ def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, engine, few, rows
 def test_tiles_of_a_device_have_room_for_labels_that_are_not_counted(name, rows, monkeypatch):
     monkeypatch.setattr(sets, "FEW", 2)
     counted = solved((name, {}), rows, rows.z)
-    monkeypatch.setattr(sets, "is_host", lambda _device: False)
+    monkeypatch.setattr(tiling, "is_host", lambda _device: False)
     for one, other in zip(solved((name, {}), rows, rows.z), counted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 

@@ -46,7 +46,7 @@ def text_batch() -> Batch:
 def passes(encoder: nn.Module) -> Passes:
     model = ContrastiveModel(encoder, Both(int(encoder.dim)))  # type: ignore[arg-type]
     context = Context(torch.device("cpu"))
-    return Passes(model, model, context, "float32", 2, len(LENGTHS), lambda value, batch: None)
+    return Passes(model, model, context, "float32", 2, len(LENGTHS))
 
 
 def gradients(encoder: nn.Module, size: int) -> tuple[Tensor, dict[str, Tensor]]:

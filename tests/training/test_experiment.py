@@ -1,7 +1,9 @@
 """A run: what it learns, what it leaves, what it never reads; stopped and resumed at any step."""
 
 import json
+import math
 import os
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,12 +14,13 @@ from safetensors.torch import load_file
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.training.builders import build_loop, build_model
-from mlcl.training.checkpoint import CHECKPOINTS
+from mlcl.training.checkpoint import CHECKPOINT, CHECKPOINTS
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
+from mlcl.training.objective import Objective
 
 CPU = Context(torch.device("cpu"))
 
@@ -262,6 +265,26 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(tiny, tmp_path):
     job = tiny_job(tiny, "train.lr=1e30", "train.warmup=0", "train.optimizer=sgd")
     with pytest.raises(Diverged, match=r"step \d+ \(epoch \d+\), in .*labels|rows"):
         run(job, tmp_path, tmp_path / "run")
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["runs on", "is stopped"])
+def test_no_checkpoint_is_written_after_a_loss_that_is_not_finite(tiny, tmp_path, monkeypatch, stopped):
+    """The window tells of it, with its step, or a checkpoint in the middle of the window."""
+    seen, events, forward = [], [], Objective.forward
+
+    def broken(*arguments):
+        value = forward(*arguments)
+        seen.append(value)
+        return replace(value, total=value.total * math.nan) if len(seen) == 6 else value
+
+    monkeypatch.setattr(Objective, "forward", broken)
+    job = tiny_job(tiny, "train.checkpoint_every=1", "train.batch_size=12", epochs=3)
+    with pytest.raises(Diverged, match=r"loss is not finite at step 5 \(epoch 1\), in "):
+        run(job, tmp_path, tmp_path / "run", events, should_stop=lambda: stopped and len(seen) == 7)
+    assert len(seen) == (7 if stopped else 8)
+    state = torch.load(tmp_path / "run" / CHECKPOINT)
+    assert state["position"]["step"] == 4
+    assert all(weight.isfinite().all() for weight in state["model"].values())
 
 
 def test_weights_that_break_in_the_last_step_end_the_run(tiny, tmp_path):

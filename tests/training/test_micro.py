@@ -38,7 +38,7 @@ def model_and_batch(tiny, home, *overrides):
 
 
 def passes(model, precision="float32", share=SAMPLES):
-    return Passes(model, model, CPU, precision, 2, share, lambda value, batch: None)
+    return Passes(model, model, CPU, precision, 2, share)
 
 
 def gradients(model):

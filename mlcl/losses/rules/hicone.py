@@ -9,11 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mlcl.labels import sent
 from mlcl.losses.options import options_of
 from mlcl.losses.paths import LevelWeights, PathLabels, level_shares, paths_of
 from mlcl.losses.rules.himulcon import himulcon_weights
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others
+from mlcl.losses.weighting import Weighting
 from mlcl.losses.weights.base import PairWeights, Ranks
 from mlcl.losses.weights.constraint import ConstrainedLevels
 from mlcl.losses.weights.hierarchy_weights import ConstrainedPairs
@@ -39,10 +40,10 @@ def himulcone_terms(
     """
     paths = paths_of(labels)
     whole = slice(0, len(labels))
-    depth_BB = paths.depth(whole, whole) * others(whole, len(labels), loss_BB.device)
+    depth_BB = sent(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
     shares = level_shares(paths.levels, level_weights)
     term_B = 0 * loss_BB.sum(1)
-    largest, largest_B = loss_BB.new_tensor(-torch.inf), term_B
+    largest, largest_B = loss_BB.new_full((), -torch.inf), term_B
     for level in reversed(range(len(shares))):
         positive_BB = depth_BB > level
         if granularity == "pair":
@@ -51,15 +52,14 @@ def himulcone_terms(
             term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
             # One pair, also of several that are as large: the first, as a gradient has to go somewhere.
             here = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
-            here = here[here.detach().argmax()]
+            here = here.max(0).values
             largest = torch.where(here > largest, here, largest)
             continue
         level_B = _mean_over(positive_BB, loss_BB)
-        if level_B.sum() >= largest:
-            largest, largest_B = level_B.sum(), level_B
-            term_B = term_B + shares[level] * level_B
-        else:
-            term_B = term_B + shares[level] * (largest_B.detach() if detach else largest_B)
+        higher = level_B.sum() >= largest
+        largest_B = torch.where(higher, level_B, largest_B.detach() if detach else largest_B)
+        largest = largest_B.sum()
+        term_B = term_B + shares[level] * largest_B
     return term_B
 
 
@@ -100,6 +100,7 @@ HIMULCONE = LossSpec(
     closed=himulcone_closed,
     options=options_of(himulcone_terms),
     terms=himulcone_terms,
+    on_host=True,
 )
 HICONE = LossSpec(
     name="hicone",
@@ -110,4 +111,5 @@ HICONE = LossSpec(
     closed=partial(himulcone_closed, level_weights="uniform"),
     options={name: option for name, option in HIMULCONE.options.items() if name != "level_weights"},
     terms=partial(himulcone_terms, level_weights="uniform"),
+    on_host=True,
 )

@@ -6,6 +6,7 @@ Shapes: B candidates, N anchors, H levels.
 import torch
 import torch.nn.functional as F
 
+from mlcl.labels import sent
 from mlcl.losses.paths import LevelWeights, PathLabels, level_shares, paths_of
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others, safe_divide
@@ -50,9 +51,8 @@ def himulcon_closed(
     """The same over what pairs share at each level."""
     paths = paths_of(labels, own, ranks, dtype)
     count_HB = paths.counts()
-    share_H1 = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype, device=count_HB.device)[
-        :, None
-    ]
+    share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
+    share_H1 = sent(share_H, count_HB.device)[:, None]
     if exclusive:
         count_HB[:-1] -= count_HB[1:].clone()
     weight_HB = safe_divide(share_H1, count_HB.to(dtype))

@@ -48,7 +48,7 @@ def msc_weights(
 def msc_closed(
     sets: LabelSets,
     own: int,
-    _ranks: Ranks,
+    ranks: Ranks,
     dtype: torch.dtype,
     *,
     prototypes: bool,
@@ -56,7 +56,7 @@ def msc_closed(
     beta: Above0 = 1.0,
 ) -> MscWeights:
     """The same over distinct label sets."""
-    return MscWeights(sets, own, dtype, alpha, prototypes, repulsion=beta)
+    return MscWeights(sets, own, ranks.device, dtype, alpha, prototypes, repulsion=beta)
 
 
 MSC = LossSpec(
@@ -67,4 +67,5 @@ MSC = LossSpec(
     dense=msc_weights,
     closed=msc_closed,
     prototypes=True,
+    on_host=True,
 )

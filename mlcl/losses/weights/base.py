@@ -12,6 +12,9 @@ from torch import Tensor
 
 from mlcl.labels import sent
 
+Number = float | Tensor
+"""A number, or a tensor of no dimension with one that the host does not know."""
+
 
 class Ranks:
     """The processes that share a batch, `size` of them, all of which make the same calls in one order.
@@ -76,7 +79,7 @@ class PairWeights(ABC):
                 setattr(self, name, sent(value, device))
         return self
 
-    def given(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: float) -> PairWeights:
+    def given(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
         """The weights for rows of which ratio z_i . z_p are the logits, with these logsumexp of own anchors.
 
         A rule in which the weights depend on the labels alone returns itself.

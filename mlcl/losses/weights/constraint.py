@@ -6,12 +6,14 @@ Shapes: N own rows, B rows, H levels, D embedding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.tiling import is_host
 from mlcl.losses.weighting import safe_divide
-from mlcl.losses.weights.base import PairWeights, Ranks
+from mlcl.losses.weights.base import Number, PairWeights, Ranks
 from mlcl.losses.weights.paths import Paths
 
 
@@ -28,7 +30,7 @@ class Constrained(PairWeights):
         detach: bool,
     ) -> None:
         self.paths = paths
-        self.shares = shares
+        self.share_H = torch.tensor(shares, dtype=dtype)
         self.own = own
         self.ranks = ranks
         self.dtype = dtype
@@ -37,8 +39,7 @@ class Constrained(PairWeights):
 
     def positives(self) -> Tensor:
         """|P(i)| (N,), the rows of the coarsest level that has a weight."""
-        share_H1 = torch.tensor(self.shares, device=self.count.device)[:, None]
-        return (self.count[:, : self.own] * (share_H1 > 0)).amax(0)
+        return (self.count[:, : self.own] * (self.share_H[:, None] > 0)).amax(0)
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """Raises NotImplementedError: the weights follow from the embeddings, see `given`."""
@@ -48,26 +49,35 @@ class Constrained(PairWeights):
 class ConstrainedLevels(Constrained):
     """Levels whose mean loss is below a finer level's take over that level's loss."""
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._levels = [self._level(level) for level in range(self.paths.levels)]
+
+    def to(self, device: torch.device) -> PairWeights:
+        """With the weights of each level."""
+        for weights in self._levels:
+            weights.to(device)
+        return super().to(device)
+
+    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Each level's loss in closed form, then the share that each level ends up with."""
-        levels = [self._level(level) for level in range(self.paths.levels)]
+        levels = self._levels
         own_ND = z_BD[: self.own]
         terms = [
             weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) * (ratio / 2)
             for weights in levels
         ]
         # Half of the symmetric product is not each anchor's own term, but the sum over all is the same.
-        total_H = self.ranks.share(torch.stack(terms, 1)).sum(0).tolist()
-        share, constant = [0.0] * len(levels), 0.0
-        source = len(levels) - 1
-        for level in reversed(range(len(levels))):
-            if total_H[level] >= total_H[source]:
-                source = level
-            if source == level or not self.detach:
-                share[source] += self.shares[level]
-            else:
-                constant += self.shares[level] * total_H[source] / z_BD.shape[0]
-        return _LevelMix(levels, share, self.positives(), constant)
+        total_H = self.ranks.share(torch.stack(terms, 1)).sum(0)
+        # Of this level and the finer ones the largest, of several the coarsest.
+        finer_HH = torch.ones(len(levels), len(levels), dtype=torch.bool, device=z_BD.device).triu()
+        source_H = torch.where(finer_HH, total_H, -torch.inf).argmax(1)
+        if not self.detach:
+            share_H = torch.zeros_like(self.share_H).index_add_(0, source_H, self.share_H)
+            return _LevelMix(levels, share_H, self.positives())
+        moved_H = source_H != torch.arange(len(levels), device=z_BD.device)
+        constant = (self.share_H * total_H[source_H] * moved_H).sum() / z_BD.shape[0]
+        return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), self.positives(), constant)
 
     def _level(self, level: int) -> PairWeights:
         """1 / |P_l| for the pairs of a level alone."""
@@ -79,14 +89,17 @@ class ConstrainedLevels(Constrained):
 
 class _LevelMix(PairWeights):
     def __init__(
-        self, levels: list[PairWeights], shares: list[float], positives_N: Tensor, constant: float
+        self, levels: list[PairWeights], share_H: Tensor, positives_N: Tensor, constant: Tensor | None = None
     ) -> None:
-        self._parts = [(share, weights) for share, weights in zip(shares, levels, strict=True) if share]
+        on_host = is_host(share_H.device)
+        self._parts = [
+            (share, weights) for share, weights in zip(share_H, levels, strict=True) if not on_host or share
+        ]
         self._positives_N = positives_N
         self.row_sums = torch.zeros_like(levels[0].row_sums)
         for share, weights in self._parts:
             self.row_sums += share * weights.row_sums
-        self.constant = torch.full_like(self.row_sums, constant)
+        self.constant = None if constant is None else constant.expand(len(self.row_sums))
 
     def positives(self) -> Tensor:
         return self._positives_N
@@ -94,5 +107,5 @@ class _LevelMix(PairWeights):
     def attract(self, z_BD: Tensor) -> Tensor:
         total_ND = z_BD.new_zeros(len(self.row_sums), z_BD.shape[1])
         for share, weights in self._parts:
-            total_ND.add_(weights.attract(z_BD), alpha=share)
+            total_ND.addcmul_(weights.attract(z_BD), share)
         return total_ND

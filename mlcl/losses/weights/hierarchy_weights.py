@@ -9,15 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses import tiling
 from mlcl.losses.weighting import safe_divide
-from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.base import Number, PairWeights
 from mlcl.losses.weights.constraint import Constrained
-from mlcl.losses.weights.paths import Paths
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class _Tile:
     depth: Tensor
     mirrored: bool
 
-    def logits(self, z_BD: Tensor, ratio: float) -> Tensor:
+    def logits(self, z_BD: Tensor, ratio: Number) -> Tensor:
         """ratio z_i . z_j (I, J), which rounds like that of j and i."""
         return (z_BD[self.rows] @ z_BD[self.cols].T).mul_(ratio)
 
@@ -50,40 +51,37 @@ class ConstrainedPairs(Constrained):
     the weights' row sums; the product.
     """
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: float) -> PairWeights:
+    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """The weights once the raised pairs are known: each gives its share to the largest pair."""
         lse_B = self.ranks.share(lse_N)
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
-        floors, source = _floors(largest_H.tolist())
-        reach = ratio * float(z_BD.square().sum(1).max())
-        raised = _RaisedPairs(self, lse_B, ratio, floors, reach)
+        floor_H, source_H = _floors(largest_H)
+        raised = _RaisedPairs(self, lse_B, ratio, floor_H, ratio * z_BD.square().sum(1).max())
         raised_NH = raised.measure(z_BD)
         if self.detach:
-            floor_H = torch.tensor(
-                [max(floor, 0.0) for floor in floors], dtype=self.dtype, device=z_BD.device
-            )
-            raised.constant = raised_NH @ floor_H
+            raised.constant = raised_NH @ floor_H.clamp(min=0)
             return raised
-        mass_H = self.ranks.share(raised_NH).sum(0)
-        for level in sorted({level for level in source if level is not None}):
-            mass = torch.stack(
-                [mass_H[coarse] for coarse, finer in enumerate(source) if finer == level]
-            ).sum()
-            anchor = self._first(loss_BH[:, level] == largest_H[level])
-            raised.add_pair(anchor, self._partner(anchor, level, z_BD, lse_B, ratio), mass)
+        # Where no finer level has a loss nothing is raised, so that its source gains nothing.
+        mass_H = torch.zeros_like(largest_H).index_add_(0, source_H, self.ranks.share(raised_NH).sum(0))
+        anchor_H = self._first(loss_BH == largest_H)
+        raised.add_pairs(anchor_H, self._partners(anchor_H, z_BD, lse_B, ratio), mass_H)
         return raised
 
-    @cached_property
-    def _sorted(self) -> tuple[Paths, Tensor, list[slice], list[slice]]:
-        """The rows that know a level, sorted so that those that share one are together: their paths and
-        numbers, and the runs of own and of other rows."""
-        order_B = self.paths.key.argsort(stable=True)
-        order_B = order_B[int((self.paths.key < 0).sum()) :]
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # The rows that know a level, sorted so that those that share one are together: their paths and
+        # numbers, and the runs of own and of other rows.
+        key_B = self.paths.key
+        order_B = key_B.argsort(stable=True)
+        order_B = order_B[int((key_B < 0).sum()) :]
         own, other = order_B[order_B < self.own], order_B[order_B >= self.own]
-        order_B = torch.cat([own, other])
-        runs = _runs(self.paths.key[own], 0), _runs(self.paths.key[other], len(own))
-        return self.paths.take(order_B), order_B, *runs
+        self._order_B = torch.cat([own, other])
+        self._sorted = self.paths.take(self._order_B)
+        size = tiling.edge(self.ranks.device or key_B.device)
+        self._own_runs = _runs(key_B[own], 0, size)
+        self._runs = self._own_runs + _runs(key_B[other], len(own), size)
+        self._meeting = self._sorted.meeting(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
         """Tiles of own rows with all rows where pairs share a level. Few are kept, many made anew."""
@@ -94,16 +92,17 @@ class ConstrainedPairs(Constrained):
         return list(self._made())
 
     def _made(self) -> Iterator[_Tile]:
-        paths, order_B, own_runs, other_runs = self._sorted
-        for number, rows in enumerate(own_runs):
-            for place, cols in enumerate(own_runs[number:] + other_runs):
-                depth_IJ = paths.depth(rows, cols)
-                if place == 0:
+        order_B, own = self._order_B, len(self._own_runs)
+        for number, rows in enumerate(self._own_runs):
+            for place, cols in enumerate(self._runs[number:], number):
+                if not self._meeting[number][place]:
+                    continue
+                depth_IJ = self._sorted.depth(rows, cols)
+                if place == number:
                     depth_IJ.fill_diagonal_(0)
-                if depth_IJ.amax() > 0:
-                    yield _Tile(order_B[rows], order_B[cols], depth_IJ, 0 < place < len(own_runs) - number)
+                yield _Tile(order_B[rows], order_B[cols], depth_IJ, number < place < own)
 
-    def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: float) -> Tensor:
+    def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
         """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
         loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
@@ -114,28 +113,31 @@ class ConstrainedPairs(Constrained):
                     loss_N[anchors] = torch.maximum(loss_N[anchors], loss_IJ.amax(axis))
         return loss_HN.T.contiguous()
 
-    def _partner(self, anchor: int, level: int, z_BD: Tensor, lse_B: Tensor, ratio: float) -> int:
-        """The row with which the anchor has its largest loss at a level, computed by the anchor's process."""
-        chosen_N1 = self.count.new_zeros(self.own, 1)
-        if anchor < self.own:
-            depth_B = self.paths.depth(slice(anchor, anchor + 1), slice(0, len(z_BD)))[0]
-            depth_B[anchor] = 0
-            loss_B = lse_B[anchor] - z_BD @ z_BD[anchor] * ratio
-            loss_B.masked_fill_(depth_B <= level, -torch.inf)
-            chosen_N1[anchor] = self.ranks.global_rows(loss_B.argmax())
-        return int(self.ranks.local_rows(self.ranks.share(chosen_N1)[anchor, 0]))
+    def _partners(self, anchor_H: Tensor, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
+        """The row with which each level's anchor has its largest loss there (H,).
 
-    def _first(self, wanted_B: Tensor) -> int:
-        """The first of the wanted rows in the order of ranks, so that every process finds the same."""
-        return int(self.ranks.local_rows(self.ranks.global_rows(wanted_B.nonzero()[:, 0]).min()))
+        The anchor's process decides: products of rows in another order round apart.
+        """
+        depth_HB = self.paths.depth_of(anchor_H).scatter_(1, anchor_H[:, None], 0)
+        loss_HB = lse_B[anchor_H, None] - (z_BD[anchor_H] @ z_BD.T).mul_(ratio)
+        level_H1 = torch.arange(len(anchor_H), device=z_BD.device)[:, None]
+        partner_H = self.ranks.global_rows(loss_HB.masked_fill_(depth_HB <= level_H1, -torch.inf).argmax(1))
+        own_N1 = torch.arange(self.own, device=z_BD.device)[:, None]
+        chosen_BH = self.ranks.share(torch.where(own_N1 == anchor_H, partner_H, 0))
+        return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
+
+    def _first(self, wanted_BH: Tensor) -> Tensor:
+        """Of each level the first wanted row in the order of ranks (H,): every process finds the same."""
+        place_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
+        return self.ranks.local_rows(torch.where(wanted_BH, place_B[:, None], len(wanted_BH) - 1).amin(0))
 
 
-def _runs(key: Tensor, start: int) -> list[slice]:
-    """Rows with sorted keys, the first of which is row `start`, in runs of at most a tile.
+def _runs(key: Tensor, start: int, size: int) -> list[slice]:
+    """Rows with sorted keys, the first of which is row `start`, in runs of at most `size`.
 
     Rows of one key are cut only where they are more than a run, so that few runs have a key in common.
     """
-    size, lengths, length = tiling.edge(key.device), [], 0
+    lengths, length = [], 0
     for count in torch.unique_consecutive(key, return_counts=True)[1].tolist():
         if length + count > size and length:
             lengths.append(length)
@@ -147,34 +149,32 @@ def _runs(key: Tensor, start: int) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(ends) if first < last]
 
 
-def _floors(largest: list[float]) -> tuple[list[float], list[int | None]]:
-    """For each level M_{l+1}, the largest loss of the finer levels, and the level that it is of."""
-    floors = [-float("inf")] * len(largest)
-    source: list[int | None] = [None] * len(largest)
-    best: int | None = None
-    for level in reversed(range(len(largest))):
-        if best is not None:
-            floors[level], source[level] = largest[best], best
-        if largest[level] > (largest[best] if best is not None else -float("inf")):
-            best = level
-    return floors, source
+def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
+    """For each level M_{l+1}, the largest loss of the finer levels, and the level that it is of (H,).
+
+    Of several the finest. -inf, and any level, where no finer level has a loss.
+    """
+    levels = len(largest_H)
+    finer_HH = torch.ones(levels, levels, dtype=torch.bool, device=largest_H.device).tril(-1)
+    floor_H, place_H = torch.where(finer_HH, largest_H.flip(0), -torch.inf).max(1)
+    return floor_H.flip(0), levels - 1 - place_H.flip(0)
 
 
 class _RaisedPairs(PairWeights):
     """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to this pair."""
 
     def __init__(
-        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: float, floors: list[float], reach: float
+        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: Number, floor_H: Tensor, reach: Tensor
     ) -> None:
         self._levels = levels
         self._lse_B = lse_B
         self._ratio = ratio
         # A pair is met from both of its ends, which round apart: those at the floor must be kept by both.
         slack = 4 * torch.finfo(levels.dtype).eps
-        self._floors = [floor - slack * (reach + abs(floor)) for floor in floors]
-        share_H1 = torch.tensor(levels.shares, dtype=levels.dtype, device=lse_B.device)[:, None]
-        self._each_HB = safe_divide(share_H1, levels.count.to(levels.dtype))
-        self._pairs: list[tuple[int, int, Tensor]] = []
+        floor_H = floor_H - slack * (reach + floor_H.abs())
+        self._floors = torch.where(floor_H > 0, floor_H, -torch.inf).unbind()
+        self._each_HB = safe_divide(levels.share_H[:, None], levels.count.to(levels.dtype))
+        self._pairs: tuple[Tensor, Tensor, Tensor] | None = None
         self.row_sums = lse_B.new_zeros(levels.own)
 
     def positives(self) -> Tensor:
@@ -192,25 +192,26 @@ class _RaisedPairs(PairWeights):
         self.row_sums += (each_HN * kept_HN).sum(0)
         return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
 
-    def add_pair(self, anchor: int, partner: int, mass: Tensor) -> None:
-        """Adds to a pair the weight of the pairs that are raised to it."""
-        self._pairs.append((anchor, partner, mass))
-        if anchor < len(self.row_sums):
-            self.row_sums[anchor] += mass
+    def add_pairs(self, anchor_H: Tensor, partner_H: Tensor, mass_H: Tensor) -> None:
+        """Adds to each level's pair the weight of the pairs that are raised to it."""
+        self._pairs = anchor_H, partner_H, mass_H
+        own = len(self.row_sums)
+        # What belongs to other processes' rows goes to a last entry.
+        self.row_sums = F.pad(self.row_sums, (0, 1)).index_add_(0, anchor_H.clamp(max=own), mass_H)[:own]
 
     def attract(self, z_BD: Tensor) -> Tensor:
         own = len(self.row_sums)
-        sum_ND = z_BD.new_zeros(own, z_BD.shape[1])
+        sum_ND = z_BD.new_zeros(own + 1, z_BD.shape[1])
         for tile in self._levels.tiles():
             weight_IJ = self._weights(tile, tile.logits(z_BD, self._ratio))
             sum_ND.index_add_(0, tile.rows, weight_IJ @ z_BD[tile.cols])
             if tile.mirrored:
                 sum_ND.index_add_(0, tile.cols, weight_IJ.T @ z_BD[tile.rows])
-        for anchor, partner, mass in self._pairs:
-            for one, other in ((anchor, partner), (partner, anchor)):
-                if one < own:
-                    sum_ND[one] += mass * z_BD[other]
-        return sum_ND
+        if self._pairs is not None:
+            anchor_H, partner_H, mass_H = self._pairs
+            for one_H, other_H in ((anchor_H, partner_H), (partner_H, anchor_H)):
+                sum_ND.index_add_(0, one_H.clamp(max=own), mass_H[:, None] * z_BD[other_H])
+        return sum_ND[:own]
 
     def _weights(self, tile: _Tile, logit_IJ: Tensor) -> Tensor:
         """A_ij + A_ji."""
@@ -227,4 +228,5 @@ class _RaisedPairs(PairWeights):
     def _kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
         """Which pairs are positive at the level and not raised (I, J)."""
         positive_IJ = tile.depth > level
-        return positive_IJ & (loss_IJ >= self._floors[level]) if self._floors[level] > 0 else positive_IJ
+        finest = level == len(self._floors) - 1
+        return positive_IJ if finest else positive_IJ & (loss_IJ >= self._floors[level])

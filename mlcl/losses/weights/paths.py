@@ -6,13 +6,15 @@ Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.labels import LabelRows
+from mlcl.labels import LabelRows, sent
+from mlcl.losses.tiling import is_host
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, numbered
 
@@ -29,6 +31,14 @@ class Paths(ABC):
     @abstractmethod
     def depth(self, rows: slice, cols: slice) -> Tensor:
         """How many levels, the coarsest ones, pairs share (I, J), int8; a row with itself: any number."""
+
+    @abstractmethod
+    def depth_of(self, index_A: Tensor) -> Tensor:
+        """The depth of these rows with all (A, B), int8."""
+
+    @abstractmethod
+    def meeting(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Which of these runs of rows, each sorted by `key`, may have pairs that share a level."""
 
     @abstractmethod
     def take(self, index: Tensor) -> Paths:
@@ -56,16 +66,21 @@ class Paths(ABC):
 class OnePath(Paths):
     """One path a row, as groups of rows with the same one through a level."""
 
-    def __init__(self, groups_HB: Tensor, own: int) -> None:
+    def __init__(self, groups_HB: Tensor, own: int, device: torch.device | None = None) -> None:
         self.levels = len(groups_HB)
         self.key = groups_HB[0]
         self._groups = groups_HB
         self._own = own
-        own_B = -1 - torch.arange(groups_HB.shape[1], device=groups_HB.device)
-        self._keys = torch.where(groups_HB < 0, own_B, groups_HB)
+        self._device = device or groups_HB.device
+
+    @cached_property
+    def _keys(self) -> Tensor:
+        """The groups on the device on which they are compared."""
+        own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
+        return sent(torch.where(self._groups < 0, own_B, self._groups), self._device)
 
     @classmethod
-    def of(cls, path_BH: Tensor, own: int) -> OnePath:
+    def of(cls, path_BH: Tensor, own: int, device: torch.device | None = None) -> OnePath:
         """From paths, coarse first; from the first unknown label (-1) on a row is in no group."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
@@ -74,21 +89,35 @@ class OnePath(Paths):
             label_B = numbered(label_B, label_B >= 0)
             group_B = numbered(group_B * (len(path_BH) + 1) + label_B, known_B)
             groups.append(group_B)
-        return cls(torch.stack(groups), own)
+        return cls(torch.stack(groups), own, device)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
         """By comparing the groups, of which a row in none has one of its own."""
         key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
         depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
+        on_host = is_host(depth_IJ.device)
         for key_I, key_J in zip(key_HI, key_HJ, strict=True):
-            if not depth_IJ.numel() or key_I.max() < key_J.min() or key_J.max() < key_I.min():
+            if not depth_IJ.numel():
+                break
+            if on_host and (key_I.max() < key_J.min() or key_J.max() < key_I.min()):
                 break
             depth_IJ += key_I[:, None] == key_J
         return depth_IJ
 
+    def depth_of(self, index_A: Tensor) -> Tensor:
+        """Likewise."""
+        return (self._keys[:, index_A, None] == self._keys[:, None]).sum(0, dtype=torch.int8)
+
+    def meeting(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Those whose coarsest groups are not all before or after the other's."""
+        first_R = self.key[[run.start for run in runs]]
+        last_R = self.key[[run.stop - 1 for run in runs]]
+        meets: list[list[bool]] = ((first_R[:, None] <= last_R) & (first_R <= last_R[:, None])).tolist()
+        return meets
+
     def take(self, index: Tensor) -> OnePath:
         """In the same groups."""
-        return OnePath(self._groups[:, index], self._own)
+        return OnePath(self._groups[:, index], self._own, self._device)
 
     def counts(self) -> Tensor:
         """The sizes of the groups, without the row itself."""

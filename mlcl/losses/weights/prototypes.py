@@ -30,6 +30,7 @@ class MscWeights(PairWeights):
         self,
         sets: LabelSets,
         own: int,
+        device: torch.device | None,
         dtype: torch.dtype,
         alpha: float,
         prototypes: bool,
@@ -38,7 +39,7 @@ class MscWeights(PairWeights):
     ) -> None:
         self.repulsion = float(repulsion)
         self._dtype, self._alpha = dtype, alpha
-        self._distinct = DistinctSets(sets, own, dtype)
+        self._distinct = DistinctSets(sets, own, dtype, device)
         self._sets = self._distinct.sets
         assert self._sets.rows is not None
         self._labels = self._sets.rows
@@ -86,7 +87,7 @@ class MscWeights(PairWeights):
 
     def _inverse_shared(self, part: slice, cols: slice) -> Tensor:
         """sum_{l in u & v} 1 / N(u, l), (I, J)."""
-        first, last = self._labels.offsets[[part.start, part.stop]].tolist()
+        first, last = self._labels.known_offsets[[part.start, part.stop]].tolist()
         return cross(self._labels, part, cols, self._dtype, self._inverse_M[first:last])
 
     def _sums(self) -> Tensor:
@@ -98,7 +99,7 @@ class MscWeights(PairWeights):
         sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
         for top in range(0, total, step):
             part = slice(top, min(top + step, total))
-            first, last = self._labels.offsets[[part.start, part.stop]].tolist()
+            first, last = self._labels.known_offsets[[part.start, part.stop]].tolist()
             set_m = self._set_M[first:last]
             label_m = self._labels.columns[first:last]
             for left in range(0, total, size):

@@ -49,7 +49,9 @@ def run_group(
     test: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes; gloo on CPUs, NCCL on GPUs. Also from inside of an actor.
+    """Trains with `job.train.workers` processes, also from inside of an actor.
+
+    What is on GPUs goes by NCCL, what is in the hosts' memory by gloo.
 
     `test=False` leaves the test split unread. Rank 0 writes to `log`, where there is one; `listener` is told
     everything. Returns the final metrics. Raises UserError where the cluster is too small.
@@ -92,7 +94,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
     return TorchTrainer(
         work,
         train_loop_config=config,
-        torch_config=GroupConfig(backend="nccl" if scaling.use_gpu else "gloo"),
+        torch_config=GroupConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
         scaling_config=scaling,
         run_config=RunConfig(
             # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
