@@ -1,4 +1,4 @@
-"""tools/image_vectors.py, with a small network in the place of the frozen one, whose weights are a package."""
+"""tools/image_vectors.py, with a small network for the frozen one, whose weights are a package."""
 
 import io
 import runpy
