@@ -44,10 +44,8 @@ def compare(
     from mlcl.report.comparison_tables import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
     from mlcl.report.run_lookup import find_settings
     from mlcl.report.runs import Runs
-    from mlcl.tracking import Tracker
 
-    tracker = Tracker.existing(home)
-    found = compare_settings(find_settings(Runs(tracker), what), metric or "")
+    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "")
     if json:
         print_json(as_dict(found))
     elif markdown or latex:

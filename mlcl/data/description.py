@@ -122,7 +122,7 @@ def _labels_in_words(name: str, labels: LabelDescription) -> str:
     parts += [f"{labels.cardinality:.2f} a row"] if several else []
     parts += [f"most often {often}", f"least often {rarest} {count:,}"]
     parts += [f"{labels.unused:,} without a training row"] if labels.unused else []
-    parts += [f"{labels.missing:,} training rows without a label"] if labels.missing else []
+    parts += [f"training rows without a label: {labels.missing:,}"] if labels.missing else []
     return f"{name}: {'; '.join(parts)}"
 
 

@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-
-from mlflow.entities import Run
+from typing import TYPE_CHECKING
 
 from mlcl.config import POSTHOC
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State, written
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-from mlflow.entities import Run
+from typing import TYPE_CHECKING
 
 from mlcl.errors import UserError
 from mlcl.report.compared_settings import (
@@ -23,6 +22,9 @@ from mlcl.report.runs import GROUPS, Runs, kind
 from mlcl.report.table_data import read_cells
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"

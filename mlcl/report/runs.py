@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
+from typing import TYPE_CHECKING, Protocol, Self
 
 from mlcl.errors import UserError, did_you_mean
-from mlcl.tracking import Tracker
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.tracking.uri import sqlite_file, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+    from mlcl.tracking import Tracker
 
 GROUPS = ("sweep", "table")
 """Kinds of runs that trainings are nested in."""
 ASKED = (SWEEP_MODE, SWEEP_SCORE)
 """Parameters of a sweep's run that are not of its job."""
-LATEST_FIRST = "attributes.start_time DESC"
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
 """Stands for the latest run, sweep or table."""
@@ -28,24 +29,57 @@ LEAST = 2
 """Fewest letters that stand for the one name that begins with them."""
 
 
+class Store(Protocol):
+    """A tracking store to read from, without runs that were deleted."""
+
+    def get(self, run_id: str) -> Run | None:
+        """The run of MLflow's id."""
+
+    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
+        """The runs whose `tag` is `value` (`how`: =), or matches it (LIKE), the latest first."""
+
+    def latest(self) -> Iterator[Run]:
+        """All runs, the latest first."""
+
+
 class Runs:
     """The runs of one tracking store. Nothing is written."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
-        self._client = tracker.client
-        self._experiments = [
-            str(experiment.experiment_id) for experiment in _all(self._client.search_experiments)
-        ]
+    def __init__(self, tracker: Tracker | Callable[[], Tracker], store: Store | None = None) -> None:
+        """`tracker` may be a function that opens one; `store` then answers what needs no artifact."""
+        self._open = tracker if callable(tracker) else lambda: tracker
+        self._given = store
         self._shared: dict[str, dict[str, str]] = {}
+
+    @classmethod
+    def quickly(cls, home: Path) -> Self:
+        """Those of an existing store; MLflow is imported only where it is no file, or for an artifact.
+
+        Raises UserError where there is none.
+        """
+        from mlcl.report.store_file import StoreFile
+
+        file = sqlite_file(tracking_uri(home))
+        store = StoreFile(file) if file is not None and file.is_file() else None
+        return cls(partial(_existing, home), store)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """The tracker, opened at its first use."""
+        return self._open()
+
+    @cached_property
+    def _store(self) -> Store:
+        if self._given is not None:
+            return self._given
+        from mlcl.report.mlflow_store import MlflowStore
+
+        return MlflowStore(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:
         """The run of MLflow's id; None where there is none or it was deleted."""
-        try:
-            run = self._client.get_run(run_id)
-        except MlflowException:
-            return None
-        return self._whole(run) if run.info.lifecycle_stage == "active" else None
+        run = self._store.get(run_id)
+        return None if run is None else self._whole(run)
 
     def _whole(self, run: Run) -> Run:
         """The run; a search trial with the parameters of all trials, which its sweep's run has."""
@@ -62,19 +96,7 @@ class Runs:
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """The runs with a value of a tag, the latest first; `how`: = or LIKE."""
-        quote = '"' if "'" in value else "'"
-        exact = how == "="
-        asked = value
-        if quote in value:  # MLflow's filters have no escape, but _ matches any character
-            asked, how = value.replace(quote, "_"), "LIKE"
-        search = partial(
-            self._client.search_runs,
-            self._experiments,
-            f"tags.`{tag}` {how} {quote}{asked}{quote}",
-            order_by=[LATEST_FIRST],
-        )
-        found = [run for run in _all(search) if asked == value or not exact or run.data.tags[tag] == value]
-        return [self._whole(run) for run in found]
+        return [self._whole(run) for run in self._store.tagged(tag, value, how)]
 
     def children(self, run: Run) -> list[Run]:
         """The runs that are nested in one, the latest first."""
@@ -102,8 +124,7 @@ class Runs:
 
     def _latest(self) -> Iterator[Run]:
         """Runs, sweeps and tables that are in no other one, the latest first."""
-        search = partial(self._client.search_runs, self._experiments, order_by=[LATEST_FIRST])
-        return (run for run in _all(search) if Tag.PARENT not in run.data.tags)
+        return (run for run in self._store.latest() if Tag.PARENT not in run.data.tags)
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
         """The sweep or table of MLflow's id, of its own id, or the latest of its name; None for none."""
@@ -130,7 +151,7 @@ class Runs:
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
         """The points of a metric as (step, value), ordered by step."""
-        points = self._client.get_metric_history(run_id, metric)
+        points = self.tracker.client.get_metric_history(run_id, metric)
         return sorted((int(point.step), float(point.value)) for point in points)
 
     def text(self, run: Run, artifact: str) -> str:
@@ -140,8 +161,10 @@ class Runs:
 
     def artifact(self, run: Run, artifact: str, folder: Path) -> Path:
         """Downloads an artifact to `folder` and returns its path. Raises UserError where there is none."""
+        from mlflow.exceptions import MlflowException
+
         try:
-            return Path(self._client.download_artifacts(run.info.run_id, artifact, str(folder)))
+            return Path(self.tracker.client.download_artifacts(run.info.run_id, artifact, str(folder)))
         except (MlflowException, OSError) as error:
             raise UserError(
                 "the run has no such artifact, or it cannot be read",
@@ -151,18 +174,13 @@ class Runs:
 
     def has(self, run: Run, artifact: str) -> bool:
         """Whether a run has an artifact of that name."""
-        return any(item.path == artifact for item in self._client.list_artifacts(run.info.run_id))
+        return any(item.path == artifact for item in self.tracker.client.list_artifacts(run.info.run_id))
 
 
-def _all(search: Callable[..., Any]) -> Iterator[Any]:
-    """The results of a search, page by page."""
-    token = None
-    while True:
-        page = search(page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+def _existing(home: Path) -> Tracker:
+    from mlcl.tracking import Tracker
+
+    return Tracker.existing(home)
 
 
 def kind(run: Run) -> str:

@@ -7,13 +7,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from mlflow.entities import Metric, Param, Run, RunData, RunTag
+from typing import TYPE_CHECKING, Any
 
 from mlcl.config import POSTHOC
 from mlcl.report.runs import Runs
 from mlcl.tracking.names import TABLE_JSON, Tag
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 NEIGHBOURS = "knn/"
 
@@ -154,6 +155,8 @@ def _with_cell_metrics(figures: Sequence[TableFigure], unit: str) -> list[Run]:
 
 
 def _replace_metrics(run: Run, measured: Mapping[str, float]) -> Run:
+    from mlflow.entities import Metric, Param, Run, RunData, RunTag
+
     its = {name: value for name, value in run.data.metrics.items() if not name.startswith(NEIGHBOURS)}
     return Run(
         run.info,

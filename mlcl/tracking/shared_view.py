@@ -64,10 +64,11 @@ def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
 def trials_view(owner: str, keys: Sequence[str], mode: str, rung: str | None = None) -> dict[str, Any]:
     """The search trials of the sweep `owner`, best first, with what was searched (`keys`) as columns.
 
-    `rung` is the metric at the largest epoch that all trials reached, a column too. The charts are parallel
-    coordinates, a contour of a temperature and a weight, and the score over each axis.
+    Temperatures and weights come first. `rung` is the metric at the largest epoch that all trials reached, a
+    column too. The charts are parallel coordinates, a contour of a temperature and a weight, and the score
+    over each axis.
     """
-    keys = list(keys)[:MOST_AXES]
+    keys = sorted(keys, key=lambda key: not key.startswith("objective."))[:MOST_AXES]
     axes = [axis(key) for key in keys]
     return _view(
         f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",

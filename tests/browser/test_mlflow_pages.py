@@ -1,5 +1,6 @@
 """MLflow's own pages show a sweep: in Chromium, as `mlcl up` serves them."""
 
+import json
 import re
 from urllib.parse import urlsplit
 
@@ -7,7 +8,8 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-from mlcl.tracking.shared_view import view_path
+from mlcl.tracking.logged_model import log_model
+from mlcl.tracking.shared_view import CLASSIC, view_path, view_tag
 
 SWEPT = re.compile(r"log10\.tau\.\w+|alpha\.(?!classifier)\w+")
 METRIC = "val/accuracy"
@@ -74,7 +76,11 @@ def test_the_second_link_shows_charts_of_what_was_searched(served, pages, pictur
     expect(pages.page.get_by_text("What was searched")).to_be_visible()
     expect(pages.page.locator(".js-plotly-plot .contourlayer path")).not_to_have_count(0)
     expect(pages.page.locator(".js-plotly-plot .scatterlayer")).not_to_have_count(0)
-    expect(pages.page.locator(".parcoords .dimension")).to_have_count(1 + len(swept(served.trials[0])))
+    tags = served.client.get_experiment(served.sweep.info.experiment_id).tags
+    view = json.loads(tags[view_tag(served.sweep.data.tags["mlcl.id"])])
+    (axes,) = (chart["selectedParams"] for chart in view["compareRunCharts"] if chart["type"] == "PARALLEL")
+    assert {name for trial in served.trials for name in swept(trial)} <= set(axes)
+    expect(pages.page.locator(".parcoords .dimension")).to_have_count(1 + len(axes))
     picture("view-charts")
 
 
@@ -101,6 +107,25 @@ def test_the_description_of_a_sweep_has_the_links(served, pages):
     assert view_path(
         served.sweep.info.experiment_id, served.sweep.data.tags["mlcl.id"]
     ) in link.get_attribute("href")
+
+
+def test_the_page_of_a_model_has_the_figures_parameters_and_data_set_of_its_run(
+    served, pages, picture, tmp_path
+):
+    (tmp_path / "MLmodel").write_text("flavors: {}")
+    trial = max(served.trials, key=lambda trial: trial.data.metrics["score"])
+    model = log_model(served.client, trial, lambda _: tmp_path)
+    pages.page.goto(
+        f"{served.url}/#/experiments/{trial.info.experiment_id}/models/{model.model_id}?{CLASSIC}"
+    )
+    expect(pages.page.get_by_role("link", name=trial.info.run_name, exact=True)).not_to_have_count(0)
+    expect(pages.page.get_by_text(trial.data.tags["mlcl.data"]).first).to_be_visible()
+    for name in ("Metrics", "Parameters"):
+        expect(pages.table(name)).to_be_visible()
+    expect(pages.table("Metrics")).to_contain_text(METRIC)
+    expect(pages.table("Parameters")).to_contain_text(swept(trial)[0])
+    picture("model")
+    served.client.delete_logged_model(model.model_id)
 
 
 def test_charts_have_numbers_at_their_axes(served, pages, picture):

@@ -35,7 +35,8 @@ def test_in_words(text_set, write_images, image_batch):
     lines = in_words(describe(text_set))
     assert lines[0] == "toy: texts, train 24, validation 8, test 8"
     assert "words a text: 4 in the median, 4 to 4 in 95 %, 4 at most" in lines
-    assert any(line.startswith("tags: 4 labels; ") and "1 training rows without" in line for line in lines)
+    (tags,) = (line for line in lines if line.startswith("tags: 4 labels; "))
+    assert tags.endswith("training rows without a label: 1")
     assert "path: the levels topic > detail" in lines
     assert any(
         "width in pixels: 12 in the median" in line for line in in_words(describe(write_images(image_batch)))

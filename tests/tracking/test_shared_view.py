@@ -20,6 +20,12 @@ def test_columns_have_short_names_and_charts_their_logarithms():
     assert [chart["xaxis"]["key"] for chart in scatters] == axes
 
 
+def test_temperatures_and_weights_come_before_what_else_was_searched():
+    others = [f"encoder.{name}" for name in "abcdefgh"]
+    columns = trials_view("it", [*others, *HEADS], "max")["selectedColumns"][2:]
+    assert columns[:3] == ["params.`tau.topic`", "params.`alpha.topic`", "params.`encoder.a`"]
+
+
 def test_the_best_trial_comes_first():
     assert [trials_view("it", HEADS, mode)["orderByAsc"] for mode in ("max", "min")] == [False, True]
 

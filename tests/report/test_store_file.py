@@ -1,0 +1,87 @@
+"""The runs of an SQLite store, read without MLflow, are those that MLflow gives."""
+
+import subprocess
+import sys
+
+import pytest
+from report.made_up_runs import Store
+
+from mlcl.report.mlflow_store import MlflowStore
+from mlcl.report.store_file import StoreFile
+from mlcl.tracking import Tracker
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A sweep, a table and runs with odd names and figures; of two deleted, one by its experiment."""
+    store = Store(Tracker(tmp_path_factory.mktemp("home")))
+    store.sweep("Ab", {"trial 1": {1: 0.5, 2: float("nan")}, "as written": {1: 0.4, 2: float("inf")}})
+    store.table("it's", {("a", "b_c"): [{"metrics": {"test/accuracy": 0.5}}, None]})
+    store.add("plain", name="ab%", tags={"mlcl.name": "ab%", "mlcl.id": "x'y\"z"})
+    store.client.delete_run(store.add("plain", name="gone", tags={"mlcl.name": "Ab"}))
+    store.add("dropped", tags={"mlcl.name": "Ab"})
+    store.client.delete_experiment(store.tracker.experiment("dropped"))
+    return store
+
+
+def told(runs):
+    return [
+        (
+            [run.info.run_id, run.info.run_name, run.info.experiment_id, run.info.start_time],
+            {name: str(value) for name, value in run.data.metrics.items()},
+            run.data.params,
+            run.data.tags,
+        )
+        for run in runs
+    ]
+
+
+def test_all_runs_are_those_that_mlflow_gives(store):
+    file, mlflow = StoreFile(store.tracker.home / "mlflow.db"), MlflowStore(store.client)
+    found = told(mlflow.latest())
+    assert told(file.latest()) == found
+    assert len(found) == 10
+    for (run_id, *_), *_ in found:
+        assert told([file.get(run_id)]) == told([mlflow.get(run_id)])
+    assert file.get("none") is mlflow.get("none") is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "value", "how", "count"),
+    [
+        ("mlcl.name", "Ab", "=", 1),
+        ("mlcl.name", "ab", "=", 0),
+        ("mlcl.name", "Ab%", "LIKE", 1),
+        ("mlcl.name", "a%", "LIKE", 1),
+        ("mlcl.name", "it's", "=", 1),
+        ("mlcl.id", "x'y\"z", "=", 1),
+        ("mlcl.cell", "a, b_c, seed %", "LIKE", 1),
+    ],
+)
+def test_runs_with_a_tag_are_those_that_mlflow_gives(store, tag, value, how, count):
+    file, mlflow = StoreFile(store.tracker.home / "mlflow.db"), MlflowStore(store.client)
+    found = told(mlflow.tagged(tag, value, how))
+    assert told(file.tagged(tag, value, how)) == found
+    assert len(found) == count
+
+
+COMPARE = """
+import sys
+from typer.testing import CliRunner
+from mlcl.cli.main import app
+words = ["compare", "fine", "--home", sys.argv[1]]
+print(CliRunner().invoke(app, words).output)
+print([name for name in ("mlflow", "torch", "sklearn", "sqlalchemy", "pandas") if name in sys.modules])
+"""
+
+
+def test_a_comparison_by_the_goal_of_a_sweep_imports_nothing_slow(store):
+    sweep = store.sweep("fine", {"trial 1": {1: 0.5, 2: 0.6}, "as written": {1: 0.4, 2: 0.3}})
+    for key, value in {"sweep.score": "val/accuracy", "sweep.mode": "max"}.items():
+        store.client.log_param(sweep, key, value)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, str(store.tracker.home)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "undecided" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
