@@ -112,7 +112,10 @@ def column_of(name: str, values: Sequence[Any]) -> Column:
     forms = {lower, lower.removesuffix("s"), lower.removesuffix("es"), lower.removesuffix("ies") + "y"}
     named = bool(forms & (TEXT_NAMES if kind == "text" else LABEL_NAMES))
     example = str(next(iter(cells), next((value for value in values if value), "")))
-    return Column(name, kind, named, len(cells), words, example, separator if kind == "multi_label" else None)
+    # Where another sign divides what is between separators, the reader asks which one it is.
+    unclear = separator and any(divides(parts_of(bare, separator), sign) for sign in SEPARATORS)
+    divided = kind == "multi_label" and not unclear
+    return Column(name, kind, named, len(cells), words, example, separator if divided else None)
 
 
 def _kind_of_lists(values: Sequence[Any]) -> str:

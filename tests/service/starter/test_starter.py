@@ -132,6 +132,12 @@ def test_what_the_table_does_not_tell_is_asked_or_refused(begun, tmp_path):
             ("genre", "mood"),
             "not levels of one another",
         ),
+        (
+            ["text", "genre"],
+            [[text, ("war;love", "love|war", "war", "love")[i % 4]] for i, (_, text, _) in enumerate(ROWS)],
+            (),
+            r"genre: one label or several at line \d+: name it; found: love\|war",
+        ),
     ],
 )
 def test_what_cannot_be_begun_is_one_error(begun, tmp_path, header, rows, labels, problem):
