@@ -28,7 +28,7 @@ SPREAD = {
 }
 """Of K over the pairs of training rows that share a label: standard deviation over mean."""
 CONTROL = {"labels": "BCE", "classes": "cross-entropy"}
-MAIN = {"labels": "micro-F1", "classes": "accuracy"}
+MAIN = {"labels": "micro-F1", "classes": "accuracy", "unseen": "1-NN accuracy"}
 ALONE = " without neighbours"
 LABELLED = ("any", "all", "mulsupcon", "simdis", "jaccard", "knn", "msc")
 """Rows of the table of labels whose head reads labels, without those that leave out a factor."""
@@ -128,6 +128,15 @@ def hierarchy(classes: Figures, flat: str) -> Iterator[str]:
         yield "the best: " + shown(best, flat, column, found[best])
 
 
+def unseen_classes(unseen: Figures) -> Iterator[str]:
+    """Each row that reads the hierarchy beside supcon on the finest level alone, in columns that have it."""
+    for flat in ("supcon, sections", "supcon, fine classes"):
+        for column in unseen.columns(flat):
+            for row in ("supcon, both levels", "himulcon", "hicone", "himulcone"):
+                if (row, column) in unseen.cells:
+                    yield shown(row, flat, column, unseen.difference(row, flat, column))
+
+
 def neighbours(tables: dict[str, Figures]) -> Iterator[str]:
     for name, table in tables.items():
         gains = [
@@ -170,6 +179,7 @@ def main(folder: Path) -> None:
         "Under noise MLCL's heads gain most": noise(classes),
         "Labels matter": labels_matter(labels),
         "On images a hierarchy helps most with few labels": hierarchy(classes, "supcon, fine classes"),
+        "On unseen classes a hierarchy helps": unseen_classes(read(folder, "unseen")),
     }
     for number, (title, lines) in enumerate(sections.items(), 1):
         print(f"{number}. {title}")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-MAIN = {"labels": "micro-F1", "classes": "accuracy"}
+MAIN = {"labels": "micro-F1", "classes": "accuracy", "unseen": "1-NN accuracy"}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,8 @@ def test_known_figures(tool, tmp_path, capsys):
         write(tmp_path, "labels", "simdis", column, 51.0 + gain, alone=52.0 + gain)
     write(tmp_path, "classes", "cross-entropy", "noise", 60.0)
     write(tmp_path, "classes", "supcon and global (MLCL)", "noise", 63.0, alone=62.0)
+    write(tmp_path, "unseen", "supcon, sections", "5 a section", 70.0)
+    write(tmp_path, "unseen", "hicone", "5 a section", 68.0)
     tool.main(tmp_path)
     text = capsys.readouterr().out
     assert (
@@ -45,6 +47,7 @@ def test_known_figures(tool, tmp_path, capsys):
     assert "labels: larger with neighbours in 3 of 6 cells, mean -0.25" in text
     assert "classes: larger with neighbours in 1 of 1 cells, mean +1.00" in text
     assert "D(supcon and global (MLCL), cross-entropy) on noise +3.00" in text
+    assert "D(hicone, supcon, sections) on 5 a section -2.00" in text
 
 
 def test_the_committed_figures_are_read(tool, root, capsys):
