@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.tracking.preflight import check_reachable
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 if TYPE_CHECKING:
@@ -59,9 +60,12 @@ class Runs:
         """
         from mlcl.report.store_file import StoreFile
 
-        file = sqlite_file(tracking_uri(home))
-        store = StoreFile(file) if file is not None and file.is_file() else None
-        return cls(partial(_existing, home), store)
+        uri = tracking_uri(home)
+        file = sqlite_file(uri)
+        if file is None or not file.is_file() or not file.stat().st_size:
+            return cls(_existing(home))
+        check_reachable(uri, home)
+        return cls(partial(_existing, home), StoreFile(file))
 
     @cached_property
     def tracker(self) -> Tracker:
