@@ -5,21 +5,21 @@ Shapes: N own rows, B rows of all, D embedding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlcl.labels import LabelRows
 from mlcl.losses.collectives import (
     Group,
     gather_embeddings,
-    gather_labels,
+    gather_parts,
     gather_tensor,
     gathers_on_host,
     own_rows,
-    row_counts,
+    rank_sizes,
 )
 from mlcl.losses.labels import Labels
 from mlcl.losses.weights.base import Ranks
@@ -43,6 +43,12 @@ class ManyRanks(Ranks):
     def own_first(self, rows: Tensor) -> Tensor:
         """Rows in the order of ranks to rows in this process's order."""
         return torch.roll(rows, -self._start, 0)
+
+    def labels_own_first(self, rows: Labels) -> Labels:
+        """The same for labels."""
+        if isinstance(rows, Tensor):
+            return self.own_first(rows)
+        return rows.take(self.own_first(torch.arange(len(rows), device=rows.device)))
 
     def global_rows(self, row: Tensor) -> Tensor:
         """To numbers in the order of ranks."""
@@ -71,43 +77,41 @@ class Batch:
         """The own rows."""
         return slice(0, self.own)
 
-    def labelled(self, own: Labels | None) -> Batch:
-        """The same rows with labels, given those of the own rows."""
-        if own is None:
-            return self
-        ranks, labels = self.ranks, own.to(_place(own.device, self.embeddings.device))
-        if not isinstance(ranks, ManyRanks):
-            return replace(self, labels=labels)
-        if not gathers_on_host(ranks.group):
-            labels = labels.to(self.embeddings.device)
-        rows = gather_labels(labels, ranks.counts, ranks.group)
-        if isinstance(rows, LabelRows):
-            order = ranks.own_first(torch.arange(len(rows), device=rows.device))
-            return replace(self, labels=rows.take(order))
-        return replace(self, labels=ranks.own_first(rows))
+    def labelled(self, labels: Labels | None) -> Batch:
+        """The same rows with these labels."""
+        return self if labels is None else replace(self, labels=_near(labels, self.embeddings.device))
 
 
-def _place(found: torch.device, device: torch.device) -> torch.device:
-    """Of labels or ids: the host's memory where they are there, else the device of the embeddings."""
-    return found if found.type == "cpu" else device
+def _near(values: Any, device: torch.device) -> Any:
+    """Labels or ids in the host's memory where they are there, else on the device of the embeddings."""
+    return values if values.device.type == "cpu" else values.to(device)
 
 
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
     """The rows of this process alone, without labels."""
-    samples = None if sample_ids is None else sample_ids.to(_place(sample_ids.device, z_ND.device))
+    samples = None if sample_ids is None else _near(sample_ids, z_ND.device)
     return Batch(z_ND, None, samples, len(z_ND), Ranks(z_ND.device))
 
 
-def whole_batch(own: Batch, group: Group | None, *, gradient: bool) -> Batch:
-    """The rows of all processes of the group; with `gradient`, theirs flows back to where they came from."""
-    device, host = own.embeddings.device, torch.device("cpu")
-    counts = row_counts(own.own, host if gathers_on_host(group) else device, group)
+def whole_batches(
+    own: Batch, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
+) -> list[Batch]:
+    """The rows of all processes of the group, once with each of the labels, given those of the own rows.
+
+    Embeddings go in one collective, all else in one after it, from the host's memory where the group can,
+    and the sizes in one before. With `gradient` that of the rows flows back to where they came from.
+    """
+    device = own.embeddings.device
+    place = torch.device("cpu") if gathers_on_host(group) else device
+    given = [part.to(place) for part in (own.sample_ids, *labels) if part is not None]
+    sizes = rank_sizes(own.own, given, place, group)
+    counts = [size[0] for size in sizes]
     ranks = ManyRanks(counts, group, device)
     if gradient:
         z_BD = ranks.own_first(gather_embeddings(own.embeddings, counts, group))
     else:
         z_BD = ranks.share(own.embeddings)
-    samples = own.sample_ids
-    if samples is not None:
-        samples = ranks.share(samples if gathers_on_host(group) else samples.to(device))
-    return Batch(z_BD, None, samples, own.own, ranks)
+    parts: Iterator[Any] = map(ranks.labels_own_first, gather_parts(given, sizes, group))
+    samples = None if own.sample_ids is None else next(parts)
+    rows = Batch(z_BD, None, samples, own.own, ranks)
+    return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]

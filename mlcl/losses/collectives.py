@@ -5,11 +5,13 @@ Shapes: N own rows, B rows of all ranks in the order of ranks, D embedding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.labels import LabelRows
@@ -28,13 +30,6 @@ def world(group: Group | None) -> int:
 def gathers_on_host(group: Group | None) -> bool:
     """Whether the group's processes can send what is in the host's memory, as NCCL alone cannot."""
     return "cpu:" in dist.get_backend_config(group)
-
-
-def row_counts(own: int, device: torch.device, group: Group | None) -> list[int]:
-    """Rows of each rank."""
-    parts = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world(group))]
-    dist.all_gather(parts, torch.tensor([own], dtype=torch.int64, device=device), group=group)
-    return [int(count) for count in torch.cat(parts).tolist()]
 
 
 def own_rows(counts: Sequence[int], group: Group | None) -> slice:
@@ -74,15 +69,56 @@ def gather_embeddings(z_ND: Tensor, counts: Sequence[int], group: Group | None) 
     return z_BD
 
 
-def gather_labels(labels: Labels, counts: Sequence[int], group: Group | None) -> Labels:
-    """Labels of all ranks. Raises ValueError where ranks differ in the width of their rows."""
-    if isinstance(labels, Tensor):
-        return gather_tensor(labels, counts, group)
-    widths = row_counts(labels.width, labels.device, group)
-    if len(set(widths)) > 1:
-        raise ValueError(f"label rows of different widths on the ranks: {widths}")
-    count_B = gather_tensor(labels.counts(), counts, group)
-    entries = [int(part.sum()) for part in torch.split(count_B, list(counts))]
-    offsets = torch.cat([count_B.new_zeros(1), count_B.cumsum(0)])
-    columns = gather_tensor(labels.columns, entries, group)
-    return LabelRows(offsets, columns, labels.width, labels.levels)
+def rank_sizes(
+    own: int, parts: Sequence[Labels], device: torch.device, group: Group | None
+) -> list[list[int]]:
+    """For each rank its rows, and of each part the width and the number of `_words`, in one collective."""
+    mine = [own, *(size for part in parts for size in (_width(part), len(_words(part))))]
+    sent = torch.tensor(mine, dtype=torch.int64, device=device)
+    found = [torch.empty_like(sent) for _ in range(world(group))]
+    dist.all_gather(found, sent, group=group)
+    sizes: list[list[int]] = torch.stack(found).tolist()
+    return sizes
+
+
+def gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
+    """Labels, or other values of rows, of all ranks, all parts in one collective. `sizes` by `rank_sizes`.
+
+    Raises ValueError where ranks differ in the width of their rows.
+    """
+    if not parts:
+        return []
+    for place in range(len(parts)):
+        widths = [size[1 + 2 * place] for size in sizes]
+        if len(set(widths)) > 1:
+            raise ValueError(f"label rows of different widths on the ranks: {widths}")
+    own = torch.cat([_words(part) for part in parts])
+    words = gather_tensor(own, [sum(size[2::2]) for size in sizes], group)
+    each = iter(torch.split(words, [count for size in sizes for count in size[2::2]]))
+    ranks = [[next(each) for _ in parts] for _ in sizes]
+    counts = [size[0] for size in sizes]
+    return [_read(part, its, counts) for part, its in zip(parts, zip(*ranks, strict=True), strict=True)]
+
+
+def _width(part: Labels) -> int:
+    return part.width if isinstance(part, LabelRows) else math.prod(part.shape[1:])
+
+
+def _words(part: Labels) -> Tensor:
+    """Its values one after the other as int64, of label rows the numbers of labels and these."""
+    if isinstance(part, LabelRows):
+        return torch.cat([part.counts(), part.columns])
+    flat = part.detach().reshape(-1)
+    return flat.double().view(torch.int64) if flat.is_floating_point() else flat.long()
+
+
+def _read(like: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
+    """The values of all ranks, which hold so many rows, from their words."""
+    if isinstance(like, LabelRows):
+        pairs = list(zip(words, counts, strict=True))
+        count_B = torch.cat([word[:count] for word, count in pairs])
+        columns = torch.cat([word[count:] for word, count in pairs])
+        return LabelRows(F.pad(count_B.cumsum(0), (1, 0)), columns, like.width, like.levels)
+    flat = torch.cat(list(words))
+    flat = flat.view(torch.float64) if like.is_floating_point() else flat
+    return flat.to(like.dtype).view(sum(counts), *like.shape[1:])

@@ -6,7 +6,7 @@ Shapes: N rows of this process (its anchors), B rows of all (the candidates), D 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlcl.losses.batch import Batch, own_batch, whole_batch
+from mlcl.losses.batch import Batch, own_batch, whole_batches
 from mlcl.losses.collectives import Group, world
 from mlcl.losses.dense import anchor_terms, constrained_terms
 from mlcl.losses.engine import Candidates
@@ -123,14 +123,14 @@ class ContrastiveLoss(nn.Module):
         Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host prepares them there
         while the device still computes the embeddings.
         `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
-        labels, and nothing else follows from them. `rows` are those of all processes where they are gathered
-        already, see `gathered`. Raises ValueError for shapes, dtypes or values that do not
+        labels, and nothing else follows from them. `rows` are those of all processes, with labels, where
+        they are gathered already, see `gathered`. Raises ValueError for shapes, dtypes or values that do not
         fit.
         """
         self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepared(embeddings_ND)
-            batch = self.labelled(rows or self.rows(z_ND, sample_ids), labels)
+            batch = rows or self.batches(z_ND, [self.read(labels)], sample_ids)[0]
             if not self.tiled or self._is_small(batch):
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
@@ -162,16 +162,18 @@ class ContrastiveLoss(nn.Module):
         check_dimension(self.prototypes, z_ND)
         return self.prepared(self.prototypes.to(z_ND.dtype))
 
-    def rows(self, z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
-        """The rows to compare, of this process or of all, without labels."""
+    def batches(
+        self, z_ND: Tensor, labels: Sequence[Labels | None], sample_ids: Tensor | None
+    ) -> list[Batch]:
+        """The rows to compare, of this process or of all, once with each of the labels."""
         own = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
-            return whole_batch(own, self.group, gradient=not self.tiled)
-        return own
+            return whole_batches(own, labels, self.group, gradient=not self.tiled)
+        return [own.labelled(part) for part in labels]
 
-    def labelled(self, rows: Batch, labels: Labels | None) -> Batch:
-        """The rows with those labels that the rule reads."""
-        return rows.labelled(None if self.spec.labels == "none" else labels)
+    def read(self, labels: Labels | None) -> Labels | None:
+        """The labels if the rule reads them."""
+        return None if self.spec.labels == "none" else labels
 
     def candidates(self, batch: Batch, dtype: torch.dtype, prototype_LD: Tensor | None = None) -> Candidates:
         """The batch as the tiled engine takes it, of embeddings that came in this dtype."""

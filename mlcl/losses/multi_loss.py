@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mlcl.losses.batch import Batch, own_batch, whole_batch
+from mlcl.losses.batch import Batch, own_batch, whole_batches
 from mlcl.losses.collectives import world
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
@@ -28,13 +28,13 @@ def joint_loss(
     labels: Sequence[Labels | None],
     sample_ids: Tensor | None = None,
     *,
-    rows: Batch | None = None,
+    rows: Sequence[Batch] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """sum_p weight_p L_p, a scalar with gradient, and the L_p without: what the losses give one by one.
 
-    One pass over the pairs for all of them; rows of other processes are gathered once, or are `rows`, see
-    `gathered`. Raises ValueError for losses that cannot share (`sharing_key`), for a negative weight, and
-    what a loss raises.
+    One pass over the pairs for all of them; rows of other processes are gathered once, or are `rows`, those
+    of each loss, see `gathered`. Raises ValueError for losses that cannot share (`sharing_key`), for a
+    negative weight, and what a loss raises.
     """
     if not len(losses) == len(weights) == len(labels) > 0:
         found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
@@ -51,38 +51,57 @@ def joint_loss(
         loss.check(embeddings_ND, given, sample_ids)
     with torch.autocast(embeddings_ND.device.type, enabled=False):
         z_ND = losses[0].prepared(embeddings_ND)
-        rows = rows or losses[0].rows(z_ND, sample_ids)
+        read = [loss.read(part) for loss, part in zip(losses, labels, strict=True)]
+        rows = rows or losses[0].batches(z_ND, read, sample_ids)
         numbers, temperatures = _distinct_temperatures(losses)
         taus = [temperature.known() for temperature in temperatures]
         parts = [
-            loss.part(loss.labelled(rows, given), taus[number], weight, number)
-            for loss, given, weight, number in zip(losses, labels, weights, numbers, strict=True)
+            loss.part(batch, taus[number], weight, number)
+            for loss, batch, weight, number in zip(losses, rows, weights, numbers, strict=True)
         ]
         if len({part.weights.repulsion for part in parts}) > 1:
             raise ValueError("losses whose weights differ in repulsion cannot share a softmax")
         tau_T = torch.stack([temperature.value().double() for temperature in temperatures])
-        total, value_P = tiled_sum(z_ND, tau_T, losses[0].candidates(rows, embeddings_ND.dtype), taus, parts)
+        total, value_P = tiled_sum(
+            z_ND, tau_T, losses[0].candidates(rows[0], embeddings_ND.dtype), taus, parts
+        )
     return total, [value * part.reduction for value, part in zip(value_P, parts, strict=True)]
 
 
 def gathered(
-    losses: Sequence[ContrastiveLoss], embeddings: Sequence[Tensor], sample_ids: Tensor | None
-) -> list[Batch | None]:
-    """The rows of all processes for losses on embeddings (N, D_p) of the same N rows, in one collective.
+    groups: Sequence[Sequence[ContrastiveLoss]],
+    embeddings: Sequence[Tensor],
+    labels: Sequence[Sequence[Labels | None]],
+    sample_ids: Tensor | None,
+) -> list[list[Batch] | None]:
+    """The rows of all processes for groups of losses, each on its embeddings (N, D_g) of the same N rows.
 
-    None for each where a loss does not gather, or none has others to gather from, or their groups differ.
+    For each loss with its labels; embeddings in one collective, labels of all losses in one. None for each
+    group where a loss does not gather, or none has others to gather from, or their process groups differ.
+    Raises ValueError as the losses do.
     """
-    first = losses[0] if losses else None
-    if first is None or not all(loss.gather and loss.group is first.group for loss in losses):
-        return [None] * len(losses)
+    losses = [loss for group in groups for loss in group]
+    if not losses or not all(loss.gather and loss.group is losses[0].group for loss in losses):
+        return [None] * len(groups)
+    first = losses[0]
     if world(first.group) == 1:
-        return [None] * len(losses)
+        return [None] * len(groups)
+    read = []
+    for group, z_ND, its in zip(groups, embeddings, labels, strict=True):
+        for loss, given in zip(group, its, strict=True):
+            loss.check(z_ND, given, sample_ids)
+            read.append(loss.read(given))
     with torch.autocast(embeddings[0].device.type, enabled=False):
-        parts = [loss.prepared(z_ND) for loss, z_ND in zip(losses, embeddings, strict=True)]
+        parts = [group[0].prepared(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
         own = own_batch(torch.cat(parts, 1), sample_ids)
-        rows = whole_batch(own, first.group, gradient=not all(loss.tiled for loss in losses))
-        each = torch.split(rows.embeddings, [part.shape[1] for part in parts], 1)
-        return [replace(rows, embeddings=z_BD.contiguous()) for z_BD in each]
+        gradient = not all(loss.tiled for loss in losses)
+        rows = iter(whole_batches(own, read, first.group, gradient=gradient))
+        batches = [[next(rows) for _ in group] for group in groups]
+        each = torch.split(batches[0][0].embeddings, [part.shape[1] for part in parts], 1)
+        return [
+            [replace(batch, embeddings=z_BD) for batch in its]
+            for its, z_BD in zip(batches, (z_BD.contiguous() for z_BD in each), strict=True)
+        ]
 
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:

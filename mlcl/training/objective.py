@@ -89,7 +89,10 @@ class Objective(nn.Module):
         groups = self._sharing_heads()
         firsts = [next(iter(heads.values())) for heads in groups]
         projected = [head.projection(embedding_RD) for head in firsts]
-        rows = gathered([head.loss for head in firsts], projected, sample_ids_R)
+        losses = [[head.loss for head in heads.values()] for heads in groups]
+        rows = gathered(
+            losses, projected, [[labels.get(name) for name in heads] for heads in groups], sample_ids_R
+        )
         for heads, z_RD, its in zip(groups, projected, rows, strict=True):
             value, values = self._heads_value(heads, z_RD, labels, sample_ids_R, its)
             parts |= {f"heads/{name}/loss": part for name, part in zip(heads, values, strict=True)}
@@ -134,12 +137,12 @@ class Objective(nn.Module):
         z_RD: Tensor,
         labels: Mapping[str, Labels],
         sample_ids_R: Tensor,
-        rows: LossRows | None,
+        rows: list[LossRows] | None,
     ) -> tuple[Tensor, list[Tensor]]:
         """The weighted sum of heads on z, and the value of each; `rows` are what `gathered` gave."""
         if len(heads) == 1:
             ((name, head),) = heads.items()
-            value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows)
+            value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows[0] if rows else None)
             return head.weight * value, [value]
         value, values = joint_loss(
             [head.loss for head in heads.values()],

@@ -88,9 +88,10 @@ def _together(rank, job):
     answers = []
     for at_once in (False, True):
         embeddings = [x[:, :3].clone().requires_grad_(), x.clone().requires_grad_()]
-        rows = gathered(losses, embeddings, samples) if at_once else [None, None]
+        groups, given = [[loss] for loss in losses], [[labels], [labels]]
+        rows = gathered(groups, embeddings, given, samples) if at_once else [[None], [None]]
         each = zip(losses, embeddings, rows, strict=True)
-        total = sum(loss(z, labels, samples, rows=its) for loss, z, its in each)
+        total = sum(loss(z, labels, samples, rows=its) for loss, z, (its,) in each)
         total.backward()
         answers.append([total.detach(), *(z.grad for z in embeddings)])
     return answers

@@ -59,7 +59,8 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
         for rank in ranks:
             assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=1e-11), name
     assert ranks[0]["curve"] == pytest.approx(one["curve"], abs=1e-11)
-    # Of all heads in one collective a step, whatever their projections.
+    # Of all heads in one collective a step, whatever their projections; labels in one, sizes in another.
+    assert len(ranks[0]["labels"]) == 2 * one["steps"]
     assert len(ranks[0]["embeddings"]) == one["steps"]
     assert len(set(ranks[0]["embeddings"])) == 1
 

@@ -71,16 +71,18 @@ def float64_run(job, home):
 
 def equal_rank(rank, world, folder, data, overrides):
     start(rank, world, folder, "equal")
-    embeddings, all_gather = [], dist.all_gather
+    embeddings, labels, all_gather = [], [], dist.all_gather
 
     def counted(parts, own, **how):
         if own.is_floating_point() and own.ndim == 2:  # other values are one a row, or whole numbers
             embeddings.append(own.shape[1])
+        elif own.dtype == torch.int64:
+            labels.append(len(own))
         return all_gather(parts, own, **how)
 
     with mock.patch.object(dist, "all_gather", counted):
         answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
-    answer["embeddings"] = embeddings
+    answer |= {"embeddings": embeddings, "labels": labels}
     torch.save(answer, f"{folder}/rank{rank}.pt")
     finish(rank, world, folder)
 
