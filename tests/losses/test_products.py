@@ -9,7 +9,7 @@ from losses.devices import DEVICE, Device
 from losses.oracles import CASES
 from losses.waits import Waits
 
-from mlcl.losses import LOSSES, LearnedTemperature, build_loss, products, sets, tiled_sum, tiling
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss, joint_loss, products, sets, tiled_sum, tiling
 from mlcl.testing.loss_batches import case_id
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -152,13 +152,46 @@ def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, rows, monkey
     assert device.waits == []
 
 
-@pytest.mark.parametrize("name", ["any", "simdis", "msc"])
-def test_tiles_of_a_device_have_room_for_labels_that_are_not_counted(name, rows, monkeypatch):
+@every_case
+def test_what_a_device_computes_without_a_look_is_what_a_host_computes(case, rows, monkeypatch):
+    """Room for labels that are not counted, shifted exponentials, levels that are not skipped."""
     monkeypatch.setattr(sets, "FEW", 2)
-    counted = solved((name, {}), rows, rows.z)
+    looked = solved(case, rows, rows.z)
     monkeypatch.setattr(tiling, "is_host", lambda _device: False)
-    for one, other in zip(solved((name, {}), rows, rows.z), counted, strict=True):
+    for one, other in zip(solved(case, rows, rows.z), looked, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("apart", [0, 1e-5, 1e-3, 0.1])
+def test_distances_on_a_device_are_exact_without_a_look(apart, rows, monkeypatch):
+    """Of float32 rows, also of some that are the same or hardly differ, far from the origin."""
+    z = rows.z.float() + 5
+    z[1::2] = z[::2] + apart * rows.z[1::2].float()
+    found = []
+    for given in (z.double(), z):
+        given = given.clone().requires_grad_()
+        value = build_loss("knn", temperature=TAU, engine="tiled")(given, rows.labels("knn"))
+        value.backward()
+        found.append((value.item(), given.grad.double()))
+        monkeypatch.setattr(tiling, "is_host", lambda _device: False)
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
+    assert error(found[1][1], found[0][1]) < 1e-5
+
+
+@pytest.mark.parametrize("reduction", ["mean", "mean_valid"])
+def test_a_temperature_that_the_host_does_not_know_is_exact(reduction, rows, monkeypatch):
+    found = []
+    for on_host in (True, False):
+        monkeypatch.setattr(tiling, "is_host", lambda _device, on_host=on_host: on_host)
+        taus = [LearnedTemperature(tau).double() for tau in (0.1, 0.3)]
+        named = zip(("any", "simdis"), taus, strict=True)
+        losses = [build_loss(name, temperature=tau, reduction=reduction) for name, tau in named]
+        z = rows.z.clone().requires_grad_()
+        total, _ = joint_loss(losses, [0.3, 0.7], z, [rows.labels("any")] * 2)
+        total.backward()
+        found.append([total.detach(), z.grad, *(tau.log_tau.grad for tau in taus)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_device_without_values_tells_reads_from_the_hosts_own():

@@ -18,16 +18,30 @@ WATCHED = {
 }
 
 
-def train(name, tiny, home, *overrides):
+SEVERAL = (
+    "objective.heads.topic.labels=tags",
+    "objective.heads.topic.loss=mulsupcon",
+    "objective.classifier={loss: bce, labels: tags}",
+    "evaluation.metric=val/map",
+    "train.sampler=hierarchical",
+    "data.label_noise={rate: 0.1}",
+)
+"""What `tree_dataset` needs, of several paths a row."""
+
+
+def job_of(name, tiny, *overrides):
     space = SPACES[LOSSES[name].labels]
-    job = tiny_job(
+    return tiny_job(
         tiny,
-        "objective.heads.topic.weight=0.0",
         f"objective.heads.detail.loss={name}",
         f"objective.heads.detail.labels={'null' if space is None else space}",
         *overrides,
         epochs=1,
     )
+
+
+def train(name, tiny, home, *overrides):
+    job = job_of(name, tiny, "objective.heads.topic.weight=0.0", *overrides)
     events = []
     context = Context(torch.device("cpu"))
     job_data = JobData.of(job, home)
@@ -48,15 +62,7 @@ def test_every_loss_trains(name, tiny, tmp_path):
 @pytest.mark.parametrize("name", [name for name, spec in LOSSES.items() if spec.labels == "path"])
 def test_losses_of_paths_train_with_several_a_row(name, tmp_path):
     """Beside a classifier of the finest labels, whose coarser levels have no figures of their own."""
-    several = (
-        "objective.heads.topic.labels=tags",
-        "objective.heads.topic.loss=mulsupcon",
-        "objective.classifier={loss: bce, labels: tags}",
-        "evaluation.metric=val/map",
-        "train.sampler=hierarchical",
-        "data.label_noise={rate: 0.1}",
-    )
-    watched = train(name, tree_dataset(tmp_path / "data"), tmp_path, *several)
+    watched = train(name, tree_dataset(tmp_path / "data"), tmp_path, *SEVERAL)
     assert watched["loss"] > 0
     assert watched["positives_per_anchor"] > 0
 

@@ -1,0 +1,105 @@
+"""A whole step of training, from encoder to logging window, waits for no device, whatever the loss."""
+
+import contextlib
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from builders import tree_dataset
+from training.test_every_loss import SEVERAL, job_of
+
+from mlcl.losses import LOSSES, tiling
+from mlcl.training.builders import build_loop, build_model
+from mlcl.training.context import Context
+from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
+
+CPU = torch.device("cpu")
+VALUELESS = torch.device("meta")
+"""Its tensors have no values: reading one raises, and so does an operation that mixes them with others."""
+HOW = {
+    "auto": ("objective.heads.detail.temperature={learned: 0.2}",),
+    "tiled": ("train.clip_norm=1.0", "train.optimizer=sgd"),
+    "unknown": (
+        "objective.heads.detail.temperature={learned: 0.2}",
+        "objective.heads.detail.reduction=mean_valid",
+        "objective.heads.detail.normalize=false",
+    ),
+}
+"""Parts of the job; the engine is `auto`, or `tiled`. Unknown to the host: what the engine could read."""
+CASES = [(name, "one path") for name in LOSSES] + [
+    (name, "several paths") for name, spec in LOSSES.items() if spec.labels == "path"
+]
+every_loss = pytest.mark.parametrize(("name", "labels"), CASES, ids="-".join)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    return tree_dataset(tmp_path_factory.mktemp("tree"))
+
+
+def steps(job, home, device, engine):
+    """A function that makes a step on the device."""
+    data, context = JobData.of(job, home), Context(device)
+    words, columns = data.vocabulary_size, data.input_columns
+    model = build_model(job, data.dataset.info, words, input_columns=columns).to(device)
+    rows = data.rows(data.train)
+    for _, head in model.objective.named_heads():
+        head.loss.engine = engine
+    loop = build_loop(
+        job,
+        model,
+        rows,
+        data.sampler(0, 1),
+        context,
+        checkpoint=None,
+        identity={},
+        callbacks=Callbacks(lambda _: None, dict, lambda: False),
+    )
+    batch = rows.batch(torch.arange(12), job.views, CPU)
+    batch = replace(batch, inputs={name: value.to(device) for name, value in batch.inputs.items()})
+    passes = loop._passes()
+    loop.position.step = 1  # the first asks for the free memory, and looks at the first batch
+    return lambda: loop._step(passes, batch, False)
+
+
+def job_for(name, labels, how, tiny, tree):
+    if labels == "several paths":
+        return job_of(name, tree, *SEVERAL, *HOW[how])
+    return job_of(name, tiny, *HOW[how])
+
+
+def test_a_read_is_an_error():
+    value = torch.ones(2, device=VALUELESS)
+    for read in (value.sum().item, value.tolist, value.cpu, value.nonzero, lambda: value + torch.ones(2)):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            read()
+
+
+@pytest.mark.parametrize("how", HOW)
+@every_loss
+def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiling, "TILE", 4)
+    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # not of this device
+    monkeypatch.setattr(
+        sys.modules["torch.optim.optimizer"], "_get_fused_kernels_supported_devices", lambda: ["meta"]
+    )
+    job = job_for(name, labels, how, tiny, tree)
+    steps(job, tmp_path, VALUELESS, "auto" if how == "auto" else "tiled")()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("how", HOW)
+@every_loss
+def test_a_step_keeps_no_gpu_waiting(name, labels, how, tiny, tree, tmp_path):
+    job = job_for(name, labels, how, tiny, tree)
+    step = steps(job, tmp_path, torch.device("cuda", 0), "auto" if how == "auto" else "tiled")
+    step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
