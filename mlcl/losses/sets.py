@@ -211,10 +211,12 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
     """The stored labels ordered by label: that order, the row of each, and where each label's begin."""
     order_M = rows.columns.argsort(stable=True)
-    # Not by bincount, for which a device's host waits.
-    count_L = rows.columns.new_zeros(rows.width)
-    ends_L = count_L.scatter_add_(0, rows.columns, torch.ones_like(rows.columns)).cumsum(0)
-    return order_M, rows.row_index()[order_M], F.pad(ends_L, (1, 0))
+    if tiling.is_host(rows.device):
+        count_L = torch.bincount(rows.columns, minlength=rows.width)
+    else:  # bincount would be waited for
+        count_L = torch.zeros(rows.width, dtype=torch.int64, device=rows.device)
+        count_L.scatter_add_(0, rows.columns, torch.ones_like(rows.columns))
+    return order_M, rows.row_index()[order_M], F.pad(count_L.cumsum(0), (1, 0))
 
 
 def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:

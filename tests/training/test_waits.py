@@ -31,7 +31,7 @@ HOW = {
 CASES = [(name, "one path") for name in LOSSES] + [
     (name, "several paths") for name, spec in LOSSES.items() if spec.labels == "path"
 ]
-every_loss = pytest.mark.parametrize(("name", "labels"), CASES, ids="-".join)
+every_loss = pytest.mark.parametrize(("name", "labels"), CASES)
 
 
 @pytest.fixture(scope="module")
