@@ -65,6 +65,17 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
     assert len(set(ranks[0]["embeddings"])) == 1
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
+    one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
+    mp.spawn(equal_rank, (2, str(tmp_path), str(tiny), OVERRIDES, "cuda"), nprocs=2)
+    for rank in range(2):
+        weights = torch.load(tmp_path / f"rank{rank}.pt")["weights"]
+        for name, expected in one["weights"].items():
+            assert torch.allclose(weights[name], expected, rtol=0, atol=1e-9), name
+
+
 @pytest.mark.parametrize("micro", [None, 3])
 def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     overrides = (*OVERRIDES, *LABELS, "train.log_gradients=true")

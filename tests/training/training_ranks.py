@@ -32,9 +32,9 @@ def start(rank, world, folder, name):
     )
 
 
-def float64_weights(job, home):
+def float64_weights(job, home, device="cpu"):
     """The weights after training in float64, and the loss of each logging window."""
-    answer = float64_run(job, home)
+    answer = float64_run(job, home, device)
     curve = [metrics["train/loss"] for metrics in answer["windows"]]
     return {"weights": answer["weights"], "steps": answer["steps"], "curve": curve}
 
@@ -46,9 +46,9 @@ def logged_gradients(job, home):
     return {"norms": norms, "weights": answer["weights"]}
 
 
-def float64_run(job, home):
+def float64_run(job, home, device="cpu"):
     """The weights after training in float64, from whatever process group is up; rank 0's logged metrics."""
-    context, job_data = Context.current("cpu"), JobData.of(job, home)
+    context, job_data = Context.current(device), JobData.of(job, home)
     seed_all(job.train.seed)
     info, weight = job_data.dataset.info, job_data.target_weight()
     words, columns = job_data.vocabulary_size, job_data.input_columns
@@ -66,10 +66,11 @@ def float64_run(job, home):
     )
     loop.run()
     windows = [event.metrics for event in events if "train/loss" in event.metrics]
-    return {"weights": model.state_dict(), "windows": windows, "steps": loop.position.step}
+    weights = {name: weight.cpu() for name, weight in model.state_dict().items()}
+    return {"weights": weights, "windows": windows, "steps": loop.position.step}
 
 
-def equal_rank(rank, world, folder, data, overrides):
+def equal_rank(rank, world, folder, data, overrides, device="cpu"):
     start(rank, world, folder, "equal")
     embeddings, labels, all_gather = [], [], dist.all_gather
 
@@ -81,7 +82,7 @@ def equal_rank(rank, world, folder, data, overrides):
         return all_gather(parts, own, **how)
 
     with mock.patch.object(dist, "all_gather", counted):
-        answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home")
+        answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home", device)
     answer |= {"embeddings": embeddings, "labels": labels}
     torch.save(answer, f"{folder}/rank{rank}.pt")
     finish(rank, world, folder)
