@@ -1,10 +1,12 @@
-"""What the processes of a test with several ranks do; importable by a process that is spawned."""
+"""What the processes of a test with several ranks do; importable by another process."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +23,22 @@ PATIENCE = timedelta(seconds=300)
 TAU = 0.3
 
 
+def run_ranks(function: Callable[..., None], args: tuple[Any, ...], world: int) -> None:
+    """`function(rank, *args)` in `world` processes; returns at their end. Raises what one of them does.
+
+    They are forked from a server that has imported torch and mlcl: spawned, each would import them again.
+    """
+    multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment"])
+    # As bytes: tensors would be sent as open files, of which the server takes a few hundred.
+    mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
+        _call, args=(function, pickle.dumps(args)), nprocs=world, start_method="forkserver"
+    )
+
+
+def _call(rank: int, function: Callable[..., None], args: bytes) -> None:
+    function(rank, *pickle.loads(args))
+
+
 def losses_on_ranks(
     cases: Sequence[tuple[str, dict[str, Any]]],
     batch: LossBatch,
@@ -32,9 +50,7 @@ def losses_on_ranks(
 
     `modules` declare losses that are in no installed package.
     """
-    mp.spawn(  # type: ignore[attr-defined, no-untyped-call]
-        _answer, args=(tuple(split), str(folder), list(cases), batch, list(modules)), nprocs=len(split)
-    )
+    run_ranks(_answer, (tuple(split), str(folder), list(cases), batch, list(modules)), len(split))
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(len(split))]
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from losses.documented_ranks import work
 from losses.oracles import ORACLES
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, build_loss, positive_weights
+from mlcl.testing.ranks import run_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {page.name: page.read_text() for page in sorted((ROOT / "docs" / "losses").glob("*.md"))}
@@ -48,7 +48,7 @@ def test_the_block_with_processes_gives_the_loss_of_all_rows(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(work, args=(2, port, str(tmp_path), code), nprocs=2)
+    run_ranks(work, (2, port, str(tmp_path), code), 2)
     answers = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     shares = [answer["share"] for answer in answers]
     assert sum(shares) / 2 == pytest.approx(answers[0]["whole"], rel=1e-5)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from builders import tiny_job
 from safetensors.torch import load_file
 from training.micro_ranks import memory_rank, rounds_rank
@@ -16,6 +15,8 @@ from training.training_ranks import (
     logged_gradients,
     resume_rank,
 )
+
+from mlcl.testing.ranks import run_ranks
 
 OVERRIDES = (
     "encoder.dropout=0",
@@ -53,7 +54,7 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
     one = float64_weights(tiny_job(tiny, *overrides), tmp_path / "home")
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
-    mp.spawn(equal_rank, (world, str(tmp_path), str(tiny), overrides), nprocs=world)
+    run_ranks(equal_rank, (world, str(tmp_path), str(tiny), overrides), world)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(world)]
     for name, expected in one["weights"].items():
         for rank in ranks:
@@ -69,7 +70,7 @@ def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, class
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
     one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
-    mp.spawn(equal_rank, (2, str(tmp_path), str(tiny), OVERRIDES, "cuda"), nprocs=2)
+    run_ranks(equal_rank, (2, str(tmp_path), str(tiny), OVERRIDES, "cuda"), 2)
     for rank in range(2):
         weights = torch.load(tmp_path / f"rank{rank}.pt")["weights"]
         for name, expected in one["weights"].items():
@@ -81,7 +82,7 @@ def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     overrides = (*OVERRIDES, *LABELS, "train.log_gradients=true")
     one = logged_gradients(tiny_job(tiny, *overrides), tmp_path / "home")["norms"]
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
-    mp.spawn(gradients_rank, (2, str(tmp_path), str(tiny), overrides), nprocs=2)
+    run_ranks(gradients_rank, (2, str(tmp_path), str(tiny), overrides), 2)
     two = torch.load(tmp_path / "rank0.pt")["norms"]
     assert len(one) == 2
     for left, right in zip(one, two, strict=True):
@@ -90,7 +91,7 @@ def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
-    mp.spawn(resume_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    run_ranks(resume_rank, (2, str(tmp_path), str(tiny)), 2)
     whole, parts = json.loads((tmp_path / "outcomes.json").read_text())
     timed = {name for name in whole if name.startswith("time/")}
     assert {k: v for k, v in whole.items() if k not in timed} == {
@@ -103,7 +104,7 @@ def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, t
 
 
 def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_has(tiny, tmp_path):
-    mp.spawn(rounds_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    run_ranks(rounds_rank, (2, str(tmp_path), str(tiny)), 2)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
     assert first["rounds"] == second["rounds"] == [1, 1]
     for name, gradient in first["gradients"].items():
@@ -112,7 +113,7 @@ def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_ha
 
 
 def test_memory_that_one_rank_lacks_halves_the_micro_batch_of_all(tiny, tmp_path):
-    mp.spawn(memory_rank, (2, str(tmp_path), str(tiny)), nprocs=2)
+    run_ranks(memory_rank, (2, str(tmp_path), str(tiny)), 2)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
     wanted = ranks[0][0]
     for answer in (answer for answers in ranks for answer in answers):

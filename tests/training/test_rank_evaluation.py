@@ -3,11 +3,11 @@
 import pyarrow.parquet as pq
 import pytest
 import torch
-import torch.multiprocessing as mp
 from builders import tiny_job
 from training.evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of, scenes
 
 from mlcl.evaluation import retrieve
+from mlcl.testing.ranks import run_ranks
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
 from mlcl.training.export.network import trained_datastore
@@ -28,7 +28,7 @@ def alone(tiny, tmp_path_factory):
 def ranks(request, tiny, tmp_path_factory):
     """The same of every rank of a group."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    mp.spawn(rank_of, (request.param, str(folder), str(tiny)), nprocs=request.param)
+    run_ranks(rank_of, (request.param, str(folder), str(tiny)), request.param)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(request.param)], folder
 
 
