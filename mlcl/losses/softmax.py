@@ -21,9 +21,8 @@ class Softmax:
 
     With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough the exponentials are summed
     as they are; else, also where the host does not know, every row is shifted by its own maximum, at twice
-    the exponentials. `repulsion`
-    multiplies those of rows, not those of prototypes. `moments`: whether `pull` shall add up what
-    the temperatures' gradients need.
+    the exponentials. `repulsion` multiplies those of rows, not those of prototypes. `moments`: whether
+    `pull` shall add up what the temperatures' gradients need.
     """
 
     def __init__(
