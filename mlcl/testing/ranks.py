@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -27,16 +26,12 @@ def run_ranks(function: Callable[..., None], args: tuple[Any, ...], world: int) 
     """`function(rank, *args)` in `world` processes; returns at their end. Raises what one of them does.
 
     They are forked from a server that has imported torch and mlcl: spawned, each would import them again.
+    `args` hold at most some two hundred tensors: each is sent as an open file.
     """
     multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment"])
-    # As bytes: tensors would be sent as open files, of which the server takes a few hundred.
     mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
-        _call, args=(function, pickle.dumps(args)), nprocs=world, start_method="forkserver"
+        function, args=args, nprocs=world, start_method="forkserver"
     )
-
-
-def _call(rank: int, function: Callable[..., None], args: bytes) -> None:
-    function(rank, *pickle.loads(args))
 
 
 def losses_on_ranks(
