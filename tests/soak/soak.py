@@ -110,7 +110,7 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--minutes", type=float, default=30)
     options.add_argument("--trials", type=int, default=500)
-    options.add_argument("--mean", type=float, default=60, help="seconds from a start to a kill, on average")
+    options.add_argument("--mean", type=float, default=20, help="seconds from a start to a kill, on average")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
