@@ -1,0 +1,14 @@
+"""The machine that every test here starts from: half of its disk is free, and no limit is narrow."""
+
+from collections import namedtuple
+
+import pytest
+
+from mlcl.service.doctor import files
+
+
+@pytest.fixture(autouse=True)
+def roomy_machine(monkeypatch):
+    usage = namedtuple("usage", "total used free")(2**40, 2**39, 2**39)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(files, "narrow_limits", list)
