@@ -1,5 +1,6 @@
 """Text, counts and tables, also as Markdown and LaTeX. Imports no other module: every layer may use it."""
 
+import re
 from collections.abc import Sequence
 
 LATEX = str.maketrans(
@@ -12,7 +13,8 @@ LATEX = str.maketrans(
         "τ": r"$\tau$", "·": r"$\cdot$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",  # noqa: RUF001
     }
 )  # fmt: skip
-MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|*`<["})
+MARKDOWN = re.compile(r"[\\|*`\[]|<(?=[A-Za-z/!?])")
+"""Matches what Markdown would read as more than text: `<` only where it could begin a tag."""
 
 
 def one_line(text: str) -> str:
@@ -27,7 +29,7 @@ def counted(count: int, what: str) -> str:
 
 def markdown(text: str) -> str:
     """The text escaped for Markdown, on one line."""
-    return one_line(text).translate(MARKDOWN)
+    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def latex(text: str) -> str:

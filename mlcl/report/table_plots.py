@@ -5,13 +5,13 @@ Cells can be compared that have the same data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
+from mlcl.report.plots.cells import CellPoint, cells_plot
 from mlcl.report.plots.learning_curves import learning_plot
-from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Axis, Chart, Plot, PlotCollection, Series, build_plots, mean_series
+from mlcl.report.plots.plot import Plot, PlotCollection, build_plots
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 
@@ -76,8 +76,9 @@ def plot_name(kind: str, figure: str) -> str:
 
 
 def cell_plots(data: TableData) -> list[Plot]:
-    """A plot for each figure, by cell, beside the printed values."""
-    return [_cells_plot(data, name) for name in data.names]
+    """A plot for each figure that has a value, by cell, beside the printed values."""
+    there = {each.name for each in data.figures if each.by_seed}
+    return [_cells_plot(data, name) for name in data.names if name in there]
 
 
 def group_plots(runs: Runs, data: TableData, draw_embeddings: EmbeddingPlots) -> PlotCollection:
@@ -109,20 +110,17 @@ def _of_group(plot: Plot, number: int, title: str) -> Plot:
 
 
 def _cells_plot(data: TableData, name: str) -> Plot:
-    figures = [each for each in data.figures if each.name == name]
-    labels = tuple(f"{each.row}, {each.column}" for each in figures)
-    series = [_ours(figures)]
-    caption = f"Points are means over the seeds, with the sample's standard deviation, in {data.unit}."
-    printed = [(float(place), each.printed) for place, each in enumerate(figures) if each.printed is not None]
-    if printed:
-        series.append(Series("printed", "points", *map(list, zip(*printed, strict=True))))
-        caption += " The others are the printed figures."
-    chart = Chart(Axis("cell", names=labels), Axis(f"{name} ({data.unit})"), tuple(series))
-    return chart_plot(plot_name("cells", name), f"{name} by cell", caption, chart)
-
-
-def _ours(figures: Sequence[TableFigure]) -> Series:
-    there = [(place, each.mean, each.deviation or 0.0) for place, each in enumerate(figures)]
-    known = [(float(place), mean, spread) for place, mean, spread in there if mean is not None]
-    places, means, spreads = ([each[column] for each in known] for column in range(3))
-    return mean_series("ours", places, means, spreads, "points")
+    points = [
+        CellPoint(group.title, cell, each.mean, each.mean - spread, each.mean + spread, each.printed)
+        for group in comparable_cells(data)
+        for cell, figures in group.cells.items()
+        for each in figures
+        if each.name == name and each.mean is not None
+        for spread in [each.deviation or 0.0]
+    ]
+    caption = (
+        "A panel has the cells that saw the same data: means over the seeds, with their standard deviation."
+    )
+    if any(point.printed is not None for point in points):
+        caption += " Hollow squares are the printed figures."
+    return cells_plot(plot_name("cells", name), f"{name} by cell", caption, f"{name} ({data.unit})", points)

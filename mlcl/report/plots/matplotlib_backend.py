@@ -7,7 +7,6 @@ from functools import partial
 from io import StringIO
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from mlcl.report.plots import style
-from mlcl.report.plots.plot import Axis, Chart, Plot, Series
+from mlcl.report.plots.plot import Chart, Plot, Series
 
 _MARKS = 12
 """Most markers on a line: more would hide its dashes."""
@@ -24,8 +23,6 @@ _WIDE = 50
 _PATH = re.compile(r' d="[^"]*"')
 _DIGITS = re.compile(r"(\.\d{2})\d+")
 """Matches the digits of a path's coordinates that are too small to be seen: they are half of a file."""
-_NAMED = 28
-"""The number of letters in all names of a horizontal axis from which on they are slanted."""
 
 
 def draw(chart: Chart) -> Figure:
@@ -33,13 +30,8 @@ def draw(chart: Chart) -> Figure:
     with style.matplotlib_style():
         figure = Figure()
         axes = figure.add_subplot()
-        bars = [position for position, series in enumerate(chart.series) if series.kind == "bars"]
         for position, series in enumerate(chart.series):
-            look = style.series_style(position, series.name)
-            if series.kind == "bars":
-                _draw_bars(axes, series, look, bars.index(position), len(bars))
-            else:
-                _draw_marks(axes, series, look)
+            _draw_marks(axes, series, style.series_style(position, series.name))
         _scale(axes, chart)
         if len(chart.series) > 1:
             legend(figure, axes)
@@ -82,48 +74,16 @@ def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
     if line:
         axes.fill_between(series.x, series.low, series.high, color=look.colour, alpha=style.BAND, linewidth=0)
     else:
-        axes.errorbar(series.x, series.y, _errors(series), fmt="none", ecolor=look.colour, capsize=3)
-
-
-def _draw_bars(axes: Axes, series: Series, look: style.SeriesStyle, position: int, count: int) -> None:
-    width = 0.8 / count
-    axes.bar(
-        np.asarray(series.x, float) + (position - (count - 1) / 2) * width,
-        series.y,
-        width,
-        yerr=_errors(series),
-        capsize=3,
-        facecolor=(look.colour, style.FILL),
-        edgecolor=look.colour,
-        hatch=look.hatch,
-        label=style.as_text(series.name),
-    )
-
-
-def _errors(series: Series) -> np.ndarray[Any, Any] | None:
-    """The lengths of the error bars, below and above."""
-    if series.low is None or series.high is None:
-        return None
-    y, low, high = (np.asarray(values, float) for values in (series.y, series.low, series.high))
-    return np.stack([y - low, high - y])
+        axes.vlines(series.x, series.low, series.high, color=look.colour, linewidth=style.LINE_WIDTH)
 
 
 def _scale(axes: Axes, chart: Chart) -> None:
     axes.tick_params(labelsize=style.FONT_SIZE - 1)
     axes.set_xlabel(style.as_text(chart.x.label))
     axes.set_ylabel(style.as_text(chart.y.label))
-    _ticks(axes.xaxis, chart.x)
-    _ticks(axes.yaxis, chart.y)
-    if sum(len(name) + 2 for name in chart.x.names) > _NAMED:
-        for label in axes.get_xticklabels():
-            label.set(rotation=35, ha="right", rotation_mode="anchor")
-
-
-def _ticks(ruler: Ruler, axis: Axis) -> None:
-    if axis.names:
-        ruler.set_ticks(range(len(axis.names)), [style.as_text(name) for name in axis.names])
-    elif axis.log:
-        log_ruler(ruler)
+    for ruler, axis in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
+        if axis.log:
+            log_ruler(ruler)
 
 
 def log_ruler(ruler: Ruler) -> None:
@@ -147,17 +107,13 @@ def chart_plot(name: str, title: str, caption: str, chart: Chart) -> Plot:
 def _table(chart: Chart) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {
         "series": [series.name for series in chart.series for _ in series.x],
-        chart.x.label: [_place(chart.x, x) for series in chart.series for x in series.x],
-        chart.y.label: [_place(chart.y, y) for series in chart.series for y in series.y],
+        chart.x.label: [x for series in chart.series for x in series.x],
+        chart.y.label: [y for series in chart.series for y in series.y],
     }
     for column, given in (("low", "low"), ("high", "high"), ("text", "texts")):
         if any(getattr(series, given) is not None for series in chart.series):
             columns[column] = [value for series in chart.series for value in _values(series, given)]
     return pd.DataFrame(columns)
-
-
-def _place(axis: Axis, position: float) -> Any:
-    return axis.names[int(position)] if axis.names else position
 
 
 def _values(series: Series, given: str) -> list[Any]:

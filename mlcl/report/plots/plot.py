@@ -55,23 +55,22 @@ def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> Plot
     return plots, skipped
 
 
-Kind = Literal["line", "points", "bars"]
+Kind = Literal["line", "points"]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis. On a categorical one position i has the label `names[i]`."""
+    """An axis."""
 
     label: str
     log: bool = False
-    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line, points or bars, with one entry in the legend.
+    """A line or points, with one entry in the legend.
 
-    `low` and `high` are the ends of a line's band, or of the error bars of points and bars. `texts` are the
+    `low` and `high` are the ends of a line's band, or of the error bars of points. `texts` are the
     labels of points.
     """
 

@@ -15,7 +15,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1, 2), (6, 2, 1, 2), (9, 3), (3, 1, 3, 3))
 """Lengths of strokes and gaps, in line widths."""
-HATCHES = ("", "//", "..", "xx", "--", "||", "++")
 BEST = "#D55E00"
 """Colour of the best setting."""
 MEANINGS = {"complete": "#0072B2", "pruned": "#888888", "best": BEST, "baseline": "#009E73"}
@@ -24,8 +23,6 @@ FONT_SIZE = 11
 LINE_WIDTH = 1.8
 BAND = 0.2
 """Opacity of a band."""
-FILL = 0.35
-"""Opacity of a bar under its hatch."""
 CLOUD = 150
 """The number of points from which on they are drawn smaller."""
 WIDTH, HEIGHT = 5.6, 3.9
@@ -43,7 +40,6 @@ _RC: Any = {
     "axes.axisbelow": True,
     "grid.color": "#dddddd",
     "legend.frameon": False,
-    "hatch.linewidth": 0.6,
     "svg.fonttype": "none",
     "svg.hashsalt": "mlcl",
 }
@@ -56,7 +52,6 @@ class SeriesStyle:
     colour: str
     marker: str
     dash: tuple[int, ...]
-    hatch: str
 
     @property
     def dashes(self) -> str | tuple[int, tuple[int, ...]]:
@@ -73,7 +68,6 @@ def series_style(position: int, name: str = "") -> SeriesStyle:
         MEANINGS.get(name, COLOURS[position % len(COLOURS)]),
         MARKERS[position % len(MARKERS)],
         DASHES[position % len(DASHES)],
-        HATCHES[position % len(HATCHES)],
     )
 
 

@@ -151,16 +151,16 @@ def test_latex_is_exactly_this():
 
 def test_signs_stay_signs():
     signs = report(
-        cell("[CLS] 5%_|\\ {a}", "τ < 1\n& more", figure(1.0)),
+        cell("[CLS] 5%_|\\ {a}", "τ < 1\n& <b>", figure(1.0)),
         title="50% & more\n\nthan #1",
         about="a_b $5\n\n~^",
     )
     assert r"| \[CLS] 5%_\|\\ {a} | 1.00 |" in markdown(signs)
-    assert r"|  | τ \< 1 & more |" in markdown(signs)
+    assert r"|  | τ < 1 & \<b> |" in markdown(signs)
     assert "## 50% & more than #1\n" in markdown(signs)
     text = latex(signs)
     assert r"{[}CLS] 5\%\_\textbar{}\textbackslash{} \{a\} & 1.00 \\" in text
-    assert r" & $\tau$ \textless{} 1 \& more \\" in text
+    assert r" & $\tau$ \textless{} 1 \& \textless{}b\textgreater{} \\" in text
     assert (
         r"\caption{50\% \& more than \#1. One seed; no figures are printed. a\_b \$5 \textasciitilde{}"
         in text

@@ -1,0 +1,63 @@
+"""The figures of cells: a panel a group, a line a cell, and what is far out at the edge with its number."""
+
+import pytest
+
+from mlcl.report.plots.cells import CellPoint, cells_plot
+from mlcl.report.plots.matplotlib_backend import to_svg
+
+ROWS = [
+    CellPoint(*row)
+    for row in [
+        ("Hotel", "most frequent", 10.0, 10.0, 10.0),
+        ("Hotel", "CE", 70.0, 69.0, 71.0, 72.0),
+        ("Hotel", "MLCL $x$ <b>", 71.5, 71.0, 72.0, 73.0),
+        ("Hotel", "knn", 70.5, 70.0, 71.0),
+        ("Beer", "CE", 50.0, 48.0, 52.0),
+        ("Beer", "knn", 51.0, 50.5, 51.5),
+        ("Wine", "CE", 40.0, 40.0, 40.0),
+    ]
+]
+
+
+@pytest.fixture
+def figure():
+    return cells_plot("cells", "Title", "Caption", "accuracy", ROWS).figure()
+
+
+def panel(figure, title):
+    return next(axes for axes in figure.axes if axes.get_title() == title)
+
+
+def test_each_group_has_a_panel_and_each_cell_the_same_line_in_all(figure):
+    names = list(dict.fromkeys(row[1] for row in ROWS))
+    shown = [label.get_text().replace("\\$", "$") for label in figure.axes[0].get_yticklabels()]
+    assert shown == names
+    for group in ("Hotel", "Beer", "Wine"):
+        points = {
+            tuple(line.get_xydata()[0]) for line in panel(figure, group).lines if line.get_marker() == "o"
+        }
+        assert points == {(mean, names.index(cell)) for g, cell, mean, *_ in ROWS if g == group and mean > 20}
+
+
+def test_intervals_and_printed_values(figure):
+    axes = panel(figure, "Hotel")
+    ends = {tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2}
+    assert ends == {(69.0, 71.0), (71.0, 72.0), (70.0, 71.0)}
+    assert {float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "s"} == {72.0, 73.0}
+
+
+def test_what_is_far_out_squeezes_nothing(figure):
+    axes = panel(figure, "Hotel")
+    low, high = axes.get_xlim()
+    assert 60 < low < 69
+    assert 73 < high < 80
+    assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [("\u2190 10.0", 0)]
+
+
+def test_a_panel_of_one_point_has_an_axis(figure):
+    low, high = panel(figure, "Wine").get_xlim()
+    assert low < 40 < high
+
+
+def test_names_are_drawn_as_they_are(figure):
+    assert ">MLCL $x$ &lt;b&gt;</text>" in to_svg(figure)
