@@ -21,6 +21,9 @@ ABOUT = (
     "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
     "that is left on fresh seeds; below 0 the best was no better than the median."
 )
+TEST_HEADS = (
+    *("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)", "over all"),
+)
 HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
 
@@ -112,23 +115,29 @@ def _value(value: object) -> str:
 
 
 def paired_test_blocks(data: TableData) -> tuple[Block, ...]:
-    """Each cell compared with the first of its group, with Holm's correction over the whole table."""
-    tests = [test for group in comparable_cells(data) for test in _tests(group)]
+    """Each cell against the control of its group, or else the first one, with p after Holm twice.
+
+    The corrections are over the tests of a figure in the group, and over those of the whole table.
+    """
+    control = data.ranks[0].get("control", "") if data.ranks else ""
+    tests = [test for group in comparable_cells(data) for test in _tests(group, control)]
     if not tests:
         return (Text("No two cells that saw the same rows share two seeds: there is nothing to test."),)
-    adjusted = holm([test.paired.p for test in tests])
-    several = len(data.names) > 1
-    rows = [_test_row(test, p, several=several) for test, p in zip(tests, adjusted, strict=True)]
-    heads = ("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)")
+    frame = pd.DataFrame([(each.group, each.figure.name, each.paired.p) for each in tests])
+    families = frame.groupby([0, 1])[2]
+    corrected = families.transform(lambda ps: pd.Series(holm(ps.tolist()), ps.index))
+    adjusted = zip(tests, corrected, holm(frame[2].tolist()), strict=True)
+    rows = [_test_row(test, ps, several=len(data.names) > 1) for test, *ps in adjusted]
     about = (
-        "Cells whose seeds saw the same rows, each against the first of them, over the seeds that both have."
+        f"Cells whose seeds saw the same rows, each against {control or 'the first of them'}, over the seeds "
+        "that both have. Holm's correction is over the rows with the same cells, in the last column over all."
     )
     said = smallest_p_note([test.paired.n for test in tests])
-    return (Text(about), Table(heads, tuple(rows), left=(0, 1, 2)), Text(said))
+    return (Text(about), Table(TEST_HEADS, tuple(rows), left=(0, 1, 2)), Text(said))
 
 
 class _Test(NamedTuple):
-    """A figure of a cell compared with that of its name in the first cell of the group."""
+    """A figure of a cell compared with that of its name in the cell `against` of its group."""
 
     group: str
     against: str
@@ -137,25 +146,27 @@ class _Test(NamedTuple):
     paired: Paired
 
 
-def _tests(group: CellGroup) -> Iterator[_Test]:
-    (first, references), *others = group.cells.items()
-    for name, figures in others:
+def _tests(group: CellGroup, control: str) -> Iterator[_Test]:
+    against = control if control in group.cells else next(iter(group.cells))
+    references = group.cells[against]
+    for name, figures in group.cells.items():
+        if name == against:
+            continue
         for reference, figure in zip(references, figures, strict=True):
             places = sorted(reference.by_seed.keys() & figure.by_seed.keys())
             if len(places) > 1:
                 values = ([each.by_seed[place] for place in places] for each in (reference, figure))
-                yield _Test(group.title, first, name, figure, compare_paired(*values))
+                yield _Test(group.title, against, name, figure, compare_paired(*values))
 
 
-def _test_row(test: _Test, p: float, *, several: bool) -> tuple[Cell, ...]:
+def _test_row(test: _Test, adjusted: Sequence[float], *, several: bool) -> tuple[Cell, ...]:
     paired, digits = test.paired, test.figure.digits + 1
     interval = paired.interval
     between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
     cells = test.group + (f", {test.figure.name}" if several else "")
     difference = f"{paired.difference:+.{digits}f}"
-    return text_row(
-        cells, test.of, test.against, str(paired.n), difference, between, f"{paired.p:.3g}", f"{p:.3g}"
-    )
+    ps = (f"{each:.3g}" for each in (paired.p, *adjusted))
+    return text_row(cells, test.of, test.against, str(paired.n), difference, between, *ps)
 
 
 def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:

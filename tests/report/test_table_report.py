@@ -70,11 +70,44 @@ def test_cells_of_the_same_rows_are_tested_in_pairs(text):
     paired = compare_paired(*([100 * value for value in CELLS["Hotel", column]] for column in ("CE", "MLCL")))
     low, high = paired.interval
     (p,) = holm([paired.p])
-    expected = f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} |"
+    expected = (
+        f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} | {p:.3g} |"
+    )
     assert f"| Hotel | MLCL | CE | 6 {expected}" in text
     tests = text.partition("## Tests\n")[2].partition("\n## ")[0]
     assert "| Beer | " not in tests  # other data: nothing of it is tested
     assert "6 pairs can reach p = 0.0312." in text
+
+
+def test_cells_are_tested_against_the_control_and_corrected_within_their_data_and_over_all(store, tmp_path):
+    columns = [f"set{j}" for j in range(3)]
+    values = {
+        (m, column): [50.0 + k + (seed * (k + 2) + j) % 5 for seed in range(6)]
+        for k, m in enumerate("abc")
+        for j, column in enumerate(columns)
+    }
+    cells = {
+        place: [
+            {"metrics": {"test/accuracy": each / 100}, "data": f"{place[1]}{n}"} for n, each in enumerate(its)
+        ]
+        for place, its in values.items()
+    }
+    store.table("controlled", cells, ranks=[{"metric": "accuracy", "sentences": [], "control": "b"}])
+    make_report(Runs(store.tracker), "controlled", tmp_path, folder=tmp_path / "it", log=False)
+    tests = (tmp_path / "it" / "report.md").read_text().partition("## Tests\n")[2].partition("\n## ")[0]
+    found = {
+        (m, column): compare_paired(values["b", column], values[m, column]).p
+        for column in columns
+        for m in "ac"
+    }
+    over_all = dict(zip(found, holm(list(found.values())), strict=True))
+    for column in columns:
+        family = holm([found[m, column] for m in "ac"])
+        for m, p in zip("ac", family, strict=True):
+            line = next(line for line in tests.splitlines() if line.startswith(f"| {column} | {m} | b | 6 |"))
+            ps = (found[m, column], p, over_all[m, column])
+            assert line.endswith(" | ".join(["", *(f"{each:.3g}" for each in ps)]) + " |")
+    assert len({*found.values()}) > 1
 
 
 def test_a_table_that_is_not_written_yet(store, tmp_path):
