@@ -212,7 +212,7 @@ SUN = [["extra", "sun"], ["sun"], ["extra"], []]
         (["['sun', 'extra']", "['sun']", "['extra']", "[]"], []),
         (['["sun", "extra"]', '["sun"]', '["extra"]', "[]"], []),
         (["['sun' 'extra']", "['sun']", "['extra']", "[]"], []),
-        (["[sun, extra]", "sun", "extra", "nan"], ['tags: 1 values "nan" are read as no label']),
+        (["[sun, extra]", "sun", "extra", "nan"], ['tags: "nan" is no label (1 row)']),
     ],
 )
 def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, said):

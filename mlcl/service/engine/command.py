@@ -308,7 +308,7 @@ def _conclude(task: Task[R], command: Command, work: Work[R], state: State, reas
     command.ledger.append("end", state=state, reason=reason)
     work.conclude(state, reason)
     command.folder.set_state(state, command.ledger.last)
-    work.engine.reporter.end(f"{task.kind} {command.folder.path.name} {state}")
+    work.engine.reporter.end(f"{task.kind} {task.name} {state}")
     undelivered = command.delivery.drain(stop=command.stop)
     if undelivered == 0:
         work.delivered()

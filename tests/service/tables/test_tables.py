@@ -49,6 +49,7 @@ def test_every_seed_of_every_cell_is_trained_and_shown(tables):
     assert report.outside == ["cold/all Acc"]
     assert [tables.logs()[label]["end"] for label in LABELS] == [["COMPLETE", ""]] * 4
     assert all(tables.logs()[label]["nested"] for label in LABELS)
+    assert [event.text for event in tables.events if event.kind == "end"] == ["table table COMPLETE"]
     assert tables.states() == ["COMPLETE"] * 4
     told = tables.logs()["table"]
     mean = by_id(report)["cold/all"].figures[0].mean

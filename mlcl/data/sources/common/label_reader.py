@@ -26,6 +26,7 @@ from mlcl.data.sources.common.table_options import (
 )
 from mlcl.data.table_file import Row
 from mlcl.errors import UserError, did_you_mean
+from mlcl.markup import counted
 
 Cell = str | tuple[str, ...]
 """A text as it stands in the table, or the labels of a list."""
@@ -105,7 +106,7 @@ class ClassReader:
         nothing = [
             cell for cell in cells if isinstance(cell, str) and cell in NOTHING - set(self._given or ())
         ]
-        notes += [f'{self._column}: {count[cell]} values "{cell}" are read as no label' for cell in nothing]
+        notes += [f'{self._column}: "{cell}" is no label ({counted(count[cell], "row")})' for cell in nothing]
         return notes
 
     @cached_property
