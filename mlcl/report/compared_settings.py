@@ -38,8 +38,8 @@ class SeedRun:
 class ComparedSetting:
     """A setting with its complete runs by seed. `word` is how the user named it, `job` its keys.
 
-    `lower_is_better` are patterns of metrics of its plugin files. `names` of a sweep's setting are those that
-    it has now, with " = " between them where it has several. `optional`: the user named its sweep, not it.
+    `lower_is_better` are patterns of metrics, None where no run says them. `names` of a sweep's setting are
+    those that it has now, with " = " between them where it has several. `optional`: the user named its sweep.
     `score` is the figure on validation by which it was chosen, `mode` max or min where that is known.
     `plain`: of runs outside of sweeps and tables.
     """
@@ -48,7 +48,7 @@ class ComparedSetting:
     word: str
     runs: Mapping[int, SeedRun]
     job: Mapping[str, str] = field(default_factory=dict)
-    lower_is_better: frozenset[str] = frozenset()
+    lower_is_better: frozenset[str] | None = None
     names: str = ""
     optional: bool = False
     score: str = ""
@@ -142,7 +142,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
     """A setting of the latest complete run of each seed; `runs` are ordered from the latest on."""
     found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
-    lower: set[str] = set()
+    lower: frozenset[str] | None = None
     score = ""
     for run in runs:
         tags = run.data.tags
@@ -151,6 +151,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run], *, cell: bool = Fal
         seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
         found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
         job = job or setting_keys(run, cell=cell)
-        lower.update(json.loads(tags.get(Tag.LOWER_IS_BETTER, "[]")))
+        if Tag.LOWER_IS_BETTER in tags:
+            lower = (lower or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))
         score = score or run.data.params.get("evaluation.metric", "")
-    return ComparedSetting(label, word, dict(sorted(found.items())), job, frozenset(lower), score=score)
+    return ComparedSetting(label, word, dict(sorted(found.items())), job, lower, score=score)

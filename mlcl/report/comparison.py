@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
+from mlcl.config.space import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
 from mlcl.significance.baseline_verdict import figure_name
@@ -121,17 +122,19 @@ def is_fitted(setting: ComparedSetting) -> bool:
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
     """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k.
 
-    The runs say it for metrics of plugin files, which are not run here.
+    The runs say it; where an earlier version made them, the metrics' declarations do.
     """
-    lower = frozenset[str]().union(*(setting.lower_is_better for setting in settings))
-    own = any(fnmatchcase(metric.rpartition("/")[2], pattern) for pattern in lower)
-    if own or metric.endswith("seconds"):
+    name = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX)
+    told = [its for setting in settings if (its := setting.lower_is_better) is not None]
+    lower = name == "loss" or any(fnmatchcase(name, pattern) for its in told for pattern in its)
+    if lower or metric.endswith("seconds"):
         return "min"
     first = settings[0]
     if first.mode and metric.rpartition("/")[2] == first.score.rpartition("/")[2]:
         return first.mode
-    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
-    return default_mode(metric) if evaluated or metric.endswith("loss") else None
+    if any(f"/{split}/" in f"/{metric}" for split in ("val", "test")):
+        return "max" if told else default_mode(metric)
+    return None
 
 
 def _names(metric: str) -> list[str]:

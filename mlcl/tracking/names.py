@@ -38,7 +38,7 @@ class Tag(StrEnum):
     # What it was made of.
     SEED = "mlcl.seed"  # train.seed
     JOB_HASH = "mlcl.job_hash"  # digest of the resolved job
-    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics of plugin files, NAME or NAME_*, for aspects
+    LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics, NAME or NAME_* for aspects
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
     ROWS = "mlcl.data_rows"  # JSON: the rows of each split

@@ -9,6 +9,7 @@ from report.made_up_runs import Store
 from mlcl.report.mlflow_store import MlflowStore
 from mlcl.report.store_file import StoreFile
 from mlcl.tracking import Tracker
+from mlcl.tracking.names import Tag
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +70,23 @@ COMPARE = """
 import sys
 from typer.testing import CliRunner
 from mlcl.cli.main import app
-words = ["compare", "fine", "--home", sys.argv[1]]
+words = ["compare", *sys.argv[1:]]
 print(CliRunner().invoke(app, words).output)
 print([name for name in ("mlflow", "torch", "sklearn", "sqlalchemy", "pandas") if name in sys.modules])
 """
 
 
-def test_a_comparison_by_the_goal_of_a_sweep_imports_nothing_slow(store):
-    sweep = store.sweep("fine", {"trial 1": {1: 0.5, 2: 0.6}, "as written": {1: 0.4, 2: 0.3}})
-    for key, value in {"sweep.score": "val/accuracy", "sweep.mode": "max"}.items():
+@pytest.mark.parametrize(
+    ("words", "goal"), [(["one"], "accuracy"), (["other", "--metric", "accuracy"], "macro_f1")]
+)
+def test_a_comparison_imports_nothing_slow(store, words, goal):
+    sweep = store.sweep(words[0], {"trial 1": {1: 0.5, 2: 0.6}, "as written": {1: 0.4, 2: 0.3}})
+    for key, value in {"sweep.score": f"val/{goal}", "sweep.mode": "max"}.items():
         store.client.log_param(sweep, key, value)
+    for run in store.client.search_runs([store.client.get_run(sweep).info.experiment_id]):
+        store.client.set_tag(run.info.run_id, Tag.LOWER_IS_BETTER, '["hamming_loss"]')
     done = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(store.tracker.home)],
+        [sys.executable, "-c", COMPARE, *words, "--home", str(store.tracker.home)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "undecided" in done.stdout

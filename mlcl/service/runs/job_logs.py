@@ -56,7 +56,7 @@ class JobLogs:
                 Tag.FINGERPRINT: data.fingerprint,
                 Tag.ROWS: json.dumps(dict(data.rows)),
                 Tag.SEED: str(job.train.seed),
-                **_directions(job),
+                Tag.LOWER_IS_BETTER: _lower_is_better(),
                 **(tags or {}),
             },
             parent=parent,
@@ -70,12 +70,7 @@ class JobLogs:
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 
 
-def _directions(job: JobConfig) -> dict[str, str]:
-    """The metrics of plugin files that are better where they are lower, for readers, who do not run them."""
-    if not job.plugins:
-        return {}
-    files = {plugin.sha256[:8] for plugin in job.plugins}
-    metrics = registry("metrics")
-    own = [metrics[name] for name, origin in metrics.origins().items() if origin.rpartition(":")[2] in files]
-    names = [name for m in own if m.mode == "min" for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))]
-    return {Tag.LOWER_IS_BETTER: json.dumps(names)} if names else {}
+def _lower_is_better() -> str:
+    """All metrics that are better where they are lower, for readers, who load no metric."""
+    lower = [metric for metric in registry("metrics").values() if metric.mode == "min"]
+    return json.dumps([name for m in lower for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])

@@ -7,6 +7,7 @@ from builders import job_tree
 
 from mlcl.config import load_job
 from mlcl.data import Dataset
+from mlcl.evaluation import METRICS
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.tracking import Provenance
 from mlcl.tracking.jsonl import first_entry
@@ -26,13 +27,17 @@ GAIN = Metric(name="gain", summary="s", source="s", classes=of_rows)
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")
-def test_the_better_side_of_metrics_of_plugin_files_is_kept(tiny, tmp_path, monkeypatch):
+def test_the_better_side_of_metrics_is_kept_those_of_plugin_files_too(tiny, tmp_path, monkeypatch):
     (tmp_path / "metrics.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
     logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
-    for id, plugins in (("own", ["metrics.py"]), ("plain", [])):
+    tags = []
+    for id, plugins in (("plain", []), ("own", ["metrics.py"])):
         job = load_job(job_tree(tiny) | {"plugins": plugins})
         logs.start(job, Dataset.open(tiny).info, id=id, name=id, owner=id)
-    own, plain = (first_entry(log_folder(tmp_path, id) / LOG)["tags"] for id in ("own", "plain"))
-    assert json.loads(own[Tag.LOWER_IS_BETTER]) == ["hops", "hops_*", "misses"]
-    assert Tag.LOWER_IS_BETTER not in plain
+        tags.append(first_entry(log_folder(tmp_path, id) / LOG)["tags"])
+    plain, own = (set(json.loads(each[Tag.LOWER_IS_BETTER])) for each in tags)
+    assert own - plain == {"hops", "hops_*", "misses"}
+    assert plain == {name for name, metric in METRICS.items() if metric.mode == "min" and name in plain}
+    assert {"hamming_loss", "ranking_loss", "lca_distance"} <= plain
+    assert not {"accuracy", "micro_f1"} & plain
