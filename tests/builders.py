@@ -13,6 +13,16 @@ from mlcl.data.writer import write_dataset
 
 DETAILS = ("ball", "run", "vote", "law")
 SPLITS = {"train": 48, "validation": 24, "test": 24}
+HEADS_SPACE: dict[str, Any] = {
+    "space": {
+        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
+        "objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}},
+        "evaluation.knn.k": {"choice": [1, 3]},
+        "evaluation.knn.lambda": {"float": [0, 1]},
+    },
+    "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 2},
+}
+"""A search space of the tiny job."""
 
 
 def text_dataset(folder: Path, seed: int = 0) -> Path:

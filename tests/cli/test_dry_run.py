@@ -1,16 +1,7 @@
 """Plans: what a run or a sweep would do is printed, and nothing starts."""
 
 import yaml
-
-SPACE = {
-    "space": {
-        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
-        "objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}},
-        "evaluation.knn.k": {"choice": [1, 3]},
-        "evaluation.knn.lambda": {"float": [0, 1]},
-    },
-    "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 2},
-}
+from builders import HEADS_SPACE
 
 
 def test_a_dry_run_and_a_printed_config_start_nothing(here, tmp_path):
@@ -26,7 +17,7 @@ def test_a_dry_run_and_a_printed_config_start_nothing(here, tmp_path):
 
 
 def test_a_dry_run_says_what_a_sweep_would_do_and_starts_nothing(here, tmp_path):
-    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(HEADS_SPACE))
     answer = here("sweep", "job.yaml", "space.yaml", "--trials", 5, "--seeds", 3, "--dry-run", "--json")
     assert answer.status == 0, answer.err
     plan = answer.json["sweep"]

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 import ledgers
 import psutil
 import yaml
-from builders import job_tree
+from builders import HEADS_SPACE, job_tree
 from patience import until
 
 Target = Literal["worker", "driver", "ray", "mlflow"]
@@ -31,14 +31,8 @@ POINTS: dict[str, tuple[Target, ...]] = {
 }
 """What is killed at each point."""
 SPACE = {
-    "space": {
-        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
-        "objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}},
-        "train.lr": {"log_float": [0.0005, 0.05]},
-        "evaluation.knn.k": {"choice": [1, 3]},
-        "evaluation.knn.lambda": {"float": [0, 1]},
-    },
-    "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 3},
+    "space": {**HEADS_SPACE["space"], "train.lr": {"log_float": [0.0005, 0.05]}},
+    "search": {**HEADS_SPACE["search"], "startup": 3},
 }
 TRIALS, SEEDS = 6, 1
 TABLE = {

@@ -12,19 +12,11 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
+from builders import HEADS_SPACE
 from patience import PATIENCE, until
 
 from mlcl.service.search.study_storage import open_storage
 
-SPACE = {
-    "space": {
-        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
-        "objective.heads.*.weight": {"simplex": {"total": [0.1, 0.6]}},
-        "evaluation.knn.k": {"choice": [1, 3]},
-        "evaluation.knn.lambda": {"float": [0, 1]},
-    },
-    "search": {"scheduler": "asha", "reduction_factor": 2, "startup": 2},
-}
 ONE_KEY = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "none"}}
 
 
@@ -51,7 +43,7 @@ def checkpoints(mlcl):
 
 
 def test_a_sweep_end_to_end(mlcl):
-    space, baseline = write_space(mlcl, SPACE), mlcl.folder / "baseline.yaml"
+    space, baseline = write_space(mlcl, HEADS_SPACE), mlcl.folder / "baseline.yaml"
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {}
     baseline.write_text(yaml.safe_dump(tree))
