@@ -61,12 +61,14 @@ def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
     }
 
 
-def trials_view(owner: str, keys: Sequence[str], mode: str, rung: str | None = None) -> dict[str, Any]:
+def trials_view(
+    owner: str, keys: Sequence[str], metric: str, mode: str, rung: str | None = None
+) -> dict[str, Any]:
     """The search trials of the sweep `owner`, best first, with what was searched (`keys`) as columns.
 
     Temperatures and weights come first. `rung` is the metric at the largest epoch that all trials reached, a
-    column too. The charts are parallel coordinates, a contour of a temperature and a weight, and the score
-    over each axis.
+    column too. The charts are parallel coordinates, a contour of a temperature and a weight, the curves of
+    `metric` by epoch, and the score over each axis.
     """
     keys = sorted(keys, key=lambda key: not key.startswith("objective."))[:MOST_AXES]
     axes = [axis(key) for key in keys]
@@ -74,7 +76,7 @@ def trials_view(owner: str, keys: Sequence[str], mode: str, rung: str | None = N
         f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
         SCORE,
         [f"tags.`{Tag.STATE}`", *([f"metrics.`{rung}`"] if rung else []), *_params(keys)],
-        [_parallel(axes), *_contour(axes), *(_scatter(name) for name in axes[:MOST_CHARTS])],
+        [_parallel(axes), *_contour(axes), _curves(metric), *(_scatter(name) for name in axes[:MOST_CHARTS])],
         higher=mode == "max",
         title="What was searched",
     )
@@ -174,6 +176,22 @@ def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
         }
         for x, y in [*mixed, *combinations(axes, 2)][:1]
     ]
+
+
+def _curves(metric: str) -> dict[str, Any]:
+    return {
+        "type": "LINE",
+        "metricKey": metric,
+        "selectedMetricKeys": [metric],
+        "xAxisKey": "step",
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "lineSmoothness": 0,
+        "range": {},
+        "runsCountToCompare": RUNS,
+    }
 
 
 def _scatter(name: str) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def test_the_second_link_shows_charts_of_what_was_searched(served, pages, pictur
     assert {name for trial in served.trials for name in swept(trial)} <= set(axes)
     expect(pages.page.locator(".parcoords .dimension")).to_have_count(1 + len(axes))
     picture("view-charts")
+    # MLflow draws a chart when it comes into view.
+    curves = pages.page.get_by_test_id("experiment-view-compare-runs-card").filter(has_text=METRIC).first
+    curves.scroll_into_view_if_needed()
+    expect(curves.locator(".scatterlayer .js-line").nth(len(served.trials) - 1)).to_be_attached()
+    picture("view-curves")
 
 
 def test_the_links_of_a_table_show_its_trainings_best_first_and_bars(served, pages, picture):

@@ -5,39 +5,41 @@ import json
 from mlcl.tracking.shared_view import MOST_AXES, cells_view, trials_view, view_text
 
 HEADS = ["objective.heads.topic.temperature", "objective.heads.topic.weight", "encoder.dropout"]
+METRIC = "knn/val/macro_f1"
 LONGEST_TAG = 5000
 """Characters of an experiment's tag that MLflow takes."""
 
 
 def test_columns_have_short_names_and_charts_their_logarithms():
-    view = trials_view("sweep-1", [*HEADS, "train.lr", "evaluation.knn.k"], "max")
+    view = trials_view("sweep-1", [*HEADS, "train.lr", "evaluation.knn.k"], METRIC, "max")
     columns = ("tau.topic", "alpha.topic", "encoder.dropout", "train.lr", "k")
     assert view["selectedColumns"][2:] == [f"params.`{name}`" for name in columns]
-    parallel, contour, *scatters = view["compareRunCharts"]
+    parallel, contour, curves, *scatters = view["compareRunCharts"]
     axes = ["log10.tau.topic", "alpha.topic", "encoder.dropout", "log10.train.lr", "k"]
     assert parallel["selectedParams"] == axes
     assert (contour["xaxis"]["key"], contour["yaxis"]["key"]) == ("log10.tau.topic", "alpha.topic")
+    assert curves["selectedMetricKeys"] == [METRIC]
     assert [chart["xaxis"]["key"] for chart in scatters] == axes
 
 
 def test_temperatures_and_weights_come_before_what_else_was_searched():
     others = [f"encoder.{name}" for name in "abcdefgh"]
-    columns = trials_view("it", [*others, *HEADS], "max")["selectedColumns"][2:]
+    columns = trials_view("it", [*others, *HEADS], METRIC, "max")["selectedColumns"][2:]
     assert columns[:3] == ["params.`tau.topic`", "params.`alpha.topic`", "params.`encoder.a`"]
 
 
 def test_the_best_trial_comes_first():
-    assert [trials_view("it", HEADS, mode)["orderByAsc"] for mode in ("max", "min")] == [False, True]
+    assert [trials_view("it", HEADS, METRIC, mode)["orderByAsc"] for mode in ("max", "min")] == [False, True]
 
 
 def test_one_searched_key_has_no_contour():
-    charts = trials_view("it", ["train.lr"], "max")["compareRunCharts"]
-    assert [chart["type"] for chart in charts] == ["PARALLEL", "SCATTER"]
+    charts = trials_view("it", ["train.lr"], METRIC, "max")["compareRunCharts"]
+    assert [chart["type"] for chart in charts] == ["PARALLEL", "LINE", "SCATTER"]
 
 
 def test_a_view_of_many_long_keys_fits_into_a_tag():
     keys = [f"objective.heads.a_head_with_a_long_name_{place}.projection.hidden" for place in range(40)]
-    view = trials_view("mlcl-20300101-000000-000000", keys, "max")
+    view = trials_view("mlcl-20300101-000000-000000", keys, METRIC, "max")
     assert len(view["selectedColumns"]) == 2 + MOST_AXES
     text = view_text(view, "0" * 32)
     assert len(text) <= LONGEST_TAG

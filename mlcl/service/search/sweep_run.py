@@ -78,7 +78,8 @@ class SweepRun:
 
     def _view(self, rung: str | None) -> None:
         plan, id = self._plan, self.log.id
-        self.log.view(id, trials_view(id, [*plan.searched, *plan.free], plan.space.mode, rung))
+        space, keys = plan.space, [*plan.searched, *plan.free]
+        self.log.view(id, trials_view(id, keys, space.metric, space.mode, rung))
 
     def rungs(self, ledger: Ledger, logs: JobLogs) -> None:
         """Where trials were pruned: the figure of each at the largest epoch that all reached."""
