@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
-from mlcl.tracking.preflight import check_reachable
+from mlcl.tracking.preflight import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Runs:
     def quickly(cls, home: Path) -> Self:
         """Those of an existing store; MLflow is imported only where it is no file, or for an artifact.
 
-        Raises UserError where there is none.
+        A file in a home that cannot be written is read all the same. Raises UserError where there is no store.
         """
         from mlcl.report.store_file import StoreFile
 
@@ -64,7 +64,7 @@ class Runs:
         file = sqlite_file(uri)
         if file is None or not file.is_file() or not file.stat().st_size:
             return cls(_existing(home))
-        check_reachable(uri, home)
+        check_sqlite(file)
         return cls(partial(_existing, home), StoreFile(file))
 
     @cached_property

@@ -29,14 +29,15 @@ def check_reachable(uri: str, home: Path) -> None:
     except OSError as error:
         raise UserError("cannot be written", key="--home", found=f"{home} ({error})") from None
     if (file := sqlite_file(uri)) is not None:
-        _check_sqlite(file)
+        check_sqlite(file)
     elif reason := unreachable_reason(uri):
         kind = "server" if uri.startswith("http") else "database"
         found = f"{shown(uri)} ({reason})"
         raise UserError(f"the tracking {kind} does not answer", key=KEY, found=found)
 
 
-def _check_sqlite(path: Path) -> None:
+def check_sqlite(path: Path) -> None:
+    """Raises UserError where the file is no usable SQLite database."""
     try:
         with closing(sqlite3.connect(path, timeout=TIMEOUT)) as connection:
             connection.execute("PRAGMA schema_version")

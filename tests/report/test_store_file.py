@@ -1,12 +1,15 @@
 """The runs of an SQLite store, read without MLflow, are those that MLflow gives."""
 
+import shutil
 import subprocess
 import sys
 
 import pytest
 from report.made_up_runs import Store
 
+from mlcl.errors import UserError
 from mlcl.report.mlflow_store import MlflowStore
+from mlcl.report.runs import Runs
 from mlcl.report.store_file import StoreFile
 from mlcl.tracking import Tracker
 from mlcl.tracking.names import Tag
@@ -91,3 +94,13 @@ def test_a_comparison_imports_nothing_slow(store, words, goal):
     )  # fmt: skip
     assert "undecided" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_a_store_in_a_home_that_cannot_be_written_is_read(store, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / ".tracking.lock").mkdir()  # root may write wherever rights are the only bar
+    shutil.copy(store.tracker.home / "mlflow.db", tmp_path)
+    with pytest.raises(UserError, match="key --home: cannot be written"):
+        Tracker(tmp_path)
+    found = Runs.quickly(tmp_path).tagged("mlcl.name", "ab%")
+    assert [run.data.tags["mlcl.id"] for run in found] == ["x'y\"z"]
