@@ -56,7 +56,7 @@ class Runs:
     def quickly(cls, home: Path) -> Self:
         """Those of an existing store; MLflow is imported only where it is no file, or for an artifact.
 
-        A file in a home that cannot be written is read all the same. Raises UserError where there is no store.
+        A file is read in a home that cannot be written, too. Raises UserError where there is no store.
         """
         from mlcl.report.store_file import StoreFile
 
