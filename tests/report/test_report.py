@@ -8,17 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
+import pandas as pd
 import pytest
 from builders import tiny_job
+from matplotlib.figure import Figure
 from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.report.document import Cell, Code, Details, Document, Section, Table
+from mlcl.report.document import Cell, Code, Details, Document, Picture, Section, Table
 from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.markdown import as_markdown
+from mlcl.report.plots.plot import Plot
 from mlcl.report.report import make_report
 from mlcl.report.report_files import as_html, report_folder, write_report
 from mlcl.report.runs import Runs
@@ -434,6 +438,20 @@ def test_tables_tell_what_they_are_and_what_their_rows_are():
     assert names == ["Result", "On &#34;fresh&#34; seeds"]
     assert re.search(r'<tr><th scope="row" class="left">&lt;trial&gt; 7</th><td><data.*</td></tr>', source)
     assert re.search(r"<tr><td><data.*</td><td>\+0.1</td></tr>", source)
+
+
+def test_a_plot_in_the_page_is_its_svg(made):
+    source = made.page.read_text()
+    drawn = [unquote(address.partition(",")[2]) for address in Page(source).fetched]
+    assert drawn == [
+        (made.folder / "plots" / f"{name}.svg").read_text().replace("\n", " ") for name in made.plots
+    ]
+    names = "5% of \"a\" & <b> 'c' #1"
+    plot = Plot("it", names, "", pd.DataFrame(), Figure)
+    image = f"<svg><text>{names.replace('&', '&amp;').replace('<', '&lt;')}</text></svg>"
+    document = Document("it", "", (Section("Result", (Picture(plot),)),))
+    (shown,) = Page(as_html(document, {"it": image}, str, "today")).fetched
+    assert unquote(shown.partition(",")[2]) == image
 
 
 def test_json_has_each_reason_why_a_plot_is_missing(store, made, tmp_path, monkeypatch):
