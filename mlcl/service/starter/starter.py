@@ -19,6 +19,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.starter.first_job import FirstJob, first_job, has_gpu
 from mlcl.service.starter.table_options import Ask, table_options
+from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
 TRIALS, SEEDS = 24, 6  # the fewest seeds with which a test of pairs reaches p = 0.05
@@ -71,8 +72,17 @@ def start(
     sweep = f"mlcl sweep {files[0]} {files[1]} --name {name} --trials {TRIALS} --seeds {SEEDS}"
     columns = [f"--{key} {shlex.quote(options[key])}" for key in ("text", "id") if key in options]
     predict = " ".join(["mlcl predict model", shlex.quote(str(path)), *columns])
-    _write(made, files, (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict), lines)
+    commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
+    _write(made, files, commands, lines)
     return Start(lines, made.rules, files, Path(place), sweep)
+
+
+def _serve(experiment: str, home: Path) -> str:
+    """The command that serves the best model, which a sweep registers under its experiment's name."""
+    file = sqlite_file(tracking_uri(home))
+    store = "" if file is None else f"MLFLOW_TRACKING_URI={shlex.quote(f'sqlite:///{file}')} "
+    model = shlex.quote(f"models:/{experiment}@best")
+    return f"{store}mlflow models serve -m {model} --env-manager local --port 5001"
 
 
 def _write(made: FirstJob, files: Sequence[Path], commands: Sequence[str], found: Sequence[str]) -> None:
@@ -103,7 +113,8 @@ README = """# {name}
 ```
 
 The sweep searches {trials} settings, trains the best on {seeds} fresh seeds beside baselines of scikit-learn,
-and says whether it beats them. The same command goes on where it was stopped.
+says whether it beats them, and ends with two links to its trials in MLflow. The same command goes on where
+it was stopped. The last one serves the best model: rows go to localhost:5001/invocations as JSON.
 
 ## What was found
 

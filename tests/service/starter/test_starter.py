@@ -169,6 +169,18 @@ def test_a_group_stays_in_one_split(begun, tmp_path):
         start(tmp_path / "in.csv", tmp_path / "three", tmp_path / "home", group="pateint")
 
 
+@pytest.mark.parametrize("uri", [None, "https://me:secret@lab.example"])
+def test_the_readme_ends_with_how_the_best_model_is_served(tmp_path, monkeypatch, uri):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    made, job = started(tmp_path, text_dataset(tmp_path / "it"))
+    commands = made.files[2].read_text().split("```")[1].split("\n")
+    store = "" if uri else f"MLFLOW_TRACKING_URI=sqlite:///{tmp_path}/home/mlflow.db "
+    served = f"{store}mlflow models serve -m models:/{job.experiment}@best --env-manager local --port 5001"
+    assert commands[-2] == served
+
+
 def test_prepared_sets_and_folders_of_images(tmp_path):
     _, job = started(tmp_path, text_dataset(tmp_path / "tiny"))
     assert (job.data.path, job.objective.classifier.labels) == (str(tmp_path / "tiny"), "detail")
