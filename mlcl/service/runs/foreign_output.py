@@ -1,4 +1,4 @@
-"""Keeps what libraries write to standard error apart from what the command says there."""
+"""Keeps what libraries print apart from what the command says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TextIO
 
@@ -27,7 +27,7 @@ def own_stderr() -> TextIO | None:
 def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
     """While inside, standard error is a file, also that of C++ code; `own_stderr` is the terminal.
 
-    The file begins as a temporary one and becomes FILE of the folder that the yielded function is called
+    What Python code prints to standard output, as Ray does for a dead raylet, goes to the file, too. The file begins as a temporary one and becomes FILE of the folder that the yielded function is called
     with, where it stays unless it is empty. An error's trace is written to it, and its name becomes a note of
     the error. Does nothing where sys.stderr is another stream, as in tests.
     """
@@ -54,7 +54,8 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
         os.dup2(first.fileno(), 2)
         _own.append(own)
         try:
-            yield move
+            with redirect_stdout(sys.stderr):
+                yield move
         except UserError:
             raise
         except Exception as error:
