@@ -27,10 +27,10 @@ def own_stderr() -> TextIO | None:
 def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
     """While inside, standard error is a file, also that of C++ code; `own_stderr` is the terminal.
 
-    What Python code prints to standard output, as Ray does for a dead raylet, goes to the file, too. It begins
-    as a temporary one, and becomes FILE of the folder that the yielded function is called with, where it stays
-    unless it is empty. An error's trace is written to it, and its name becomes a note of the error. Nothing
-    is done where sys.stderr is another stream, as in tests.
+    What Python code prints to standard output, as Ray does for a dead raylet, goes to the file, too.
+    It begins as a temporary one, and becomes FILE of the folder that the yielded function is called with,
+    where it stays unless it is empty. An error's trace is written to it, and its name becomes a note of the
+    error. Nothing is done where sys.stderr is another stream, as in tests.
     """
     try:
         apart = sys.stderr.fileno() == 2 and not _own
