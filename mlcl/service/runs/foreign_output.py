@@ -1,4 +1,4 @@
-"""Keeps what libraries print apart from what the command says."""
+"""Keeps what libraries write to standard error apart from what the command says there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -27,10 +27,9 @@ def own_stderr() -> TextIO | None:
 def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
     """While inside, standard error is a file, also that of C++ code; `own_stderr` is the terminal.
 
-    What Python code prints to standard output, as Ray does for a dead raylet, goes to the file, too.
-    It begins as a temporary one, and becomes FILE of the folder that the yielded function is called with,
-    where it stays unless it is empty. An error's trace is written to it, and its name becomes a note of the
-    error. Nothing is done where sys.stderr is another stream, as in tests.
+    The file begins as a temporary one and becomes FILE of the folder that the yielded function is called
+    with, where it stays unless it is empty. An error's trace is written to it, and its name becomes a note of
+    the error. Does nothing where sys.stderr is another stream, as in tests.
     """
     try:
         apart = sys.stderr.fileno() == 2 and not _own
@@ -55,8 +54,7 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
         os.dup2(first.fileno(), 2)
         _own.append(own)
         try:
-            with redirect_stdout(sys.stderr):
-                yield move
+            yield move
         except UserError:
             raise
         except Exception as error:
