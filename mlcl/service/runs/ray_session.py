@@ -92,10 +92,10 @@ def ray_session(
         return
     address = os.environ.get("RAY_ADDRESS")
     with ExitStack() as stack:
+        # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
+        stack.enter_context(redirect_stdout(sys.stderr))
         with _own_handlers():
             stack.enter_context(_cluster(address) if address else local_ray(cpus, announce))
-        # Ray prints deaths of its workers to standard output, which is for results.
-        stack.enter_context(redirect_stdout(sys.stderr))
         stack.enter_context(head_monitored(ray.get_runtime_context().gcs_address, announce))
         check_shared(home)
         yield

@@ -4,7 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import psutil
@@ -50,6 +50,29 @@ def test_nobody_at_the_address(monkeypatch, tmp_path):
         pass
 
 
+def without_cluster(monkeypatch):
+    session = "mlcl.service.runs.ray_session"
+    monkeypatch.setattr(f"{session}.check_shared", lambda _: None)
+    monkeypatch.setattr(f"{session}.head_monitored", lambda *_: nullcontext())
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
+
+
+def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsys):
+    @contextmanager
+    def local(*_):
+        yield
+        sys.stdout.write("(raylet) Raylet is terminated\n")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("mlcl.service.runs.ray_session.local_ray", local)
+    without_cluster(monkeypatch)
+    with ray_session(tmp_path):
+        sys.stdout.write("(raylet) A worker died\n")
+    sys.stdout.write("result\n")
+    said = "(raylet) A worker died\n(raylet) Raylet is terminated\n"
+    assert tuple(capsys.readouterr()) == ("result\n", said)
+
+
 class Busy:
     """A machine on which the first starts of Ray fail and leave a process."""
 
@@ -76,10 +99,7 @@ def busy(monkeypatch, request):
 @pytest.mark.parametrize("busy", [1], indirect=True)
 def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch, tmp_path):
     said = []
-    session = "mlcl.service.runs.ray_session"
-    monkeypatch.setattr(f"{session}.check_shared", lambda _: None)
-    monkeypatch.setattr(f"{session}.head_monitored", lambda *_: nullcontext())
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
+    without_cluster(monkeypatch)
     with ray_session(tmp_path, announce=said.append):
         assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
     assert len(said) == 1
