@@ -73,10 +73,13 @@ def test_less_is_better_of_a_loss(found):
 
 @pytest.mark.parametrize(
     ("tags", "verdicts"),
-    [({"mlcl.lower_is_better": '["misses", "hops_*"]'}, ["worse", "worse", "better"]), ({}, ["better"] * 3)],
+    [
+        ({"mlcl.lower_is_better": '["misses", "hops_*"]'}, ["worse", "worse", "worse", "better"]),
+        ({}, ["better"] * 4),
+    ],
 )
 def test_the_runs_say_the_better_side_of_metrics_of_plugin_files(store, tags, verdicts):
-    metrics = ["test/misses", "test/hops_topic", "test/hits"]
+    metrics = ["test/misses", "test/misses_at_half", "test/hops_topic", "test/hits"]
     ids = [
         [
             store.add(
