@@ -19,7 +19,7 @@ SPACE = {
 }
 EPOCHS = 200
 """So many that a sweep still trains when it is asked to stop."""
-SPOKEN = re.compile("trial . RUNNING|sweep lab-1 [A-Z]+")
+SPOKEN = re.compile("trial . RUNNING|sweep job-space [A-Z]+")
 """What a sweep says once it trains, or is over."""
 
 
@@ -54,6 +54,9 @@ def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeyp
     assert (submitted.status, submitted.out) == (0, "lab-1\n"), submitted.err
     # Either trial may be the first that the log names.
     assert "RUNNING" in until(lambda: SPOKEN.search(mlcl("logs", "lab-1").out)).group()
+    sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
+    # A training may be named before its first epoch has ended.
+    until(lambda: '"event":"rung"' in (sweep / "ledger.jsonl").read_text().replace(" ", ""))
     assert mlcl("status", "lab-1", "--json").json["state"] == "RUNNING"
     stopped = mlcl("stop", "lab-1")
     assert (stopped.status, stopped.out) == (0, "lab-1 STOPPED\n"), stopped.err
@@ -61,14 +64,13 @@ def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeyp
     assert mlcl("status", "lab-1").status == 130
     refused = mlcl("submit", "--id", "lab-1", *words)
     assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
-    sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
     kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
     assert any(kept)
 
     assert mlcl("resume", "lab-1", "--trials", "3").out == "lab-1\n"
     followed = mlcl("logs", "-f", "lab-1")
     assert followed.status == 0, followed.err
-    assert "sweep lab-1 COMPLETE" in followed.out
+    assert "sweep job-space COMPLETE" in followed.out
     (listed,) = mlcl("list", "--json").json["jobs"]
     assert (listed["id"], listed["state"], listed["attempts"]) == ("lab-1", "COMPLETE", 2)
     entries = list(Ledger(sweep).entries.values())
