@@ -139,10 +139,11 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     known = "unknown until a training of this sweep has ended"
     if time is not None:
         known = f"at most {duration(time['seconds'])}, one trial at a time, by {time['trainings']} trainings"
+    fresh = its["most_confirmation_runs"]
     lines = {
         "sweep": f"{its['name']}: {its['score']} ({its['mode']}), {its['sampler']}, {its['scheduler']}",
         "trials": " and ".join([str(its["trials"]), *searched]),
-        "fresh seeds": f"at most {its['most_confirmation_runs']} trainings",
+        "fresh seeds": f"at most {fresh} trainings" if fresh else "none",
         "baselines": ", ".join(its["baselines"]) or "none",
         "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "
         f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),

@@ -25,16 +25,17 @@ NEIGHBOURS = ("knn/", "knn_best/")
 class Row:
     """A setting compared with the reference.
 
-    `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method. `further`:
-    how many more seeds would decide, None where that is unknown. `differs`: the keys in which they differ.
-    `better` is None where nothing is decided; for a metric without a `mode` it says whether it is higher.
+    `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method; None: not
+    tested, for both are fitted and have the same figure with every seed. `further`: how many more seeds would
+    decide, None where that is unknown. `differs`: the keys in which they differ. `better` is None where
+    nothing is decided; for a metric without a `mode` it says whether it is higher.
     """
 
     setting: ComparedSetting
     seeds: tuple[int, ...]
     unpaired: tuple[int, ...]
     paired: Paired
-    p: float
+    p: float | None
     further: int | None
     differs: tuple[str, ...]
     better: bool | None
@@ -44,7 +45,7 @@ class Row:
     def verdict(self) -> str:
         """The result in one word."""
         if self.better is None:
-            return "undecided"
+            return "not tested" if self.p is None else "undecided"
         yes, no = ("better", "worse") if self.mode else ("higher", "lower")
         return yes if self.better else no
 
@@ -86,7 +87,10 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [_pair(reference, other, name) for other in others]
-    adjusted = holm([paired.p for _, paired in pairs])
+    fixed = _is_fixed(reference, name)
+    tested = [not (fixed and _is_fixed(other, name)) for other in others]
+    adjusted = iter(holm([paired.p for (_, paired), tests in zip(pairs, tested, strict=True) if tests]))
+    ps = [next(adjusted) if tests else None for tests in tested]
     rows = tuple(
         Row(
             setting=other,
@@ -94,12 +98,12 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
             unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))),
             paired=paired,
             p=p,
-            further=paired.further_seeds(len(others)),
+            further=None if p is None else paired.further_seeds(sum(tested)),
             differs=_differing(reference.job, other.job),
-            better=(paired.difference > 0) == (mode != "min") if p <= 1 - LEVEL else None,
+            better=None if p is None or p > 1 - LEVEL else (paired.difference > 0) == (mode != "min"),
             mode=mode,
         )
-        for other, (seeds, paired), p in zip(others, pairs, adjusted, strict=True)
+        for other, (seeds, paired), p in zip(others, pairs, ps, strict=True)
     )
     return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
 
@@ -117,6 +121,11 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
 def is_fitted(setting: ComparedSetting) -> bool:
     """Whether a setting is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
     return "baseline" in setting.job
+
+
+def _is_fixed(setting: ComparedSetting, metric: str) -> bool:
+    """Whether a fitted setting has one figure with all seeds: between two of them seeds test nothing."""
+    return is_fitted(setting) and len({run.metrics[metric] for run in setting.runs.values()}) == 1
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:

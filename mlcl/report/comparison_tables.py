@@ -11,7 +11,7 @@ from typing import Any
 from mlcl import markup
 from mlcl.report.compared_settings import ComparedSetting
 from mlcl.report.comparison import NEIGHBOURS, Comparison, Row, is_fitted
-from mlcl.report.document import Block, Cell, Table, Text, number_cell
+from mlcl.report.document import Block, Cell, Details, Table, Text, number_cell
 from mlcl.significance.paired_tests import LEVEL, holm, smallest_p
 
 HEADS = (
@@ -59,8 +59,26 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """Remarks below the table: what tests can reach, settings that are one, differing keys, seeds, advice."""
-    lines = [smallest_p_note([row.paired.n for row in found.rows])]
+    """Remarks below the table: on all settings, then differing keys, seeds and advice of each."""
+    lines = general_notes(found)
+    for row in found.rows:
+        if row.differs:
+            lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
+        if row.unpaired:
+            seeds = ", ".join(map(str, row.unpaired))
+            lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
+        if row.better is None and row.p is not None:
+            lines.append(f"{row.setting.label}: {_advice(row)}")
+    return lines
+
+
+def general_notes(found: Comparison) -> list[str]:
+    """Remarks on all settings: what the tests can reach, what is not tested or left out, equal settings."""
+    tested = [row for row in found.rows if row.p is not None]
+    lines = [smallest_p_note([row.paired.n for row in tested])] if tested else []
+    fixed = tuple(row.setting.label for row in found.rows if row.p is None)
+    if fixed:
+        lines.append(f"Not tested, for no seed changes them or {found.reference.label}: {_listed(fixed)}.")
     methods = {row.paired.method for row in found.rows}
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
@@ -71,16 +89,9 @@ def notes(found: Comparison) -> list[str]:
     if found.left_out:
         lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
     several = (each.names for each in compared)
-    lines += [f"{names}: one setting, with no difference to test." for names in several if " = " in names]
-    for row in found.rows:
-        if row.differs:
-            lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
-        if row.unpaired:
-            seeds = ", ".join(map(str, row.unpaired))
-            lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
-        if row.better is None:
-            lines.append(f"{row.setting.label}: {_advice(row)}")
-    return lines
+    return lines + [
+        f"{names}: one setting, with no difference to test." for names in several if " = " in names
+    ]
 
 
 def _listed(keys: tuple[str, ...]) -> str:
@@ -113,7 +124,7 @@ def _cells(row: Row, metric: str) -> list[str]:
         f"{its.difference:+.{DIGITS}f}",
         interval,
         "" if its.effect is None else f"{its.effect:+.2f}",
-        f"{row.p:.3g}",
+        "" if row.p is None else f"{row.p:.3g}",
         "" if its.wilcoxon is None else f"{its.wilcoxon:.3g}",
         row.verdict,
     ]
@@ -159,8 +170,11 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
 
 
 def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
-    """All settings compared with the reference: the table and the notes below it."""
-    return (Text(title(found)), _table(found), *map(Text, notes(found)))
+    """All settings compared with the reference: the table, its notes, and those on each setting hidden."""
+    general = general_notes(found)
+    each = tuple(map(Text, notes(found)[len(general) :]))
+    hidden = (Details("What each setting differs in, and how many seeds would decide", each),) if each else ()
+    return (Text(title(found)), _table(found), *map(Text, general), *hidden)
 
 
 def _table(found: Comparison) -> Table:

@@ -21,6 +21,8 @@ from mlcl.report.plots.matplotlib_backend import to_svg
 PAGE, MARKDOWN = "report.html", "report.md"
 GENERATOR = "mlcl report"
 """The value of the meta tag by which an earlier report is recognised."""
+MOST_ROWS = 250
+"""Most rows of a plot's table in the page: a cloud of points has thousands, and its CSV has them all."""
 
 
 def report_folder(folder: Path) -> Path:
@@ -108,6 +110,8 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
         made=made,
         version=metadata.version("mlcl"),
         generator=GENERATOR,
+        most_rows=MOST_ROWS,
+        pictures=PICTURES,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
         kind=lambda block: type(block).__name__,

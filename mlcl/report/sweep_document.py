@@ -142,15 +142,23 @@ def _asked(data: SweepData) -> tuple[Block, ...]:
     )
 
 
+_ONE_PAIR = Text(
+    "The result above is a test of one pair, which validation chose. Below every setting is tested; Holm's "
+    "correction over all of these tests makes each p larger."
+)
+
+
 def _fresh(data: SweepData, result: SweepResult) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
     metrics = headline_metrics(data.confirmation, data.score)
-    compared = (Text(result.problem),) if result.problem else ()
+    compared: tuple[Block, ...] = (Text(result.problem),) if result.problem else ()
+    if result.comparison is not None:
+        compared = (*((_ONE_PAIR,) if result.verdict else ()), *comparison_blocks(result.comparison))
     return (
         settings_table(data.confirmation, [data.score, *metrics], data.groups),
-        *(comparison_blocks(result.comparison) if result.comparison else compared),
+        *compared,
         *_called(data, best),
         *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),

@@ -398,6 +398,37 @@ def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_figure_witho
         compare_settings(settings, "test/accuracy")
 
 
+def test_two_fitted_baselines_that_no_seed_changes_are_not_tested(store):
+    sweep = store.sweep("fixed", {})
+    others = {seed: 0.5 + seed / 100 for seed in range(6)}
+    figures = {
+        "svm": dict.fromkeys(range(6), 0.4),
+        "majority": dict.fromkeys(range(6), 0.1),
+        "noisy": dict(others),
+        "ours": {seed: value + 0.1 for seed, value in others.items()},
+    }
+    for label, its in figures.items():
+        how = {"params": {} if label == "ours" else {"baseline": label}, "tags": {"mlcl.key": label}}
+        group = store.add("fixed", "confirmation", name=label, parent=sweep, **how)
+        for seed, value in its.items():
+            metrics = {"test/accuracy": value}
+            store.add("fixed", "confirmation", seed=seed, parent=group, metrics=metrics, **how)
+    settings = [find_settings(Runs(store.tracker), [f"fixed:{label}"])[0] for label in figures]
+    found = compare_settings(settings, "accuracy")
+    majority, noisy, ours = found.rows
+    assert (majority.verdict, majority.p, majority.further) == ("not tested", None, None)
+    assert [noisy.p, ours.p] == holm([noisy.paired.p, ours.paired.p])
+    said = notes(found)
+    assert said[0] == smallest_p_note([6, 6])
+    assert said[1] == f"Not tested, for no seed changes them or {settings[0].label}: {settings[1].label}."
+    assert not any(line.startswith(f"{settings[1].label}: ") for line in said)
+    assert grid(found)[1][-3:] == ["", "", "not tested"]
+    assert as_dict(found)["others"][0]["p_holm"] is None
+    alone = compare_settings(settings[:2], "accuracy")
+    assert notes(alone)[0].startswith("Not tested")
+    assert compare_settings([settings[3], settings[0]], "accuracy").rows[0].verdict == "worse"
+
+
 def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do_not_have(store):
     sweep = store.sweep("shots", {})
     for label, name in (("as written", None), ("trial 4", None), ("majority", "majority")):

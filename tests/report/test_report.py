@@ -454,6 +454,19 @@ def test_a_plot_in_the_page_is_its_svg(made):
     assert unquote(shown.partition(",")[2]) == image
 
 
+def test_of_a_cloud_of_points_the_page_has_the_first_and_the_csv_all(tmp_path):
+    def page(rows):
+        plot = Plot("cloud", "Points", "", pd.DataFrame({"x": range(rows)}), Figure)
+        write_report(Document("it", "", (Section("Plots", (Picture(plot),)),)), tmp_path / "it", str, "today")
+        assert (tmp_path / "it" / "plots" / "cloud.csv").read_text().count("\n") == rows + 1
+        return (tmp_path / "it" / "report.html").read_text()
+
+    few, many = page(250), page(1251)
+    assert [source.count('<th scope="row"') for source in (few, many)] == [250, 250]
+    assert "beside this page" not in few
+    assert "These are 250 of 1,251 rows. All are in plots/cloud.csv beside this page." in many
+
+
 def test_json_has_each_reason_why_a_plot_is_missing(store, made, tmp_path, monkeypatch):
     why = (("tsne", "no rows"), ("tsne", "no labels"))
     monkeypatch.setattr("mlcl.report.report.make_report", lambda *_, **__: replace(made, missing=why))

@@ -53,6 +53,10 @@ def _limits(found: Comparison) -> tuple[float, float]:
     return min(ends) - room, max(ends) + room
 
 
+_TICKS = 5
+"""Most numbers under an axis that long names leave half of the width."""
+
+
 def _draw(table: pd.DataFrame, metric: str, limits: tuple[float, float]) -> Figure:
     with style.matplotlib_style():
         figure = Figure(figsize=(style.WIDTH, _ROW * len(table) + _REST))
@@ -64,12 +68,13 @@ def _draw(table: pd.DataFrame, metric: str, limits: tuple[float, float]) -> Figu
                 text = f"\u2190 {row['difference']:+.3f}" if left else f"{row['difference']:+.3f} \u2192"
                 axes.text(limits[0 if left else 1], place, text, ha="left" if left else "right", va="center")
                 continue
-            decided = row["verdict"] != "undecided"
+            decided = row["verdict"] not in ("undecided", "not tested")
             axes.plot([row["low"], row["high"]], [place, place], color="black", linewidth=style.LINE_WIDTH)
             fill = style.MEANINGS["complete"] if decided else "white"
             axes.plot(row["difference"], place, "s", color="black", markerfacecolor=fill)
         axes.set_yticks(range(len(table)), [style.as_text(f"{its}") for its in table["setting"]])
         axes.set_xlim(*limits)
+        axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(len(table) - 0.5, -0.5)
         axes.set_xlabel(style.as_text(f"difference in {metric}"))
     return figure

@@ -20,9 +20,10 @@ _MARKS = 12
 """Most markers on a line: more would hide its dashes."""
 _WIDE = 50
 """The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
-_PATH = re.compile(r' d="[^"]*"')
+_PLACE = re.compile(r' (?:d|x|y)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d{2})\d+")
-"""Matches the digits of a path's coordinates that are too small to be seen: they are half of a file."""
+"""Matches the digits of coordinates that are too small to be seen: they are half of a file."""
+_INDENT = re.compile(r"\n +")
 
 
 def draw(chart: Chart) -> Figure:
@@ -53,7 +54,8 @@ def to_svg(figure: Figure) -> str:
     file = StringIO()
     with style.matplotlib_style():
         figure.savefig(file, format="svg", metadata={"Date": None})
-    return _PATH.sub(lambda path: _DIGITS.sub(r"\1", path[0]), file.getvalue())
+    image = _PLACE.sub(lambda place: _DIGITS.sub(r"\1", place[0]), file.getvalue())
+    return _INDENT.sub("\n", image)
 
 
 def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
