@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
+from mlcl.config.names import metric_name
 from mlcl.config.space import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
@@ -147,7 +148,9 @@ def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
 
 
 def _names(metric: str) -> list[str]:
-    return [metric, *(prefix + metric for prefix in PREFIXES)]
+    place, slash, name = metric.rpartition("/")
+    spellings = dict.fromkeys((metric, f"{place}{slash}{metric_name(name)}"))
+    return [prefix + each for each in spellings for prefix in ("", *PREFIXES)]
 
 
 def _has(setting: ComparedSetting, metric: str) -> bool:

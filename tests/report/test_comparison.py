@@ -71,6 +71,12 @@ def test_less_is_better_of_a_loss(found):
     assert less.rows[0].paired.difference < 0
 
 
+@pytest.mark.parametrize("spelled", ["Hamming-Loss", "hamming", "test/Hamming loss", "test/ACC"])
+def test_a_metric_is_matched_loosely(found, spelled):
+    name = "test/accuracy" if "ACC" in spelled else "test/hamming_loss"
+    assert compare_settings([found.reference, found.rows[0].setting], spelled).metric == name
+
+
 @pytest.mark.parametrize(
     ("tags", "verdicts"),
     [
