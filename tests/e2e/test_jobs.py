@@ -17,7 +17,7 @@ SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
 }
-EPOCHS = 200
+EPOCHS = 120
 """So many that a sweep still trains when it is asked to stop."""
 SPOKEN = re.compile("trial . RUNNING|sweep job-space [A-Z]+")
 """What a sweep says once it trains, or is over."""
