@@ -89,7 +89,7 @@ def ours(
             epochs=EPOCHS,
             views=2,
             micro_batch_size=None,
-            precision="bf16",
+            precision=points.precision,
             clip_norm=None,
             validate_every=EPOCHS,
             checkpoint_every=None,
@@ -164,7 +164,7 @@ def plain(name: str, points: Points) -> Figures:
         images = torch.cat([one, other]).to(device, non_blocking=True)
         labels = targets.to(device, non_blocking=True).repeat(2)
         optimizer.zero_grad()
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=points.precision == "bf16"):
             z_RD = encoder(images)
         loss(z_RD.float(), labels).backward()
         optimizer.step()

@@ -112,9 +112,9 @@ RATES = ("train/rows_per_second", "train/data_wait", "train/loss", "val/accuracy
 
 
 def image_job(points: Points, data: str | None) -> Any:
-    """The paper's job with ResNet-18 in bf16; of the bundled digits where it is a trial of this file."""
-    changes: dict[str, Any] = {"encoder.name": "resnet18", "train.precision": "bf16", "train.epochs": EPOCHS}
-    changes["train.device"] = points.device.type
+    """The paper's job with ResNet-18; of the bundled digits where it is a trial of this file."""
+    changes: dict[str, Any] = {"encoder.name": "resnet18", "train.epochs": EPOCHS}
+    changes |= {"train.device": points.device.type, "train.precision": points.precision}
     if points.smoke:
         head, classifier = ({"loss": loss, "labels": "digits"} for loss in ("any", "bce"))
         changes |= {"data": DIGITS, "objective.heads": {"subclass": head}}

@@ -262,7 +262,9 @@ class Loop:
         steps = self.window.read(self.position.window)
         first = next((n for n, values in enumerate(steps) if not _finite(values)), None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
-        finite = torch.stack([torch.isfinite(weight).all() for weight in weights]).tolist()
+        # Each weight's least and largest, NaN where it has one: isfinite would make copies of the weight.
+        bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])
+        finite = bounds.isfinite().all(1).tolist()
         if not self.context.any(first is not None or not all(finite)):
             return
         found = [step for step in self.context.objects(first) if step is not None]

@@ -5,13 +5,19 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
 from builders import job_tree
+from e2e.fork_server import ForkServer
 from mlflow import MlflowClient
 from patience import PATIENCE
+
+fork_server = cache(ForkServer)
+"""One for all tests of this process."""
 
 
 @dataclass
@@ -38,6 +44,7 @@ class Cli:
         self.job.write_text(yaml.safe_dump(tree))
 
     def start(self, *arguments, **how):
+        """The command as a process of its own, which a test may signal."""
         command = [sys.executable, "-m", "mlcl", *map(str, arguments)]
         return subprocess.Popen(
             command,
@@ -45,15 +52,22 @@ class Cli:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "COLUMNS": "120"},
+            env=self.environment,
             start_new_session=True,
             **how,
         )
 
     def __call__(self, *arguments):
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=PATIENCE)
-        return Answer(process.returncode, out, err)
+        """The command's answer when it has ended."""
+        with TemporaryDirectory() as folder:
+            out, err = Path(folder, "out"), Path(folder, "err")
+            words = [str(argument) for argument in arguments]
+            status = fork_server().run(words, self.folder, self.environment, (out, err), PATIENCE)
+            return Answer(status, out.read_text(), err.read_text())
+
+    @property
+    def environment(self):
+        return {**os.environ, "COLUMNS": "120"}
 
     @property
     def client(self):

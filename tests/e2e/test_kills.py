@@ -1,11 +1,14 @@
-"""Whatever process is killed: the same command ends with what the sweep or table would have come to."""
+"""Whatever process is killed: the same command ends with what the sweep or table would have come to.
+
+`make test` kills a worker of a sweep, and then its driver; `make test-slow` each of the thirty points alone.
+"""
 
 import pytest
 from e2e.kills import POINTS, SEEDS, TRIALS, KilledCommand, moment
 from e2e.traces import differences, trace
 
-QUICK = {("sweep", 0), ("sweep", 5)}
-"""A worker's and a driver's, a minute each; a table has the same engine. `make test-slow` has all thirty."""
+WORKER, DRIVER = 0, 5
+"""Points of a sweep."""
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +58,22 @@ def test_the_unbroken_table_is_worth_comparing(unbroken):
     assert len(events) > 40
 
 
+def test_a_worker_and_then_the_driver_killed_change_nothing(unbroken, tmp_path, tiny):
+    events, expected = unbroken("sweep")
+    first, second = (moment("sweep", point, events) for point in (WORKER, DRIVER))
+    assert (first.target, second.target, first.lines < second.lines) == ("worker", "driver", True)
+    with KilledCommand("sweep", tmp_path, tiny) as command:
+        command.start()
+        command.kill(first)
+        command.kill(second)
+        assert command.complete() == 1
+        found = trace(command.home, command.server.uri)
+    assert found == expected, differences(found, expected)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "point"),
-    [
-        pytest.param(kind, point, marks=[] if (kind, point) in QUICK else pytest.mark.slow)
-        for kind, targets in POINTS.items()
-        for point in range(len(targets))
-    ],
+    ("kind", "point"), [(kind, point) for kind, targets in POINTS.items() for point in range(len(targets))]
 )
 def test_a_kill_changes_nothing(kind, point, unbroken, tmp_path, tiny):
     events, expected = unbroken(kind)

@@ -36,10 +36,16 @@ def ran(mlcl, monkeypatch):
     return lambda: len(file.read_text().splitlines())
 
 
-def test_two_workers_train_with_it_and_an_export_needs_the_run_alone(mlcl, ran):
+@pytest.mark.slow
+def test_two_workers_train_with_it(mlcl, ran):
     answer = mlcl("run", mlcl.job, "train.workers=2", "train.epochs=2", "--json")
     assert answer.status == 0, answer.err
     assert ran() >= 3  # the command and each worker
+
+
+def test_an_export_needs_the_run_alone(mlcl, ran):
+    answer = mlcl("run", mlcl.job, "train.epochs=2", "--json")
+    assert answer.status == 0, answer.err
     (run,) = mlcl.runs()
     assert run.data.params["plugins"].startswith("['dice.py sha256:")
     (mlcl.folder / "dice.py").unlink()

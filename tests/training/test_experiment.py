@@ -295,6 +295,21 @@ def test_weights_that_break_in_the_last_step_end_the_run(tiny, tmp_path):
         run(job, tmp_path, tmp_path / "run")
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_weight_that_breaks_in_the_last_step_is_named(tiny, tmp_path, monkeypatch, value):
+    step = torch.optim.AdamW.step
+
+    def breaking(self, *arguments):
+        step(self, *arguments)
+        with torch.no_grad():
+            self.param_groups[0]["params"][0].view(-1)[3] = value
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", breaking)
+    job = tiny_job(tiny, "train.batch_size=48", epochs=1)
+    with pytest.raises(Diverged, match=r"weights are not finite after step 1: encoder\.\S+$"):
+        run(job, tmp_path, tmp_path / "run")
+
+
 def test_a_stop_during_the_evaluation_costs_the_evaluation_alone(tiny, tmp_path):
     events = []
     job = tiny_job(tiny, epochs=2)

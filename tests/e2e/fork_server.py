@@ -1,0 +1,89 @@
+"""`mlcl` commands as forks of one process that has imported what they import, which takes each some 5 s else.
+
+A fork has its own session, environment, folder and standard streams; it ends as `python -m mlcl` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+
+IMPORTED = (
+    "mlcl.cli.main",
+    "mlcl.service.run_job",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "sklearn.metrics",
+    "sqlalchemy.dialects.sqlite",
+    "torch._dynamo",
+)
+"""Neither Ray nor Optuna, which read the environment when they are imported."""
+
+
+class ForkServer:
+    """Runs commands, one at a time; it ends with the process that made it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        streams: tuple[Path, Path],
+        timeout: float,
+    ) -> int:
+        """The status of `mlcl WORDS` in a folder; its output and errors are in the files `streams`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = [list(words), str(folder), dict(environment), [str(stream) for stream in streams]]
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout)
+        assert ready, f"mlcl {' '.join(words)} has not ended after {timeout} seconds"
+        return int(self._process.stdout.readline())
+
+
+def serve() -> None:
+    """Answers each line of standard input with the status of a fork; returns in the forks alone."""
+    for name in IMPORTED:
+        import_module(name)
+    # By lines, not by blocks: a fork has nothing of the next request in its buffers.
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            return become(*json.loads(line))
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+    sys.exit()
+
+
+def become(words: list[str], folder: str, environment: dict[str, str], streams: list[str]) -> None:
+    """Gives this process what a command has that is started in a folder."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    writable = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, (place, mode) in enumerate(
+        [(os.devnull, os.O_RDONLY), *((stream, writable) for stream in streams)]
+    ):
+        opened = os.open(place, mode, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.argv = ["mlcl", *words]
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this file's folder
+    serve()
+    runpy.run_module("mlcl", run_name="__main__", alter_sys=True)
