@@ -17,17 +17,33 @@ SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
 }
-EPOCHS = 120
-"""So many that a sweep still trains when it is asked to stop."""
-SPOKEN = re.compile("trial . RUNNING|sweep job-space [A-Z]+")
-"""What a sweep says once it trains, or is over."""
+EPOCHS = 40
+SLOW = '''"""Dice, half a second a batch until a file is there: till then a sweep does not end."""
+
+import time
+from pathlib import Path
+
+from mlcl.losses import OverlapRule, overlap_loss
+
+
+def weight(counts):
+    if not Path({file!r}).exists():
+        time.sleep(0.5)
+    return 2 * counts.shared / (counts.anchor_size + counts.candidate_size)
+
+
+DICE = overlap_loss("slow_dice", lambda: OverlapRule(weight), summary="slow", source="a test")
+'''
 
 
 @pytest.fixture
 def service(mlcl, tiny):
     (mlcl.folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    (mlcl.folder / "slow.py").write_text(SLOW.format(file=str(mlcl.folder / "fast")))
     # Absolute: a job runs in a copy of this folder.
-    mlcl.write_job(job_tree(tiny, epochs=EPOCHS))
+    tree = job_tree(tiny, epochs=EPOCHS)
+    tree["objective"]["heads"] = {"tags": {"loss": "slow_dice", "labels": "tags", "weight": 0.3}}
+    mlcl.write_job(tree | {"plugins": ["slow.py"]})
     ports = [word for name in ("ray", "dashboard", "mlflow") for word in (f"--{name}-port", str(free_port()))]
     answer = mlcl("up", *ports, "--json")
     assert answer.status == 0, answer.err
@@ -53,7 +69,7 @@ def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeyp
     submitted = mlcl("submit", "--id", "lab-1", *words)
     assert (submitted.status, submitted.out) == (0, "lab-1\n"), submitted.err
     # Either trial may be the first that the log names.
-    assert "RUNNING" in until(lambda: SPOKEN.search(mlcl("logs", "lab-1").out)).group()
+    until(lambda: re.search("trial . RUNNING", mlcl("logs", "lab-1").out))
     sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
     # A training may be named before its first epoch has ended.
     until(lambda: '"event":"rung"' in (sweep / "ledger.jsonl").read_text().replace(" ", ""))
@@ -67,6 +83,7 @@ def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeyp
     kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
     assert any(kept)
 
+    (mlcl.folder / "fast").touch()
     assert mlcl("resume", "lab-1", "--trials", "3").out == "lab-1\n"
     followed = mlcl("logs", "-f", "lab-1")
     assert followed.status == 0, followed.err
