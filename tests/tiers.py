@@ -71,7 +71,6 @@ FULL = (
     "tracking/test_sender.py",
     "tracking/test_tracker.py",
     "tools/test_site.py",
-    "tools/test_gpu_benchmark.py::test_every_slice_runs_in_a_small_form",
     "training/test_distributed.py",
     "training/test_encoders.py",
     "training/test_exported.py",

@@ -34,6 +34,7 @@ def kill(process):
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_found_and_closed(mlcl, doctor):
     process = mlcl.start("run", mlcl.job, "train.epochs=100000")
     until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")))

@@ -61,35 +61,59 @@ def runs_of(mlcl, service, id, monkeypatch):
     client = MlflowClient(service["mlflow"])
     everywhere = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(everywhere, f"tags.`mlcl.job` = '{id}'")
-    return sorted((run.data.tags.get("mlcl.key", "sweep"), run.data.tags["mlcl.state"]) for run in runs)
+    tags = [run.data.tags for run in runs]
+    return sorted((its.get("mlcl.key", its.get("mlcl.kind", "run")), its["mlcl.state"]) for its in tags)
 
 
-def test_a_sweep_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypatch):
-    words = ("sweep", "job.yaml", "space.yaml", "--trials", "2", "--fresh")
+def submit(mlcl, *words):
     submitted = mlcl("submit", "--id", "lab-1", *words)
     assert (submitted.status, submitted.out) == (0, "lab-1\n"), submitted.err
+
+
+def stop(mlcl, name):
+    assert mlcl("status", "lab-1", "--json").json["state"] == "RUNNING"
+    stopped = mlcl("stop", "lab-1")
+    assert (stopped.status, stopped.out) == (0, "lab-1 STOPPED\n"), stopped.err
+    assert f"stopped; mlcl resume lab-1 goes on with {name}" in mlcl("logs", "lab-1").out
+    assert mlcl("status", "lab-1").status == 130
+
+
+def resume(mlcl, *options):
+    """What its log says at the end."""
+    (mlcl.folder / "fast").touch()
+    assert mlcl("resume", "lab-1", *options).out == "lab-1\n"
+    followed = mlcl("logs", "-f", "lab-1")
+    assert followed.status == 0, followed.err
+    (listed,) = mlcl("list", "--json").json["jobs"]
+    assert (listed["id"], listed["state"], listed["attempts"]) == ("lab-1", "COMPLETE", 2)
+    return followed.out
+
+
+def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypatch):
+    submit(mlcl, "run", "job.yaml")
+    until(lambda: f"epoch 1/{EPOCHS}" in mlcl("logs", "lab-1").out)
+    stop(mlcl, "lab-1")
+    refused = mlcl("submit", "--id", "lab-1", "run", "job.yaml")
+    assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
+    log = resume(mlcl)
+    assert f"epoch {EPOCHS}/{EPOCHS}" in log
+    assert f"epoch 1/{EPOCHS} " not in log
+    assert runs_of(mlcl, service, "lab-1", monkeypatch) == [("run", "COMPLETE")]
+    assert mlcl("down").status == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
+    submit(mlcl, "sweep", "job.yaml", "space.yaml", "--trials", "2", "--fresh")
     # Either trial may be the first that the log names.
     until(lambda: re.search("trial . RUNNING", mlcl("logs", "lab-1").out))
     sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
     # A training may be named before its first epoch has ended.
     until(lambda: '"event":"rung"' in (sweep / "ledger.jsonl").read_text().replace(" ", ""))
-    assert mlcl("status", "lab-1", "--json").json["state"] == "RUNNING"
-    stopped = mlcl("stop", "lab-1")
-    assert (stopped.status, stopped.out) == (0, "lab-1 STOPPED\n"), stopped.err
-    assert "stopped; mlcl resume lab-1 goes on with job-space" in mlcl("logs", "lab-1").out
-    assert mlcl("status", "lab-1").status == 130
-    refused = mlcl("submit", "--id", "lab-1", *words)
-    assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
+    stop(mlcl, "job-space")
     kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
     assert any(kept)
-
-    (mlcl.folder / "fast").touch()
-    assert mlcl("resume", "lab-1", "--trials", "3").out == "lab-1\n"
-    followed = mlcl("logs", "-f", "lab-1")
-    assert followed.status == 0, followed.err
-    assert "sweep job-space COMPLETE" in followed.out
-    (listed,) = mlcl("list", "--json").json["jobs"]
-    assert (listed["id"], listed["state"], listed["attempts"]) == ("lab-1", "COMPLETE", 2)
+    assert "sweep job-space COMPLETE" in resume(mlcl, "--trials", "3")
     entries = list(Ledger(sweep).entries.values())
     assert [entry.rungs[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
     keys = ["sweep", "trial-0000", "trial-0001", "trial-0002"]

@@ -1,14 +1,14 @@
 """Whatever process is killed: the same command ends with what the sweep or table would have come to.
 
-`make test` kills a worker of a sweep, and then its driver; `make test-slow` each of the thirty points alone.
+Thirty points in `make test-slow`. `make test` kills all processes of one sweep and a worker of the next
+(test_sweep.py), and stands in for Ray at every write (service/engine/test_kills_at_writes.py).
 """
 
 import pytest
 from e2e.kills import POINTS, SEEDS, TRIALS, KilledCommand, moment
 from e2e.traces import differences, trace
 
-WORKER, DRIVER = 0, 5
-"""Points of a sweep."""
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,6 @@ def test_the_unbroken_sweep_is_worth_comparing(unbroken):
     assert len(events) > 40
 
 
-@pytest.mark.slow
 def test_the_unbroken_table_is_worth_comparing(unbroken):
     events, found = unbroken("table")
     assert len(found["left: runs"]) == 8
@@ -58,20 +57,6 @@ def test_the_unbroken_table_is_worth_comparing(unbroken):
     assert len(events) > 40
 
 
-def test_a_worker_and_then_the_driver_killed_change_nothing(unbroken, tmp_path, tiny):
-    events, expected = unbroken("sweep")
-    first, second = (moment("sweep", point, events) for point in (WORKER, DRIVER))
-    assert (first.target, second.target, first.lines < second.lines) == ("worker", "driver", True)
-    with KilledCommand("sweep", tmp_path, tiny) as command:
-        command.start()
-        command.kill(first)
-        command.kill(second)
-        assert command.complete() == 1
-        found = trace(command.home, command.server.uri)
-    assert found == expected, differences(found, expected)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "point"), [(kind, point) for kind, targets in POINTS.items() for point in range(len(targets))]
 )

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from contextlib import contextmanager
 
+import pytest
 from mlflow import MlflowClient
 from patience import PATIENCE, until
 
@@ -52,6 +53,7 @@ def server(folder, port):
         kill()
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_comes_back_has_every_point_once(mlcl, tmp_path, monkeypatch):
     port = free_port()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := f"http://127.0.0.1:{port}")

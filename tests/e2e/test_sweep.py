@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import suppress
 
+import ledgers
 import mlflow
 import optuna
 import pandas as pd
@@ -31,7 +32,8 @@ def study_of(folder):
 
 
 def by_key(mlcl):
-    return {run.data.tags.get("mlcl.key", run.data.tags["mlcl.kind"]): run for run in mlcl.runs()}
+    runs = mlcl.runs()
+    return {run.data.tags.get("mlcl.key", run.data.tags.get("mlcl.kind", "run")): run for run in runs}
 
 
 def statuses(mlcl):
@@ -159,17 +161,15 @@ def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
     assert again.json["id"] == stopped["id"]
     assert [trial["state"] for trial in again.json["trials"]] == ["COMPLETE", "COMPLETE"]
     assert again.json["trials"][0]["settings"] == stopped["trials"][0]["settings"]
-    runs = by_key(mlcl)
-    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert statuses(mlcl) == {"FINISHED"}
     assert len(mlcl.runs()) == 3
-    for key in ("trial-0000", "trial-0001"):
-        history = mlcl.client.get_metric_history(runs[key].info.run_id, "train/loss")
-        assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, 101)]
+    check_histories(mlcl, 100)
 
 
-def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
-    space = write_space(mlcl, ONE_KEY)
-    process = mlcl.start("sweep", mlcl.job, space, "--trials", 2, "train.epochs=2000")
+def test_killed_with_all_of_its_processes_closed_by_any_command_and_gone_on_with(mlcl):
+    """On its way on a worker is killed, too. No epoch is lost or logged twice."""
+    command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--trials", 2, "--json", "train.epochs=100")
+    process = mlcl.start(*command)
     until(lambda: checkpoints(mlcl) and len(mlcl.runs()) > 1)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
@@ -183,6 +183,35 @@ def test_a_killed_sweep_is_closed_by_the_next_command(mlcl):
     assert "RUNNING" not in statuses(mlcl)
     (record,) = mlcl.home.glob("sweeps/*/run.json")
     assert json.loads(record.read_text())["state"] == "STOPPED"
+
+    known = len(rungs(mlcl))
+    process = mlcl.start(*command)
+    until(lambda: len(rungs(mlcl)) > known)
+    until(lambda: worker_of(process)).kill()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert [trial["state"] for trial in json.loads(out)["trials"]] == ["COMPLETE", "COMPLETE"]
+    check_histories(mlcl, 100)
+
+
+def rungs(mlcl):
+    return [event for event in ledgers.events(mlcl.home) if event["event"] == "rung"]
+
+
+def worker_of(process):
+    """One that trains, or None."""
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if each.name().startswith("ray::ImplicitFunc"):
+                return each
+    return None
+
+
+def check_histories(mlcl, epochs):
+    """Two trials have every epoch once."""
+    for key in ("trial-0000", "trial-0001"):
+        history = mlcl.client.get_metric_history(by_key(mlcl)[key].info.run_id, "train/loss")
+        assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, epochs + 1)]
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ except SystemExit as end:
 """
 
 
+@pytest.mark.slow
 def test_every_slice_runs_in_a_small_form(root, tmp_path):
     """Without Ray and MLflow, so that a typo does not wait for a GPU."""
     paths = os.pathsep.join([str(root), str(root / "benchmarks")])
