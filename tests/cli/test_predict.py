@@ -128,6 +128,7 @@ def test_bad_input(home, report, texts, tiny, tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_from_a_run_to_labels_as_a_user_types_it(tiny, tmp_path):
     mlcl = Cli(tmp_path, tiny)
     report = mlcl("run", mlcl.job, "--json", "train.epochs=4").json

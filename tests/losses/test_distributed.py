@@ -100,6 +100,7 @@ def test_two_processes_equal_one(jobs, ranks):
     check_ranks(jobs, ranks)
 
 
+@pytest.mark.slow
 def test_four_processes_equal_one(four_jobs, four_ranks):
     check_ranks(four_jobs, four_ranks)
 

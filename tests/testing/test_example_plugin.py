@@ -39,6 +39,7 @@ def mlcl(package, *words):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(package):
     folder, variables = package
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, "tests"]

@@ -24,7 +24,7 @@ def alone(tiny, tmp_path_factory):
     return answer, folder
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tiny, tmp_path_factory):
     """The same of every rank of a group."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")

@@ -26,7 +26,7 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 class Sweeps:
     """A sweep that prunes; one of its trials fails, the best is confirmed."""
 
-    counts = (20, 6)
+    counts = (10, 3)
     """Kills without and with a store."""
     statuses = frozenset({"FINISHED", "KILLED", "FAILED"})
     again = 150
@@ -70,7 +70,7 @@ class Sweeps:
 class BaselineKind(Sweeps):
     """A sweep of which a baseline is searched, too."""
 
-    counts = (8, 2)
+    counts = (6, 2)
 
     def make(self, name, mlflow=False):
         world, plan = super().make(name, mlflow)
@@ -93,7 +93,7 @@ class BaselineKind(Sweeps):
 class TablesKind(Sweeps):
     """A table of two cells with two seeds."""
 
-    counts, statuses, again, last = (20, 3), frozenset({"FINISHED"}), 60, 1
+    counts, statuses, again, last = (10, 2), frozenset({"FINISHED"}), 60, 1
 
     def make(self, name, mlflow=False):
         tables = Tables(self.folder / name, self.patch, self.data, self.store if mlflow else None)
@@ -119,7 +119,7 @@ class TablesKind(Sweeps):
 class TunedKind(TablesKind):
     """A table with a plain and a tuned cell."""
 
-    counts, statuses, again, last = (20, 3), frozenset({"FINISHED", "KILLED"}), 150, 2
+    counts, statuses, again, last = (10, 2), frozenset({"FINISHED", "KILLED"}), 150, 2
 
     def make(self, name, mlflow=False):
         tables = Tables(self.folder / name, self.patch, self.data, self.store if mlflow else None)
@@ -227,7 +227,7 @@ def test_killed_with_two_trainings_at_once(kind):
     world, plan = kind.make("unbroken")
     world.execute(at_once=2)
     whole = world.points(plan), world.everything()
-    for point in random.Random(2).sample(range(whole[0]), 10):
+    for point in random.Random(2).sample(range(whole[0]), 5):
         world, plan = kind.make(f"killed-{point}")
         world.execute(at_once=2)
         assert world.killed(plan, point)
