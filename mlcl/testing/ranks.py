@@ -25,10 +25,11 @@ TAU = 0.3
 def run_ranks(function: Callable[..., None], args: tuple[Any, ...], world: int) -> None:
     """`function(rank, *args)` in `world` processes; returns at their end. Raises what one of them does.
 
-    They are forked from a server that has imported torch and mlcl: spawned, each would import them again.
+    They are forked from a server that has imported torch (with `torch._dynamo`, which the first optimiser
+    imports) and mlcl: spawned, each would import them again.
     `args` hold at most some two hundred tensors: each is sent as an open file.
     """
-    multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment"])
+    multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment", "torch._dynamo"])
     mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
         function, args=args, nprocs=world, start_method="forkserver"
     )

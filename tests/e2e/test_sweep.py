@@ -18,6 +18,8 @@ from patience import PATIENCE, until
 
 from mlcl.service.search.study_storage import open_storage
 
+EPOCHS = 150
+"""Some seconds of training, for something to happen in."""
 ONE_KEY = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}, "search": {"scheduler": "none"}}
 
 
@@ -129,10 +131,65 @@ def check_baselines(report):
     assert verdict["paired"]["n"] == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
+    """Killed, it is closed by any command; on its way on a worker dies. No epoch is lost or logged twice."""
+    command = (
+        "sweep",
+        mlcl.job,
+        write_space(mlcl, ONE_KEY),
+        "--trials",
+        2,
+        "--json",
+        f"train.epochs={EPOCHS}",
+    )
+    stopped = stop(mlcl, command, signal.SIGTERM)
+
+    process = start_again(mlcl, command)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
+    assert zombies
+    assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
+    for run in zombies:
+        closed = mlcl.client.get_run(run.info.run_id)
+        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+        assert closed.data.tags["mlcl.reason"] == "its process was killed"
+    assert "RUNNING" not in statuses(mlcl)
+    (record,) = mlcl.home.glob("sweeps/*/run.json")
+    assert json.loads(record.read_text())["state"] == "STOPPED"
+
+    process = start_again(mlcl, command)
+    until(lambda: worker_of(process)).kill()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    check_gone_on(mlcl, stopped, json.loads(out))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
-    """As `timeout`, systemd and a closed terminal do it: more than one signal, and to every process."""
-    command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--trials", 2, "--json", "train.epochs=100")
+    command = (
+        "sweep",
+        mlcl.job,
+        write_space(mlcl, ONE_KEY),
+        "--trials",
+        2,
+        "--json",
+        f"train.epochs={EPOCHS}",
+    )
+    stopped = stop(mlcl, command, number)
+    again = mlcl(*command)
+    assert again.status == 0, again.err
+    check_gone_on(mlcl, stopped, again.json)
+    assert statuses(mlcl) == {"FINISHED"}
+    assert len(mlcl.runs()) == 3
+
+
+def stop(mlcl, command, number):
+    """What the command prints, stopped as `timeout`, systemd and a closed terminal do it.
+
+    More than one signal comes, and to every process.
+    """
     process = mlcl.start(*command)
     until(lambda: checkpoints(mlcl))
     driver = psutil.Process(process.pid)
@@ -155,43 +212,25 @@ def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
     assert statuses(mlcl) == {"KILLED"}
     states = {trial.state.name for trial in study_of(mlcl.home / "sweeps" / stopped["id"]).trials}
     assert states == {"WAITING"}
-
-    again = mlcl(*command)
-    assert again.status == 0, again.err
-    assert again.json["id"] == stopped["id"]
-    assert [trial["state"] for trial in again.json["trials"]] == ["COMPLETE", "COMPLETE"]
-    assert again.json["trials"][0]["settings"] == stopped["trials"][0]["settings"]
-    assert statuses(mlcl) == {"FINISHED"}
-    assert len(mlcl.runs()) == 3
-    check_histories(mlcl, 100)
+    return stopped
 
 
-def test_killed_with_all_of_its_processes_closed_by_any_command_and_gone_on_with(mlcl):
-    """On its way on a worker is killed, too. No epoch is lost or logged twice."""
-    command = ("sweep", mlcl.job, write_space(mlcl, ONE_KEY), "--trials", 2, "--json", "train.epochs=100")
-    process = mlcl.start(*command)
-    until(lambda: checkpoints(mlcl) and len(mlcl.runs()) > 1)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
-    zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
-    assert zombies
-    assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
-    for run in zombies:
-        closed = mlcl.client.get_run(run.info.run_id)
-        assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
-        assert closed.data.tags["mlcl.reason"] == "its process was killed"
-    assert "RUNNING" not in statuses(mlcl)
-    (record,) = mlcl.home.glob("sweeps/*/run.json")
-    assert json.loads(record.read_text())["state"] == "STOPPED"
-
+def start_again(mlcl, command):
+    """The command's process, once it trains."""
     known = len(rungs(mlcl))
     process = mlcl.start(*command)
-    until(lambda: len(rungs(mlcl)) > known)
-    until(lambda: worker_of(process)).kill()
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert [trial["state"] for trial in json.loads(out)["trials"]] == ["COMPLETE", "COMPLETE"]
-    check_histories(mlcl, 100)
+    until(lambda: len(rungs(mlcl)) > known and "RUNNING" in statuses(mlcl))
+    return process
+
+
+def check_gone_on(mlcl, stopped, report):
+    """It is the same sweep, and its two trials have every epoch once."""
+    assert report["id"] == stopped["id"]
+    assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
+    assert report["trials"][0]["settings"] == stopped["trials"][0]["settings"]
+    for key in ("trial-0000", "trial-0001"):
+        history = mlcl.client.get_metric_history(by_key(mlcl)[key].info.run_id, "train/loss")
+        assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, EPOCHS + 1)]
 
 
 def rungs(mlcl):
@@ -205,13 +244,6 @@ def worker_of(process):
             if each.name().startswith("ray::ImplicitFunc"):
                 return each
     return None
-
-
-def check_histories(mlcl, epochs):
-    """Two trials have every epoch once."""
-    for key in ("trial-0000", "trial-0001"):
-        history = mlcl.client.get_metric_history(by_key(mlcl)[key].info.run_id, "train/loss")
-        assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, epochs + 1)]
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 import pytest
 import torch
-import torch.multiprocessing as mp
 from losses.oracles import CASES
 from losses.two_ranks import Model, work
 
 from mlcl.testing.loss_batches import case_id, take
+from mlcl.testing.ranks import run_ranks
 
 SPLITS = [(7, 7), (9, 5), (13, 1), (14, 0)]
 REDUCTIONS = ["mean", "sum", "mean_valid", "none"]
@@ -63,7 +63,8 @@ def four_ranks(four_jobs, tmp_path_factory):
 
 def run(world, jobs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, args=(world, str(folder), jobs), nprocs=world)  # more tensors than `run_ranks` takes
+    torch.save(jobs, folder / "jobs.pt")  # more tensors than `run_ranks` takes
+    run_ranks(work, (world, str(folder)), world)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
 
 
@@ -116,8 +117,10 @@ def test_without_gather_nothing_is_sent(jobs, ranks):
             assert torch.equal(one, expected)
 
 
-def test_embeddings_of_two_widths_may_be_gathered_at_once(ranks, four_ranks):
-    for rank in (*ranks, *four_ranks):
+@pytest.mark.parametrize("group", ["ranks", pytest.param("four_ranks", marks=pytest.mark.slow)])
+def test_embeddings_of_two_widths_may_be_gathered_at_once(group, request):
+    ranks = request.getfixturevalue(group)
+    for rank in ranks:
         for one, other in zip(*rank["together"], strict=True):
             close(one, other, "gathered at once")
     assert all(value.abs().sum() > 0 for value in ranks[0]["together"][0])

@@ -1,4 +1,4 @@
-"""What each process does for tests/losses/test_distributed.py; importable by a spawned child."""
+"""What each process does for tests/losses/test_distributed.py; importable by another process."""
 
 import contextlib
 from datetime import timedelta
@@ -36,8 +36,9 @@ class Model(nn.Module):
         return [parameter.grad.clone() for parameter in self.parameters()]
 
 
-def work(rank, world, folder, jobs):
+def work(rank, world, folder):
     torch.set_num_threads(1)
+    jobs = torch.load(f"{folder}/jobs.pt", weights_only=False)
     tiling.TILE = 4
     dist.init_process_group(
         "gloo",
