@@ -9,6 +9,8 @@ from contextlib import suppress
 from io import TextIOWrapper
 from types import FrameType
 
+from mlcl.cli import process_end
+
 STOPPED = 130
 
 
@@ -20,9 +22,10 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _stop)
+    process_end.register()
     from mlcl.cli.main import main
 
-    main()
+    process_end.run(main)
 
 
 def _open_closed() -> None:

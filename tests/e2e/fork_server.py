@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from mlcl.cli import process_end
+
 IMPORTED = (
     "mlcl.cli.main",
     "mlcl.service.run_job",
@@ -54,6 +56,7 @@ class ForkServer:
 
 def serve() -> None:
     """Answers each line of standard input with the status of a fork; returns in the forks alone."""
+    process_end.register()
     for name in IMPORTED:
         import_module(name)
     # By lines, not by blocks: a fork has nothing of the next request in its buffers.
