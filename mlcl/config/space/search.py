@@ -104,7 +104,7 @@ class SearchConfig(Section):
     grace: int = Field(1, ge=1, description="validations before a trial may be stopped early")
     reduction_factor: int = Field(3, ge=2, description="one in so many trials passes a rung")
     startup: int = Field(
-        5, ge=1, description="random trials first; for median also complete trials before it stops any"
+        10, ge=1, description="random trials first; for median also complete trials before it stops any"
     )
     max_failed: int | None = Field(
         5, ge=0, description="more failures in a row than this stop the sweep; null: none do"
