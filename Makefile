@@ -4,7 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := $(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
 TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# A command is many processes, each of which would compile mlcl again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test-quick test test-slow soak check format docs bench gpu clean
 
@@ -38,6 +42,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/audit.py
+	$(SITE)
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -46,7 +51,7 @@ format: setup
 docs: setup
 	$(BIN)/python -m mlcl.config.reference > .job-reference.md
 	mv .job-reference.md docs/job-reference.md
-	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
+	$(SITE)
 	@echo "site/index.html"
 
 bench: setup

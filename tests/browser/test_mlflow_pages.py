@@ -133,6 +133,7 @@ def test_the_page_of_a_model_has_the_figures_parameters_and_data_set_of_its_run(
     served.client.delete_logged_model(model.model_id)
 
 
+@pytest.mark.slow
 def test_charts_have_numbers_at_their_axes(served, pages, picture):
     pages.open_experiment(served.experiment)
     pages.show_trials(served.sweep)

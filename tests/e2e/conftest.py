@@ -2,10 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,11 +30,27 @@ class Answer:
         return json.loads(self.out)
 
 
+@dataclass
+class Started:
+    """A command that runs; what it writes is in two files."""
+
+    pid: int
+    out: Path
+    err: Path
+
+    def answer(self):
+        """When it has ended."""
+        status = fork_server().wait(self.pid, PATIENCE)
+        return Answer(status, self.out.read_text(), self.err.read_text())
+
+
 class Cli:
     """`mlcl` in a folder of its own, with a job file on the tiny data set."""
 
     def __init__(self, folder: Path, data: Path):
         self.folder, self.home = folder, folder / "outputs"
+        # Not in the folder, which is copied for a job that is submitted.
+        self._streams, self._numbers = TemporaryDirectory(), count()
         self.job = folder / "job.yaml"
         # Relative, as a user types it: it must mean the same in an actor.
         self.write_job(job_tree(Path(os.path.relpath(data, folder))))
@@ -43,27 +58,17 @@ class Cli:
     def write_job(self, tree):
         self.job.write_text(yaml.safe_dump(tree))
 
-    def start(self, *arguments, **how):
+    def start(self, *arguments):
         """The command as a process of its own, which a test may signal."""
-        command = [sys.executable, "-m", "mlcl", *map(str, arguments)]
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment,
-            start_new_session=True,
-            **how,
-        )
+        number = next(self._numbers)
+        out, err = (Path(self._streams.name, f"{name}-{number}") for name in ("out", "err"))
+        words = [str(argument) for argument in arguments]
+        pid = fork_server().start(words, self.folder, self.environment, (out, err), PATIENCE)
+        return Started(pid, out, err)
 
     def __call__(self, *arguments):
         """The command's answer when it has ended."""
-        with TemporaryDirectory() as folder:
-            out, err = Path(folder, "out"), Path(folder, "err")
-            words = [str(argument) for argument in arguments]
-            status = fork_server().run(words, self.folder, self.environment, (out, err), PATIENCE)
-            return Answer(status, out.read_text(), err.read_text())
+        return self.start(*arguments).answer()
 
     @property
     def environment(self):

@@ -29,14 +29,14 @@ IMPORTED = (
 
 
 class ForkServer:
-    """Runs commands, one at a time; it ends with the process that made it."""
+    """Starts commands; it ends with the process that made it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(
+    def start(
         self,
         words: Sequence[str],
         folder: Path,
@@ -44,28 +44,39 @@ class ForkServer:
         streams: tuple[Path, Path],
         timeout: float,
     ) -> int:
-        """The status of `mlcl WORDS` in a folder; its output and errors are in the files `streams`."""
+        """The process id of `mlcl WORDS` in a folder; its output and errors are in the files `streams`."""
+        request = [list(words), str(folder), dict(environment), [str(stream) for stream in streams]]
+        return self._answer(request, timeout)
+
+    def wait(self, pid: int, timeout: float) -> int:
+        """The status of a process that was started here, when it has ended. To be asked once."""
+        return self._answer(pid, timeout)
+
+    def _answer(self, request: object, timeout: float) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = [list(words), str(folder), dict(environment), [str(stream) for stream in streams]]
         print(json.dumps(request), file=self._process.stdin, flush=True)
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
-        assert ready, f"mlcl {' '.join(words)} has not ended after {timeout} seconds"
+        assert ready, f"no end after {timeout} seconds: {request}"
         return int(self._process.stdout.readline())
 
 
 def serve() -> None:
-    """Answers each line of standard input with the status of a fork; returns in the forks alone."""
+    """Answers each line of standard input: a command with its process id, a process id with its status.
+
+    Returns in the forks alone.
+    """
     process_end.register()
     for name in IMPORTED:
         import_module(name)
     # By lines, not by blocks: a fork has nothing of the next request in its buffers.
     while line := sys.stdin.readline():
-        child = os.fork()
-        if child == 0:
-            return become(*json.loads(line))
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        request = json.loads(line)
+        if isinstance(request, int):
+            answer = os.waitstatus_to_exitcode(os.waitpid(request, 0)[1])
+        elif (answer := os.fork()) == 0:
+            return become(*request)
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
     sys.exit()
 

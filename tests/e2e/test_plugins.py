@@ -55,6 +55,7 @@ def test_an_export_needs_the_run_alone(mlcl, ran):
     assert ran() > trained
 
 
+@pytest.mark.slow
 def test_a_sweep_chooses_it_and_its_report_does_not_run_it(mlcl, ran):
     space = mlcl.folder / "space.yaml"
     choice = {"space": {"objective.heads.tags.loss": {"choice": ["any", "dice"]}}}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from mlflow import MlflowClient
-from patience import PATIENCE, until
+from patience import until
 
 
 def free_port():
@@ -61,10 +61,10 @@ def test_a_server_that_dies_and_comes_back_has_every_point_once(mlcl, tmp_path, 
         process = mlcl.start("run", mlcl.job, "train.epochs=200")
         until(lambda: list(mlcl.home.glob("runs/*/checkpoint.pt")))
         kill()
-        out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert "1 log is kept in" in err
-    assert "dashboard: open http" in out
+        answer = process.answer()
+    assert answer.status == 0, answer.err
+    assert "1 log is kept in" in answer.err
+    assert "dashboard: open http" in answer.out
     with server(tmp_path, port):
         after = mlcl("run", mlcl.job, "train.epochs=1", "--json")
         assert (after.status, after.json["undelivered"]) == (0, 0), after.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from databases import PASSWORD, postgres, postgres_folder
-from patience import PATIENCE, until
+from patience import until
 from study_states import study_differences
 
 from mlcl.config import load_job, load_space
@@ -36,7 +36,7 @@ def test_a_killed_sweep_goes_on_from_postgresql(mlcl, monkeypatch):
         process = mlcl.start(*command)
         until(lambda: list(mlcl.home.glob("sweeps/*/trials/*/checkpoint.pt")))
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=PATIENCE)
+        process.answer()
         again = mlcl(*command)
         assert again.status == 0, again.err
         report = again.json

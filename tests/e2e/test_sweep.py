@@ -146,7 +146,7 @@ def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
 
     process = start_again(mlcl, command)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE)
+    process.answer()
     zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
     assert zombies
     assert mlcl("run", mlcl.job, "train.epochs=1").status == 0
@@ -160,9 +160,9 @@ def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
 
     process = start_again(mlcl, command)
     until(lambda: worker_of(process)).kill()
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    check_gone_on(mlcl, stopped, json.loads(out))
+    again = process.answer()
+    assert again.status == 0, again.err
+    check_gone_on(mlcl, stopped, again.json)
 
 
 @pytest.mark.slow
@@ -199,14 +199,14 @@ def stop(mlcl, command, number):
         with suppress(psutil.NoSuchProcess):
             each.send_signal(number)
     began = time.monotonic()
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, err
-    assert time.monotonic() - began < 45, err
-    assert all(json.loads(line) for line in err.splitlines())
+    answer = process.answer()
+    assert answer.status == 130, answer.err
+    assert time.monotonic() - began < 45, answer.err
+    assert all(json.loads(line) for line in answer.err.splitlines())
     assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
     left = [path.name for path in mlcl.home.glob("sweeps/*/*")]
     assert not [name for name in left if name.startswith(("ray-", "STOP"))]
-    stopped = json.loads(out)
+    stopped = answer.json
     assert stopped["state"] == "STOPPED"
     assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}
     assert statuses(mlcl) == {"KILLED"}

@@ -1,6 +1,7 @@
 """`mlcl up` for real: a Ray head and an MLflow server that answer only who has the secret, and their end."""
 
 import json
+import os
 import signal
 import sys
 import urllib.error
@@ -140,8 +141,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(mlcl):
     until(lambda: folder.state.exists() and len(read_state(folder).servers) == 2)
     members = Service(mlcl.home, {}).members()
     assert members
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
+    os.kill(process.pid, signal.SIGINT)
+    assert process.answer().status == 130
     assert not [member for member in members if lives(member)]
     assert not folder.state.exists()

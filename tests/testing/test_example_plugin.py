@@ -53,6 +53,7 @@ def test_it_is_listed_with_where_it_comes_from(package, words, name):
     assert mlcl(package, words, name, "--json")[name]["from"] == "mlcl-example 0.1"
 
 
+@pytest.mark.slow
 def test_a_job_trains_with_it(package, tiny, tmp_path):
     labels = ("objective.heads.section.labels=tags", "objective.classifier.labels=detail")
     report = mlcl(

@@ -1,8 +1,10 @@
 """The docs as a site: Sphinx builds it without a warning, so no link of it is dead."""
 
+import pytest
 from sphinx.cmd.build import build_main
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(root, tmp_path):
     site = tmp_path / "site"
     settings = [str(word) for word in ("-q", "-W", "--keep-going", "-c", root / "docs" / "site")]

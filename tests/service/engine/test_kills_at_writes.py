@@ -156,6 +156,15 @@ def kind(request, tiny, tmp_path, monkeypatch, store):
     return request.param(tmp_path, monkeypatch, tiny, store)
 
 
+BUT_A_BASELINE = pytest.mark.parametrize(
+    "kind",
+    [Sweeps, pytest.param(BaselineKind, marks=pytest.mark.slow), TablesKind, TunedKind],
+    ids=["sweep", "searched baseline", "table", "tuned table"],
+    indirect=True,
+)
+"""make test-slow has the searched baseline, too."""
+
+
 def unbroken(kind, mlflow=False):
     world, plan = kind.make("unbroken", mlflow)
     points = world.points(plan)
@@ -182,6 +191,7 @@ def test_killed_at_some_points(kind):
     assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
 
 
+@BUT_A_BASELINE
 def test_killed_in_the_middle_of_a_file(kind):
     world, plan = kind.make("unbroken")
     world.points(plan)
@@ -191,6 +201,7 @@ def test_killed_in_the_middle_of_a_file(kind):
     assert harmed(kind, sorted(points), world.everything()) == {}
 
 
+@BUT_A_BASELINE
 def test_killed_at_some_points_with_mlflow(kind):
     count, whole = unbroken(kind, mlflow=True)
     assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
