@@ -62,6 +62,8 @@ class Cli:
         """The command as a process of its own, which a test may signal."""
         number = next(self._numbers)
         out, err = (Path(self._streams.name, f"{name}-{number}") for name in ("out", "err"))
+        for stream in (out, err):
+            stream.touch()  # A test may read what the process has not opened yet.
         words = [str(argument) for argument in arguments]
         pid = fork_server().start(words, self.folder, self.environment, (out, err), PATIENCE)
         return Started(pid, out, err)

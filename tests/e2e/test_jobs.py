@@ -91,8 +91,10 @@ def resume(mlcl, *options):
 
 def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypatch):
     submit(mlcl, "run", "job.yaml")
-    until(lambda: f"epoch 1/{EPOCHS}" in mlcl("logs", "lab-1").out)
+    follower = mlcl.start("logs", "-f", "lab-1")
+    until(lambda: f"epoch 1/{EPOCHS}" in follower.out.read_text())
     stop(mlcl, "lab-1")
+    assert follower.answer().status == 130
     refused = mlcl("submit", "--id", "lab-1", "run", "job.yaml")
     assert (refused.status, "this id is taken; found: lab-1: STOPPED" in refused.err) == (2, True)
     log = resume(mlcl)

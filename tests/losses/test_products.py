@@ -138,9 +138,9 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
 
 @pytest.mark.parametrize("how", HOW)
 @every_case
-def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, rows, monkeypatch):
+def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkeypatch):
     """Every case, from the labels on."""
-    (name, options), (how, few) = case, HOW[how]
+    (name, options), (how, few), rows = case, HOW[how], make(samples=3)
     monkeypatch.setattr(sets, "FEW", few)
     monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)

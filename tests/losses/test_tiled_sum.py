@@ -178,8 +178,9 @@ def graded(name, engine, z, labels, tau):
 @pytest.mark.parametrize("name", DOT)
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize(("length", "tau"), [(1, 0.1), (1, 0.005), (10, 0.1), (28, 0.01), (1000, 0.05)])
-def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau):
+def test_float32_at_any_scale_of_the_logits(name, clustered, length, tau, monkeypatch):
     """The value to the precision that logits of this size have in float32, gradients as the dense ones."""
+    monkeypatch.setattr(tiling, "TILE", 32)
     z, labels = scene(name, length, clustered=clustered)
     tau = float(torch.tensor(tau).log().exp())
     exact = graded(name, "dense", z.double(), labels, tau)
