@@ -90,7 +90,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
     listening = public_listeners(
         process_tree(process for each in running.values() for process in each.processes)
     )
-    fresh, user = tuple(server.name for server in missing), read_secret(folder.mlflow_user)
+    fresh, user = _started(running, living), read_secret(folder.mlflow_user)
     return UpResult(settings, folder, servers, fresh, user, listening)
 
 
@@ -112,19 +112,25 @@ def _make_ready(
 def _rolled_back(
     folder: ServiceFolder, settings: Settings, living: Mapping[str, RunningServer], stop: StopRequest
 ) -> Iterator[dict[str, RunningServer]]:
-    """Yields the running servers; on an exception, ends the servers that were added to them."""
+    """Yields the running servers; on an exception, ends those that were started meanwhile."""
     running = dict(living)
     try:
         yield running
     except BaseException:
         with stop.shielded():
-            for name in running.keys() - living.keys():
-                discard(folder, _whole(running[name]))
-            if living:
-                write_state(folder, ServiceState(settings, dict(living)))
+            for name in _started(running, living):
+                discard(folder, _whole(running.pop(name)))
+            if running:
+                write_state(folder, ServiceState(settings, running))
             else:
                 folder.forget()
         raise
+
+
+def _started(running: Mapping[str, RunningServer], living: Mapping[str, RunningServer]) -> tuple[str, ...]:
+    """The names of the servers that this call started: by process, as one that lived may have died since."""
+    before = {its.processes[0] for its in living.values()}
+    return tuple(name for name, its in running.items() if its.processes[0] not in before)
 
 
 def _start(server: Server) -> RunningServer:

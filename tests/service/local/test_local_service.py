@@ -220,19 +220,50 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     assert read_state(service.folder) is None
 
 
-def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, monkeypatch):
-    killed, problem = [], MlflowServer.problem
+@pytest.fixture
+def while_waiting(service, monkeypatch):
+    """Takes what is to happen once, when `mlcl up` asks MLflow for the first time."""
+    problem, due = MlflowServer.problem, []
 
-    def once(self):
-        if not killed:
-            killed.append(service.roots()["ray"])
-            service.kill("ray")
+    def asked(self):
+        if due:
+            due.pop()()
         return problem(self)
 
-    monkeypatch.setattr(MlflowServer, "problem", once)
+    monkeypatch.setattr(MlflowServer, "problem", asked)
+    return due.append
+
+
+def only_lives(service, alive):
+    """Brings it up, and ends the servers that are not to live."""
     service.up()
-    assert service.roots()["ray"] != killed[0]
+    for name in {"ray", "mlflow"} - alive:
+        service.kill(name)
+
+
+@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
+def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, while_waiting, alive):
+    only_lives(service, alive)
+    while_waiting(lambda: service.kill("ray"))
+    assert set(service.up().fresh) == {"ray"} | {"ray", "mlflow"} - alive
     assert service.wrong() == {"ray": "", "mlflow": ""}
+
+
+@pytest.mark.parametrize("alive", [{"ray"}, {"ray", "mlflow"}])
+def test_a_server_that_was_started_again_in_vain_is_ended(service, while_waiting, alive):
+    only_lives(service, alive)
+
+    def dies_and_is_no_success():
+        service.kill("ray")
+        service.touch("ray.open")
+
+    while_waiting(dies_and_is_no_success)
+    with pytest.raises(ServiceError, match="answers without a secret"):
+        service.up()
+    state = read_state(service.folder)
+    assert set(state.servers if state else ()) == alive - {"ray"}
+    head = [str(SCRIPT), "ray", str(service.options.dashboard_port)]
+    assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 
 def test_a_taken_port_is_told_before_anything_starts(service):
