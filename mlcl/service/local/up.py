@@ -72,7 +72,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
         with _rolled_back(folder, settings, living, stop) as running:
             for server in missing:
                 announce(f"starting {server.title}: {server.log}")
-                running[server.name] = _start(server)
+                running[server.name] = _start(server, announce)
                 write_state(folder, ServiceState(settings, running))
             for server in (*servers, *servers):  # the first may have died while the second was waited for
                 try:
@@ -81,7 +81,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
                     announce(f"{error}; it is started again")
                     discard(folder, running[server.name])
                     server.prepare()
-                    running[server.name] = _start(server)
+                    running[server.name] = _start(server, announce)
                     write_state(folder, ServiceState(settings, running))
                     _wait_for(server, running[server.name], stop, announce)
                 running[server.name] = _whole(running[server.name])
@@ -133,8 +133,8 @@ def _started(running: Mapping[str, RunningServer], living: Mapping[str, RunningS
     return tuple(name for name, its in running.items() if its.processes[0] not in before)
 
 
-def _start(server: Server) -> RunningServer:
-    scratch = server.make_scratch()
+def _start(server: Server, announce: Callable[[str], None]) -> RunningServer:
+    scratch = server.make_scratch(announce)
     try:
         return RunningServer(
             (start_process(server.command(scratch), server.environment(), server.log),), scratch

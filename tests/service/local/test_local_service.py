@@ -26,6 +26,7 @@ from mlcl.service.local.processes import process_tree
 from mlcl.service.local.ray_head import RayHead
 from mlcl.service.local.settings import resolve_settings
 from mlcl.service.local.state import read_state
+from mlcl.service.runs import ray_folder
 
 SCRIPT = Path(local_servers.__file__)
 
@@ -78,6 +79,7 @@ def service(tmp_path, monkeypatch):
     extra.__spec__ = ModuleSpec("flask_wtf", None)
     monkeypatch.setitem(sys.modules, "flask_wtf", extra)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in has no sockets
     monkeypatch.setattr("mlcl.tracking.tracker.make_tables", lambda *_: None)
     for server, port in ((RayHead, "dashboard_port"), (MlflowServer, "mlflow_port")):
 
@@ -274,6 +276,24 @@ def test_a_taken_port_is_told_before_anything_starts(service):
         other.up()
     assert caught.value.key == "--dashboard-port"
     assert not other.folder.state.exists()
+
+
+def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(service, monkeypatch, tmp_path):
+    said = []
+    head = RayHead(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "short")
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")
+    Path(head.make_scratch(pytest.fail)).rmdir()
+    (tmp_path / f"{80 * 'x'}").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / f"{80 * 'x'}"))
+    assert Path(head.make_scratch(said.append)).parent == tmp_path / "short"
+    assert len(said) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "short")
+    with pytest.raises(UserError, match=r"RAY_TMPDIR.*too long for the sockets of Ray.*25 characters"):
+        service.up()
+    assert not service.folder.state.exists()
 
 
 def test_down_refuses_while_jobs_run(service):
