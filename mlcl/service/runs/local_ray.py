@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ import ray
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services
 
-from mlcl.errors import MachineError, UserError
+from mlcl.errors import MachineError
+from mlcl.service.runs.ray_folder import short_folder
 
 FILES = 1024
 """Open files that Ray's processes need."""
@@ -30,10 +30,6 @@ ATTEMPTS = 2
 """Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
 HELD = (signal.SIGTERM, signal.SIGHUP)
 """Signals that Ray's processes are not to get: Ray itself holds back Ctrl-C."""
-MAX_SOCKET = 107
-"""Bytes in the path of a socket, by Linux."""
-SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
-"""How long the end of the longest of Ray's sockets is."""
 
 
 def narrow_limits() -> list[str]:
@@ -54,10 +50,6 @@ def narrow_limits() -> list[str]:
     return found
 
 
-SHORT = Path("/tmp/ray")
-"""Where Ray's files lie if TMPDIR is too long."""
-
-
 @contextmanager
 def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """Starts a Ray with so many CPUs, and ends all of its processes on the way out.
@@ -65,7 +57,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
     ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
     """
-    folder, narrow = short_folder(announce), narrow_limits()
+    folder, narrow = short_folder(get_default_ray_temp_dir(), announce), narrow_limits()
     for limit in narrow:
         announce(f"{limit}: Ray may not start")
     before = _children()
@@ -143,23 +135,3 @@ def _signals_held() -> Iterator[None]:
     finally:
         services.ConsolePopen = original
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def short_folder(announce: Callable[[str], None]) -> str | None:
-    """Where Ray's files go, None for its own choice. Raises UserError where no path is short enough."""
-    usual = get_default_ray_temp_dir()
-    if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
-        return None
-    try:
-        SHORT.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=SHORT).close()
-    except OSError:
-        longest = MAX_SOCKET - len("/ray" + SOCKET)
-        raise UserError(
-            "too long for the sockets of Ray, and /tmp cannot be written",
-            key="RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR",
-            found=str(Path(usual).parent),
-            allowed=f"{longest} characters",
-        ) from None
-    announce(f"{Path(usual).parent} is too long for Ray's sockets: its files are in {SHORT}")
-    return str(SHORT)

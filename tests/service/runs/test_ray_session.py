@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.errors import MachineError, UserError
-from mlcl.service.runs import local_ray
+from mlcl.service.runs import ray_folder
+from mlcl.service.runs.ray_folder import short_folder
 from mlcl.service.runs.ray_session import ray_session
 
 
@@ -121,13 +123,13 @@ def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
 def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv(variable, "/t")
-    assert local_ray.short_folder(pytest.fail) is None
+    assert short_folder(get_default_ray_temp_dir(), pytest.fail) is None
     monkeypatch.setenv(variable, "/" + 60 * "t")
-    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "ray")
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "ray")
     said = []
-    assert local_ray.short_folder(said.append) == str(tmp_path / "ray")
+    assert short_folder(get_default_ray_temp_dir(), said.append) == str(tmp_path / "ray")
     assert len(said) == 1
     (tmp_path / "file").touch()
-    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "file" / "ray")
-    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray"):
-        local_ray.short_folder(said.append)
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "ray")
+    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray.*39 characters"):
+        short_folder(get_default_ray_temp_dir(), said.append)
