@@ -8,7 +8,8 @@ import optuna
 
 from mlcl.service.doctor import CHECKS, Scope, run_checks
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
 from mlcl.tracking import RunLog, State, tracking_uri

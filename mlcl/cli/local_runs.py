@@ -12,7 +12,8 @@ from pathlib import Path
 from mlcl.errors import UserError, did_you_mean
 from mlcl.files import is_locked
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder

@@ -1,4 +1,4 @@
-"""Checks of the records of runs, sweeps and tables: unreadable ones, and those of killed processes."""
+"""Checks of the records of runs, sweeps and tables: damaged ones, and those of killed processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
 from mlcl.service.doctor.studies import study_trials
 from mlcl.service.engine.ledger import ANEW, FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
-from mlcl.service.runs.run_store import RECORD, RunFolder, RunFolders, RunRecord, stamp
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RECORD, RunFolder, RunFolders, stamp
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.undelivered import owned_by
+
+DAMAGED_RECORD = "the record is missing or damaged"
 
 
 def written_anew(home: Path, folder: RunFolder) -> RunRecord | None:
@@ -58,17 +61,17 @@ def _order(home: Path, folder: RunFolder, created: str) -> int:
     return max((record.order for _, record in others if record.created < created), default=0)
 
 
-def find_unreadable_records(scope: Scope) -> Iterator[Finding]:
-    """Unreadable records, and damaged ledgers."""
+def find_damaged_records(scope: Scope) -> Iterator[Finding]:
+    """Lost and damaged records, and damaged ledgers."""
     for folder in free_folders(scope.home):
         record = folder.record or written_anew(scope.home, folder)
         if folder.record is None and record is not None:
             cure = "written anew from its ledger and its log"
             mend = partial(_write, folder, record)
-            yield Finding(str(folder.path / RECORD), "the record cannot be read", cure, mend)
+            yield Finding(str(folder.path / RECORD), DAMAGED_RECORD, cure, mend)
         elif record is None and (folder.path / RECORD).exists():
             cure = "restore it, or move the folder away; its command then starts anew"
-            yield Finding(str(folder.path / RECORD), "the record cannot be read", cure)
+            yield Finding(str(folder.path / RECORD), DAMAGED_RECORD, cure)
         if (folder.path / LEDGER).exists():
             yield from _damaged_ledger(scope, folder)
 

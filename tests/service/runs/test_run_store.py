@@ -1,10 +1,17 @@
 """Which interrupted run is gone on with, and whose a folder is."""
 
+import json
+import random
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord
-from mlcl.tracking import State
+import pytest
+
+from mlcl.errors import UserError
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.names import Tag
 
 
 def record(folder, state, job="j", data="d", name=""):
@@ -52,6 +59,43 @@ def test_a_damaged_record_is_no_run(tmp_path):
         (folder.path / "run.json").write_text(content)
         assert folder.record is None
     assert RunFolders(tmp_path).unfinished("j", "d") is None
+
+
+def test_no_flipped_bit_of_a_record_is_believed(tmp_path):
+    folder = record(RunFolders(tmp_path, "sweeps").new(), State.COMPLETE, name="night")
+    path, before = folder.path / "run.json", folder.record
+    whole = path.read_bytes()
+    refused, places = 0, random.Random(5).sample(range(8 * len(whole)), 500)
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        assert folder.record in (None, before)  # of white space a flip changes nothing
+        refused += folder.record is None
+    assert refused > 350
+
+
+@pytest.mark.parametrize(("key", "kind"), [("name", "sweeps"), ("job_hash", "runs")])
+def test_a_changed_record_is_refused_by_its_command(tmp_path, key, kind):
+    folders = RunFolders(tmp_path, kind)
+    folder = record(folders.new(), State.STOPPED, name="night")
+    id, tags = folder.path.name, {Tag.NAME: "night", Tag.JOB_HASH: "j"}
+    RunLog.start(tmp_path, id, uri="u", experiment="x", name=id, owner=id, params={}, tags=tags)
+    path = folder.path / "run.json"
+    tree = json.loads(path.read_text())
+    path.write_text(json.dumps({**tree, key: chr(ord(tree[key][0]) ^ 1) + tree[key][1:]}))
+    with pytest.raises(UserError, match="the record is missing or damaged") as caught:
+        folders.named("night") if key == "name" else folders.unfinished("j", "d")
+    assert caught.value.file == str(path)
+
+
+def test_a_record_of_an_earlier_release_has_no_checksum(tmp_path):
+    folder = record(RunFolders(tmp_path).new(), State.STOPPED)
+    before = folder.record
+    (folder.path / "run.json").write_text(json.dumps(asdict(before)))
+    assert folder.record == before
+    folder.set_state(State.COMPLETE)
+    assert "sum" in json.loads((folder.path / "run.json").read_text())
 
 
 def test_a_record_changes_state_whole(tmp_path):
