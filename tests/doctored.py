@@ -45,6 +45,13 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
     return folder, log
 
 
+def placed(home, folder, created, **its):
+    """Writes the folder's record anew, as begun at this time; with a place, its log has it too."""
+    folder.write(replace(folder.record, created=created, **its))
+    (home / "logs" / folder.path.name / "log.jsonl").unlink()
+    start(home, folder.path.name, folder.path.name, place=its.get("place", 0))
+
+
 def start(home, id, owner, **how):
     usual = {"uri": tracking_uri(home), "experiment": "exp", "name": id, "params": {"a": "1"}, "tags": {}}
     return RunLog.start(home, id, owner=owner, **(usual | how))

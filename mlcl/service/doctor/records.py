@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
@@ -51,14 +52,18 @@ def written_anew(home: Path, folder: RunFolder) -> RunRecord | None:
         created=stamp(made),
         name=start["tags"].get(Tag.NAME, ""),
         ledger=ledger.last,
-        order=_order(home, folder, stamp(made)),
+        **_places(home, folder, start, stamp(made)),
     )
 
 
-def _order(home: Path, folder: RunFolder, created: str) -> int:
-    """That of the latest one that was made before: the same order is settled by the time."""
-    others = RunFolders(home, folder.path.parent.name).records()
-    return max((record.order for _, record in others if record.created < created), default=0)
+def _places(home: Path, folder: RunFolder, start: Mapping[str, Any], created: str) -> dict[str, int]:
+    """The `place` that its log has, else `place` and `order` of the one of its kind before it."""
+    if "place" in start:
+        return {"place": start["place"]}
+    # Nothing that earlier releases wrote but the record has its order: only the time says what it was before.
+    others = (record for _, record in RunFolders(home, folder.path.parent.name).records())
+    before = next((record for record in others if record.created < created), None)
+    return {"place": before.place, "order": before.order} if before else {}
 
 
 def find_damaged_records(scope: Scope) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import secrets
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from mlcl.tracking.provenance import SUBMITTED
 from mlcl.tracking.uri import stored_uri
 
 RECORD, LEDGER = "run.json", "ledger.jsonl"
+KINDS = ("runs", "sweeps", "tables")
 MAX_RESTARTS = 3
 """Dead processes of one training that are replaced, each time from its last checkpoint."""
 RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
@@ -62,19 +64,19 @@ class RunFolder:
         """Writes a record that says RUNNING; one that goes on keeps the time at which it was made."""
         before, id = self.record, self.path.name
         if before is not None:
-            its = (before.created, name, before.ledger, before.order)
+            its = (before.created, name, before.ledger, before.order, before.place)
         else:
-            others = RunFolders(self.path.parent.parent, self.path.parent.name).records()
-            its = (
-                stamp(datetime.now(UTC)),
-                name,
-                "",
-                max((record.order for _, record in others), default=0) + 1,
-            )
+            its = (stamp(datetime.now(UTC)), name, "", 0, self._next_place())
         kept = stored_uri(uri, self.path.parents[1])
         record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, kept, *its)
         self.write(record)
         return record
+
+    def _next_place(self) -> int:
+        """A place behind all others of the home. What is lost or damaged may have been the latest."""
+        folders = (path for kind in KINDS for path in (self.path.parents[1] / kind).glob("*/"))
+        records = [RunFolder(path).record for path in folders if path != self.path]
+        return max((its.place for its in records if its), default=0) + 1 + records.count(None)
 
     def write(self, record: RunRecord) -> None:
         """Replaces the record at once and whole."""
@@ -167,6 +169,13 @@ class RunFolders:
         yield from sorted(known, key=_place, reverse=True)
 
 
-def _place(found: tuple[RunFolder, RunRecord]) -> tuple[int, str, str]:
-    """Earlier releases kept no order: theirs come first, by the time at which they were made."""
-    return found[1].order, found[1].created, found[1].id
+def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
+    """The runs, sweeps and tables of a home with a whole record, the latest first."""
+    kinds = (RunFolders(home, kind).records() for kind in KINDS)
+    # Those of earlier releases keep the order that each kind has, and only the time says how kinds mix.
+    return heapq.merge(*kinds, key=lambda its: (its[1].place, its[1].created), reverse=True)
+
+
+def _place(found: tuple[RunFolder, RunRecord]) -> tuple[int, int, str, str]:
+    """Earlier releases counted each kind alone, or kept no order: theirs come first."""
+    return found[1].place, found[1].order, found[1].created, found[1].id

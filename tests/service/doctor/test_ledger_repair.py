@@ -24,7 +24,7 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 """
 LONE = ("sweep", "table", "generation")
 """What no other store has."""
-REBUILT = ("created", "order", "sum")
+REBUILT = ("created", "sum")
 """What of a record is not as it was when it is written anew."""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.runs.run_store import RunFolder, RunFolders, home_records
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import Tag
 
@@ -126,6 +126,29 @@ def test_a_clock_that_was_set_back_changes_no_order(tmp_path, monkeypatch):
         assert folders.named("night").path == latest.path
     old.open(**its, name="night")
     assert folders.named("night").path == latest.path
+
+
+def test_all_kinds_of_a_home_are_counted_as_one(tmp_path, monkeypatch):
+    its = {"experiment": "x", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+    kinds = ("runs", "sweeps", "runs", "tables")
+    old = [(kind, f"old-{number}") for number, kind in enumerate(kinds)]
+    for number, (kind, id) in enumerate(old):  # each kind counted alone, as the clock was right
+        folder = record(RunFolders(tmp_path, kind).new(id), State.COMPLETE)
+        folder.write(replace(folder.record, created=f"2000-{number}", order=1 + kinds[:number].count(kind)))
+    for number, kind in enumerate(kinds):
+        monkeypatch.setattr("mlcl.service.runs.run_store.stamp", lambda _, number=number: f"1970-{-number}")
+        RunFolders(tmp_path, kind).new(f"new-{number}").open(**its)
+    found = [(folder.path.parent.name, record.id) for folder, record in home_records(tmp_path)]
+    assert found[::-1] == [*old, *((kind, f"new-{number}") for number, kind in enumerate(kinds))]
+
+
+def test_nothing_takes_the_place_of_a_damaged_record(tmp_path):
+    its = {"experiment": "x", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+    lost = RunFolders(tmp_path, "sweeps").new("lost")
+    before = lost.open(**its)
+    (lost.path / "run.json").write_text("{")
+    after = RunFolders(tmp_path).new("after").open(**its)
+    assert after.place > before.place > 0
 
 
 def test_a_held_folder_can_be_waited_for(tmp_path):
