@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mlcl.cli.output import say
 from mlcl.errors import UserError, did_you_mean
 from mlcl.files import is_locked
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolder, home_records
+from mlcl.service.runs.run_store import KINDS, RECORD, RunFolder, RunFolders, home_records
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
@@ -49,6 +50,12 @@ def local_runs(home: Path) -> list[LocalRun]:
         for folder, record in home_records(home)
         if _kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
     ]
+
+
+def say_damaged(home: Path) -> None:
+    """Prints a line to standard error for each record that is missing or damaged: `local_runs` has it not."""
+    for path in (path for kind in KINDS for path in RunFolders(home, kind).damaged()):
+        say(f"{path / RECORD}: missing or damaged, and left out here; see `mlcl doctor`")
 
 
 def local_run(home: Path, word: str) -> LocalRun:

@@ -87,6 +87,21 @@ def test_the_last_is_that_of_any_kind(home, monkeypatch):
     assert "later" in mlcl(home, "show", "@last")
 
 
+def test_a_damaged_record_is_said_and_left_out(home):
+    (file,) = (home / "sweeps").glob("*/run.json")
+    whole = file.read_text()
+    for text in ("{", whole.replace('"name": "seek"', '"name": "sook"'), None):
+        file.unlink() if text is None else file.write_text(text)
+        for words in (["list", "--json"], ["show", "@last", "--json"]):
+            answer = CliRunner().invoke(app, [*words, "--home", str(home)])
+            assert answer.exit_code == 0
+            said = f"{file}: missing or damaged, and left out here; see `mlcl doctor`"
+            assert "".join(answer.stderr.split()) == "".join(said.split())
+            json.loads(answer.stdout)
+    file.write_text(whole)
+    assert CliRunner().invoke(app, ["list", "--home", str(home)]).stderr == ""
+
+
 def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeypatch):
     wide = mlcl(home, "show", "seek")
     monkeypatch.setattr(results, "_width", 20)

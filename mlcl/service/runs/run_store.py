@@ -149,9 +149,7 @@ class RunFolders:
 
     def check_records(self, its: str) -> None:
         """Raises UserError for a lost or damaged one, of a job with this hash or of what has this name."""
-        for path in self.root.glob("*/"):
-            if RunFolder(path).record is not None:
-                continue
+        for path in self.damaged():
             head = first_entry(path / LEDGER)
             tags = first_entry(log_folder(self.root.parent, path.name) / LOG).get("tags", {})
             if its in (head.get("name"), tags.get(Tag.NAME), tags.get(Tag.JOB_HASH)):
@@ -161,6 +159,13 @@ class RunFolders:
                     found=its,
                     allowed="`mlcl doctor --fix`, or the folder moved away to begin anew",
                 )
+
+    def damaged(self) -> Iterator[Path]:
+        """The folders whose record is damaged, or gone while their ledger or log is there."""
+        for path in self.root.glob("*/"):
+            left = (path / RECORD, path / LEDGER, log_folder(self.root.parent, path.name) / LOG)
+            if any(file.exists() for file in left) and RunFolder(path).record is None:
+                yield path
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
         """All runs with a whole record, the latest first."""
