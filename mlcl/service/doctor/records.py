@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from mlcl.errors import UserError
+from mlcl.markup import counted
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.known_trainings import known_trainings
-from mlcl.service.doctor.ledger_repair import Event, Repair, parsed, rewrite
+from mlcl.service.doctor.known_trainings import Known, known_trainings
+from mlcl.service.doctor.ledger_repair import Event, Repair, rewrite
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
-from mlcl.service.doctor.studies import study_trials
+from mlcl.service.doctor.space_lines import is_confirmed
+from mlcl.service.doctor.studies import own_trials, study_trials
 from mlcl.service.engine.ledger import ANEW, FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.run_record import RunRecord
@@ -25,6 +29,8 @@ from mlcl.tracking.names import Tag
 from mlcl.tracking.undelivered import owned_by
 
 DAMAGED_RECORD = "the record is missing or damaged"
+MOST_TOLD = 5
+"""Most trainings that are named beside a damaged ledger."""
 
 
 def written_anew(home: Path, folder: RunFolder) -> RunRecord | None:
@@ -77,8 +83,7 @@ def find_damaged_records(scope: Scope) -> Iterator[Finding]:
         elif record is None and (folder.path / RECORD).exists():
             cure = "restore it, or move the folder away; its command then starts anew"
             yield Finding(str(folder.path / RECORD), DAMAGED_RECORD, cure)
-        if (folder.path / LEDGER).exists():
-            yield from _damaged_ledger(scope, folder)
+        yield from _damaged_ledger(scope, folder)
 
 
 def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
@@ -89,21 +94,40 @@ def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
         if error.key == FORMAT_KEY:
             yield Finding(str(path), error.problem, f"format {error.allowed}")
             return
-        why = f"{error.key} is damaged: {error.found}"
+        why = f"{error.key} is damaged: {error.found}" if path.exists() else "it is gone"
         try:
             repair = Repair(path)
-            known = known_trainings(scope.home, folder.path, study_trials(scope, folder.path, repair.events))
-            said = [
-                known[key].sentence for _, line in repair.bad if (key := parsed(line).get("key")) in known
-            ]
-            events = repair.complete(known)
-        except (UserError, OSError, ValueError, KeyError) as lost:
+            studies = study_trials(scope, folder.path, repair.events)
+            _check_spaces(scope.home, repair, studies)
+            known = known_trainings(scope.home, folder.path, own_trials(repair.events, studies))
+            lost = repair.lost(known)
+        except (UserError, OSError, ValueError, KeyError) as failed:
             kind = "table" if folder.path.parent.name == "tables" else "sweep"
-            why += f"; it cannot be repaired: {lost.line() if isinstance(lost, UserError) else lost}"
+            reason = failed.line() if isinstance(failed, UserError) else failed
+            why += f"; it cannot be repaired: {reason}; the results in MLflow stay"
             yield Finding(str(path), why, f"restore it, or begin {ANEW[kind]}")
             return
         cure = "repaired by its checksums, the logs, the study and the results; the old file is kept"
-        yield Finding(str(path), "; ".join([why, *said]), cure, partial(_mend, folder, repair, events))
+        yield Finding(
+            str(path),
+            "; ".join([why, *_told(repair.missing(lost, known), known)]),
+            cure,
+            partial(_mend, folder, repair, repair.complete(lost)),
+        )
+
+
+def _check_spaces(home: Path, repair: Repair, studies: Mapping[str, Sequence[FrozenTrial]]) -> None:
+    """Raises UserError for a doubted line that the log and the study do not confirm."""
+    for number, event in repair.doubted:
+        if not is_confirmed(home, repair.path.parent.name, event, studies.get(event["study"], ())):
+            raise repair.nowhere(number, event["event"])
+
+
+def _told(keys: Sequence[str], known: Mapping[str, Known]) -> list[str]:
+    """What the other stores say of these trainings."""
+    said = [known[key].sentence for key in keys[:MOST_TOLD]]
+    left = len(keys) - len(said)
+    return [*said, *([f"they know more of {counted(left, 'other training')} too"] if left else [])]
 
 
 def _write(folder: RunFolder, record: RunRecord) -> None:
