@@ -1,11 +1,13 @@
 """A checkpoint that runs code in place of a stopped run's: no command that meets it runs it."""
 
-import json
 import pickle
 
 import pytest
 import torch
 from e2e.conftest import Cli
+
+from mlcl.service.runs.run_store import RunFolder
+from mlcl.tracking import State
 
 
 class Hostile:
@@ -38,12 +40,11 @@ def test_hostile_checkpoints_are_refused_and_not_run(tmp_path, tiny):
     mlcl = Cli(tmp_path, tiny)
     assert mlcl("run", mlcl.job).status == 0
     (folder,) = mlcl.home.glob("runs/*")
-    record = json.loads((folder / "run.json").read_text())
     (folder / "result.json").unlink()
     file = folder / "checkpoint.pt"
     whole = file.read_bytes()
     for way, write in WAYS.items():
-        (folder / "run.json").write_text(json.dumps({**record, "state": "STOPPED"}))
+        RunFolder(folder).set_state(State.STOPPED)
         file.write_bytes(whole)
         write(Hostile(tmp_path / "ran"), file)
         again = mlcl("run", mlcl.job)

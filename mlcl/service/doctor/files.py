@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
 from mlcl.service.runs.local_ray import narrow_limits
+from mlcl.service.runs.run_store import KINDS
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
