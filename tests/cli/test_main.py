@@ -117,6 +117,24 @@ def test_a_question_without_an_answer_names_its_option(monkeypatch, tmp_path, er
     assert (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_while_libraries_are_kept_apart_reaches_the_terminal(number):
+    code = f"""
+import os
+from mlcl import __main__
+from mlcl.cli import main
+from mlcl.service.runs.foreign_output import foreign_output_apart
+def app():
+    with foreign_output_apart():
+        os.kill(os.getpid(), {int(number)})
+        while True: pass
+main.app = app
+__main__.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+
+
 def test_what_the_caller_has_closed_is_open(monkeypatch):
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
