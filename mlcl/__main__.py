@@ -25,6 +25,9 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, partial(_stop, stderr))
     process_end.register()
+    from mlcl.service.runs.address_limit import guard_imports
+
+    guard_imports()
     from mlcl.cli.main import main
 
     process_end.run(main)

@@ -6,12 +6,15 @@ import resource
 import shutil
 from pathlib import Path
 
+from mlcl.service.runs.address_limit import CURE, LOADED, address_limit
 from mlcl.service.runs.free_memory import free_memory
 
 FILES = 1024
 """Open files that Ray's processes need."""
 ADDRESSES = 32 * 2**30
 """Bytes of addresses that are enough for Ray and PyTorch, which reserve far more than they use."""
+STORE = 0.3
+"""The share of free memory for whose addresses each process of Ray maps the object store."""
 SHARED = 100 * 2**20
 """Free bytes of /dev/shm for Ray's object store."""
 SHM = Path("/dev/shm")
@@ -23,16 +26,21 @@ RAY_ALONE = 350 * 2**20
 
 def narrow_limits() -> list[str]:
     """Every limit that is too small, with the command that shows it. Raises open files as far as allowed."""
+    addresses = max(ADDRESSES, _ray_addresses())
     return [
         limit
-        for limit in (_files(), _addresses(ADDRESSES), _shared(), _memory("a training", TRAINING))
+        for limit in (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
         if limit
     ]
 
 
 def hopeless_limits() -> list[str]:
     """The limits with which Ray starts no training: it hangs, or ends the process without a word."""
-    return [limit for limit in (_memory("Ray alone", RAY_ALONE),) if limit]
+    return [limit for limit in (_addresses(_ray_addresses()), _memory("Ray alone", RAY_ALONE)) if limit]
+
+
+def _ray_addresses() -> int:
+    return LOADED + int(STORE * free_memory())
 
 
 def _files() -> str:
@@ -44,11 +52,11 @@ def _files() -> str:
 
 
 def _addresses(need: int) -> str:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or limit >= need:
+    limit = address_limit()
+    if limit is None or limit >= need:
         return ""
     size = f"`ulimit -v` is {limit / 2**30:.1f} GiB"
-    return f"{size}, and Ray reserves up to {need / 2**30:.0f} GiB of addresses"
+    return f"{size}, and Ray reserves up to {need / 2**30:.0f} GiB of addresses; {CURE}"
 
 
 def _shared() -> str:

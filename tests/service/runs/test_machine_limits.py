@@ -52,6 +52,13 @@ def test_little_memory_is_named_and_none_is_hopeless(machine):
     assert hopeless_limits() == ["100 MiB of memory are free, and Ray alone takes 350 MiB"]
 
 
+def test_addresses_that_do_not_hold_the_store_are_hopeless(machine):
+    machine[resource.RLIMIT_AS] = (12 * GIB, NONE)
+    assert hopeless_limits() == []
+    machine["memory"] = 40 * GIB
+    assert hopeless_limits()[0].startswith("`ulimit -v` is 12.0 GiB, and Ray reserves up to 17 GiB")
+
+
 def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):
     monkeypatch.setattr(local_ray, "hopeless_limits", lambda: ["a", "b"])
     monkeypatch.setattr(local_ray, "_init", lambda *_: pytest.fail("started"))
