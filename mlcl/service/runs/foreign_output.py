@@ -61,7 +61,7 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
         except UserError:
             raise
         except Exception as error:
-            if path:
+            if path and path[-1].exists():  # not where the folder went with its command
                 traceback.print_exc(file=sys.stderr)
                 error.add_note(f"more in {path[-1]}")
             raise

@@ -1,11 +1,9 @@
-"""A Ray on this machine that lives and ends with its command, and the limits that Ray does not work with."""
+"""A Ray on this machine that lives and ends with its command."""
 
 from __future__ import annotations
 
 import logging
 import os
-import resource
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,37 +15,13 @@ from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services
 
 from mlcl.errors import MachineError
+from mlcl.service.runs.machine_limits import hopeless_limits, narrow_limits
 from mlcl.service.runs.ray_folder import short_folder
 
-FILES = 1024
-"""Open files that Ray's processes need."""
-ADDRESSES = 32 * 2**30
-"""Bytes of addresses: Ray and PyTorch reserve far more than they use."""
-SHARED = 100 * 2**20
-"""Free bytes of /dev/shm for Ray's object store."""
-SHM = Path("/dev/shm")
 ATTEMPTS = 2
 """Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
 HELD = (signal.SIGTERM, signal.SIGHUP)
 """Signals that Ray's processes are not to get: Ray itself holds back Ctrl-C."""
-
-
-def narrow_limits() -> list[str]:
-    """Every limit that is too small, with the command that shows it. Raises open files as far as allowed."""
-    found = []
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files < FILES:
-        files = most if most != resource.RLIM_INFINITY else FILES
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-    if files < FILES:
-        found.append(f"`ulimit -n` is {files}, and Ray needs {FILES} open files")
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY and addresses < ADDRESSES:
-        size, need = f"{addresses / 2**30:.1f} GiB", f"{ADDRESSES / 2**30:.0f} GiB"
-        found.append(f"`ulimit -v` is {size}, and Ray reserves up to {need} of addresses")
-    if SHM.is_dir() and (free := shutil.disk_usage(SHM).free) < SHARED:
-        found.append(f"{SHM} has {free / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB")
-    return found
 
 
 @contextmanager
@@ -57,9 +31,11 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
     ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
     """
+    if hopeless := hopeless_limits():
+        raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
     folder, narrow = short_folder(get_default_ray_temp_dir(), announce), narrow_limits()
     for limit in narrow:
-        announce(f"{limit}: Ray may not start")
+        announce(f"Ray may fail: {limit}")
     before = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
     for attempt in range(1, ATTEMPTS + 1):

@@ -45,6 +45,11 @@ def test_an_error_has_its_trace_in_the_file_and_the_files_name_as_a_note(tmp_pat
     assert "RuntimeError: why" in (tmp_path / "stderr.log").read_text()
 
 
+def test_an_error_names_no_file_that_went_with_its_folder(tmp_path):
+    done = run(tmp_path / "a", "import shutil; shutil.rmtree(sys.argv[1]); raise RuntimeError('why')")
+    assert done.stderr.endswith("RuntimeError: why\n")
+
+
 def test_an_empty_file_is_removed(tmp_path):
     code = CODE.replace('os.write(2, b"early\\n")', "pass").format(what="pass")
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
