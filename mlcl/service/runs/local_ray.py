@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import ray
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services
+from ray._private.ray_constants import SESSION_LATEST
 
 from mlcl.errors import MachineError
 from mlcl.service.runs.machine_limits import hopeless_limits, narrow_limits
@@ -28,7 +31,8 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """Starts a Ray with so many CPUs, and ends all of its processes on the way out.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
-    ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
+    ends its trainings while Ray is alive. Ray's files stay where an error ended the command. Raises
+    MachineError where Ray does not start.
     """
     if hopeless := hopeless_limits():
         raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
@@ -40,7 +44,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with _signals_held():
-                _init(cpus, folder)
+                session = _init(cpus, folder)
             break
         except BaseException as error:
             _end(before)
@@ -51,15 +55,30 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
                 reason = "; ".join([*narrow, " ".join(str(error).split())[:300]])
                 raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
             announce(f"Ray did not start ({load}): it is started again")
+    failed = False
     try:
         yield
+    except Exception:
+        failed = True
+        raise
     finally:
         _end(before)
+        if not failed:
+            _remove(session)
 
 
-def _init(cpus: int, folder: str | None) -> None:
+def _remove(session: Path) -> None:
+    """Removes the files of a Ray that has ended, and the link to the latest if it was this one."""
+    shutil.rmtree(session, ignore_errors=True)
+    latest = session.parent / SESSION_LATEST
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
+
+
+def _init(cpus: int, folder: str | None) -> Path:
+    """Starts Ray; returns the folder of its files."""
     # "local": a plain init would join whatever cluster an earlier session left behind.
-    ray.init(
+    context = ray.init(
         address="local",
         num_cpus=max(cpus, os.cpu_count() or 1),
         include_dashboard=False,
@@ -67,6 +86,7 @@ def _init(cpus: int, folder: str | None) -> None:
         logging_level=logging.ERROR,
         _temp_dir=folder,
     )
+    return Path(context.address_info["session_dir"])
 
 
 def _children() -> set[psutil.Process]:

@@ -76,10 +76,10 @@ def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsy
 
 
 class Busy:
-    """A machine on which the first starts of Ray fail and leave a process."""
+    """A machine on which the first starts of Ray fail and leave a process; Ray's files are in `session`."""
 
-    def __init__(self, failures):
-        self.failures, self.left, self.masks, self.folders = failures, [], [], []
+    def __init__(self, failures, session):
+        self.failures, self.left, self.masks, self.folders, self.session = failures, [], [], [], session
 
     def init(self, **how):
         self.folders.append(how["_temp_dir"])
@@ -87,11 +87,14 @@ class Busy:
         self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         if len(self.left) <= self.failures:
             raise RuntimeError("The current node timed out during startup.\nThis could happen")
+        (self.session / "logs").mkdir(parents=True)
+        (self.session.parent / "session_latest").symlink_to(self.session)
+        return SimpleNamespace(address_info={"session_dir": str(self.session)})
 
 
 @pytest.fixture
-def busy(monkeypatch, request):
-    busy = Busy(request.param)
+def busy(monkeypatch, request, tmp_path):
+    busy = Busy(request.param, tmp_path / "ray" / "session_1")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", busy.init)
     yield busy
@@ -104,10 +107,19 @@ def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch,
     without_cluster(monkeypatch)
     with ray_session(tmp_path, announce=said.append):
         assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
+    assert not list((tmp_path / "ray").iterdir())
     assert len(said) == 1
     assert "it is started again" in said[0]
     assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
     assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("busy", [0], indirect=True)
+def test_rays_files_stay_where_an_error_ends_the_command(busy, monkeypatch, tmp_path):
+    without_cluster(monkeypatch)
+    with pytest.raises(RuntimeError, match="why"), ray_session(tmp_path):
+        raise RuntimeError("why")
+    assert (busy.session / "logs").exists()
 
 
 @pytest.mark.parametrize("busy", [9], indirect=True)
