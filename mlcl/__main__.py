@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from io import TextIOWrapper
 from types import FrameType
 
@@ -17,12 +18,16 @@ STOPPED = 130
 def main() -> None:
     """Runs the command line. A stop that is asked for outside of trainings ends it in one line."""
     _open_closed()
+    stderr = os.dup(2)  # while libraries are kept apart, 2 is a file
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the locale cannot print
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _stop)
+            signal.signal(number, partial(_stop, stderr))
     process_end.register()
+    from mlcl.service.runs.address_limit import guard_imports
+
+    guard_imports()
     from mlcl.cli.main import main
 
     process_end.run(main)
@@ -35,9 +40,9 @@ def _open_closed() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)
 
 
-def _stop(_signal: int, frame: FrameType | None) -> None:
+def _stop(stderr: int, _signal: int, frame: FrameType | None) -> None:
     with suppress(OSError):  # the terminal may be closed
-        os.write(2, b"stopped\n")
+        os.write(stderr, b"stopped\n")
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             # An exception inside of an import becomes any other one, and may abort native code.

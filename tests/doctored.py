@@ -8,7 +8,8 @@ import optuna
 
 from mlcl.service.doctor import CHECKS, Scope, run_checks
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
 from mlcl.tracking import RunLog, State, tracking_uri
@@ -42,6 +43,13 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
     if state is not State.RUNNING:
         log.finish(state)
     return folder, log
+
+
+def placed(home, folder, created, **its):
+    """Writes the folder's record anew, as begun at this time; with a place, its log has it too."""
+    folder.write(replace(folder.record, created=created, **its))
+    (home / "logs" / folder.path.name / "log.jsonl").unlink()
+    start(home, folder.path.name, folder.path.name, place=its.get("place", 0))
 
 
 def start(home, id, owner, **how):

@@ -67,6 +67,7 @@ FULL = (
     "tracking/test_delivery.py",
     "tracking/test_leaderboard.py",
     "tracking/test_log.py",
+    "tracking/test_moved_home.py",
     "tracking/test_preflight.py",
     "tracking/test_sender.py",
     "tracking/test_tracker.py",

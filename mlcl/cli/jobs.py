@@ -26,7 +26,6 @@ from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.service.jobs import JobsClient
-    from mlcl.service.jobs.client import JobView
 
 EXITS = {"FAILED": Exit.FAILED, "REFUSED": Exit.BAD_INPUT, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
 STOP_WAIT = 120.0
@@ -77,8 +76,9 @@ def submit(
 
 def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
-    from mlcl.cli.local_runs import local_runs
+    from mlcl.cli.local_runs import local_runs, say_damaged
 
+    say_damaged(home)
     local = local_runs(home)
     tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
     views = []
@@ -140,16 +140,6 @@ def logs(
         typer.echo(client.logs(view), nl=False)
 
 
-def _check_owner(view: JobView | None, *, force: bool) -> None:
-    """Raises UserError for the job of another user: against slips, for the token allows everything."""
-    from mlcl.service.jobs.submit import present_user
-
-    user = present_user()
-    if view is not None and view.user not in ("", user) and not force:
-        found = f"{view.id} of {view.user}"
-        raise UserError("the job of another user", key="ID", found=found, allowed="--force")
-
-
 def stop(
     id: Id,
     cluster: ClusterFile = None,
@@ -158,9 +148,11 @@ def stop(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Stop a job: it writes a checkpoint and its state first."""
+    from mlcl.service.jobs.owner import check_owner
+
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)
-    _check_owner(view, force=force)
+    check_owner(id, view.user, force=force)
     if view.is_active:
         client.stop(view)
         say("stopping: a checkpoint is written")
@@ -189,8 +181,7 @@ def resume(
 
     config, file = cluster_of(cluster, home)
     client = client_of(config, file)
-    _check_owner(client.find(id), force=force)
-    attempt = resume_job(client, config, file, id, context.args, home=home, check=check_words)
+    attempt = resume_job(client, config, file, id, context.args, home=home, check=check_words, force=force)
     if json:
         print_json({"id": id, "attempt": attempt, "cluster": config.ray.address})
     else:

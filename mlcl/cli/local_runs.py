@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mlcl.cli.output import say
 from mlcl.errors import UserError, did_you_mean
 from mlcl.files import is_locked
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import KINDS, RECORD, RunFolder, RunFolders, home_records
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
@@ -44,16 +45,17 @@ class LocalRun:
 
 def local_runs(home: Path) -> list[LocalRun]:
     """All of a home, the latest first; the runs of a table's cells are its own."""
-    found = [
-        [
-            _read(home, kind.removesuffix("s"), folder, record)
-            for folder, record in RunFolders(home, kind).records()
-            if kind != "runs" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
-        ]
-        for kind in ("runs", "sweeps", "tables")
+    return [
+        _read(home, folder, record)
+        for folder, record in home_records(home)
+        if _kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
     ]
-    # The records of a kind keep their order, which follows no clock.
-    return list(heapq.merge(*found, key=lambda its: its.created, reverse=True))
+
+
+def say_damaged(home: Path) -> None:
+    """Prints a line to standard error for each record that is missing or damaged: `local_runs` has it not."""
+    for path in (path for kind in KINDS for path in RunFolders(home, kind).damaged()):
+        say(f"{path / RECORD}: missing or damaged, and left out here; see `mlcl doctor`")
 
 
 def local_run(home: Path, word: str) -> LocalRun:
@@ -74,8 +76,12 @@ def local_run(home: Path, word: str) -> LocalRun:
     return begun[0]
 
 
-def _read(home: Path, kind: str, folder: RunFolder, record: RunRecord) -> LocalRun:
-    state = str(record.state)
+def _kind(folder: RunFolder) -> str:
+    return folder.path.parent.name.removesuffix("s")
+
+
+def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
+    kind, state = _kind(folder), str(record.state)
     if record.state is State.RUNNING and not is_locked(folder.path / ".lock"):
         state = "KILLED"
     best = ""

@@ -38,6 +38,7 @@ from mlcl.cli import (
 )
 from mlcl.cli.output import Exit, fail, say_failed
 from mlcl.errors import MachineError, UserError
+from mlcl.service.runs.address_limit import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
@@ -154,6 +155,8 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in DISK_FAULTS:
             sys.exit(_disk_failed(DISK_FAULTS[error.errno], error))
+        if limit := too_few_addresses(error):
+            sys.exit(_failed(_safe(limit), error))
         # A bug or a fault of the machine: the whole trace, here or in the file that a note names.
         problem = _safe(" ".join(f"{type(error).__name__}: {error}".split()))[:MAX_PROBLEM]
         if getattr(error, "error_code", "") != STORE_AWAY and not getattr(error, "__notes__", ()):

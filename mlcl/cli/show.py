@@ -25,8 +25,9 @@ Name = Annotated[
 
 def show(name: Name, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """A run, sweep or table: its state and its figures."""
-    from mlcl.cli.local_runs import local_run
+    from mlcl.cli.local_runs import local_run, say_damaged
 
+    say_damaged(home)
     its = local_run(home, name)
     if json:
         print_json(asdict(its))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.tracking.places import latest_logs, place_of
 from mlcl.tracking.preflight import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
@@ -46,10 +47,12 @@ class Store(Protocol):
 class Runs:
     """The runs of one tracking store. Nothing is written."""
 
-    def __init__(self, tracker: Tracker | Callable[[], Tracker], store: Store | None = None) -> None:
-        """`tracker` may be a function that opens one; `store` then answers what needs no artifact."""
+    def __init__(
+        self, tracker: Tracker | Callable[[], Tracker], store: Store | None = None, home: Path | None = None
+    ) -> None:
+        """`tracker` may be a function that opens that of `home`; `store` answers what needs no artifact."""
         self._open = tracker if callable(tracker) else lambda: tracker
-        self._given = store
+        self._given, self._given_home = store, home
         self._shared: dict[str, dict[str, str]] = {}
 
     @classmethod
@@ -65,12 +68,16 @@ class Runs:
         if file is None or not file.is_file() or not file.stat().st_size:
             return cls(_existing(home))
         check_sqlite(file)
-        return cls(partial(_existing, home), StoreFile(file))
+        return cls(partial(_existing, home), StoreFile(file), home)
 
     @cached_property
     def tracker(self) -> Tracker:
         """The tracker, opened at its first use."""
         return self._open()
+
+    @property
+    def _home(self) -> Path:
+        return self._given_home or self.tracker.home
 
     @cached_property
     def _store(self) -> Store:
@@ -113,18 +120,38 @@ class Runs:
         begins with it. Raises UserError where these are several.
         """
         if word == LAST:
-            return list(islice(self._latest(), 1))
-        found = [run for tag in NAMES for run in self.tagged(tag, word)]
+            return self._last()
+        found = [run for tag in NAMES for run in self._ordered(self.tagged(tag, word))]
         if found or len(word) < LEAST:
             return found
         begun: dict[str, list[Run]] = {}
         for tag in NAMES:
-            for run in self.tagged(tag, f"{word}%", "LIKE"):
+            for run in self._ordered(self.tagged(tag, f"{word}%", "LIKE")):
                 if kind(run) in (*GROUPS, "run", "cell") and (its := run.data.tags[tag]).startswith(word):
                     begun.setdefault(its, []).append(run)
         if len({run.info.run_id for runs in begun.values() for run in runs[:1]}) > 1:
             raise UserError("begins several names", key="NAME", found=word, allowed=sorted(begun))
         return next(iter(begun.values()), [])
+
+    def _ordered(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs, with those of this home in its own order: MLflow's follows the clock."""
+        places = {run.info.run_id: self._place(run) for run in runs}
+        known = {id: place for id, place in places.items() if place is not None}
+        own = iter(
+            sorted((run for run in runs if run.info.run_id in known), key=lambda run: -known[run.info.run_id])
+        )
+        return [next(own) if run.info.run_id in known else run for run in runs]
+
+    def _place(self, run: Run) -> int | None:
+        return place_of(self._home, run.data.tags.get(Tag.LOG, ""))
+
+    def _last(self) -> list[Run]:
+        """The latest by MLflow's time; where it is of this home, the latest of the home."""
+        latest = list(islice(self._latest(), 1))
+        if latest and self._place(latest[0]) is not None:
+            delivered = (run for log in latest_logs(self._home) for run in self.tagged(Tag.LOG, log))
+            return list(islice(delivered, 1)) or latest
+        return latest
 
     def _latest(self) -> Iterator[Run]:
         """Runs, sweeps and tables that are in no other one, the latest first."""

@@ -146,7 +146,9 @@ class _Run:
         )
         data = self.job_data.dataset.info
         tags: dict[str, str] = {Tag.ID: name}
-        log = self.logs.start(job, data, id=record.log, name=job.baseline or name, owner=name, tags=tags)
+        log = self.logs.start(
+            job, data, id=record.log, name=job.baseline or name, owner=name, place=record.place, tags=tags
+        )
         log.reopen()
         self.logs.deliver(log.id)
         return log

@@ -53,13 +53,15 @@ class RunLog:
         params: Mapping[str, str],
         tags: Mapping[str, str],
         parent: str | None = None,
+        place: int = 0,
         source: Provenance | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> Self:
         """Starts a new log, or attaches to one that was started before, which stays as it is.
 
         `owner` is the id of the run or sweep whose process sets the state, `parent` the id of the log that
-        this one is nested in, `uri` the store that it is for. `texts` are text artifacts by name.
+        this one is nested in, `uri` the store that it is for, `place` that of the owner's record in the
+        home, where the log is the owner's. `texts` are text artifacts by name.
         """
         log = cls(home, id)
         (log._folder / TEXTS).mkdir(parents=True, exist_ok=True)
@@ -75,6 +77,7 @@ class RunLog:
             "name": name,
             "owner": owner,
             "parent": parent,
+            **({"place": place} if place else {}),
             "params": dict(params),
             "tags": dict(source.tags if source else {}) | dict(tags),
         }

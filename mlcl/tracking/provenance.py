@@ -7,6 +7,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -33,15 +35,29 @@ class Provenance:
 
 
 def code() -> str:
-    """This package's version, commit, and a digest of uncommitted changes: `0.1.0 1a2b3c4d5e6f +89abcdef`."""
+    """This package's version, commit, and a digest of uncommitted changes: `0.1.0 1a2b3c4d5e6f +89abcdef`.
+
+    The changes are the package's own: its diff, and its files that git neither tracks nor ignores.
+    """
     folder = Path(__file__).parents[1]
     commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
     if commit is None:
         carried = _carried((Path.cwd(),))
         commit, diff = carried.tags.get(Tag.COMMIT), carried.diff
+    changes = (diff or "").encode() + b"".join(_untracked(folder))
     parts = [metadata.version("mlcl"), (commit or "").strip()[:12]]
-    parts.append(f"+{hashlib.sha256(diff.encode()).hexdigest()[:8]}" if diff else "")
+    parts.append(f"+{hashlib.sha256(changes).hexdigest()[:8]}" if changes else "")
     return " ".join(part for part in parts if part)
+
+
+def _untracked(folder: Path) -> Iterator[bytes]:
+    """The name of each untracked file below the folder, and the digest of its content."""
+    names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
+    for name in sorted(filter(None, names.split("\0"))):
+        yield f"\0{name}\0".encode()
+        # One that is gone or may not be read cannot be imported either.
+        with suppress(OSError), (folder / name).open("rb") as file:
+            yield hashlib.file_digest(file, "sha256").digest()
 
 
 def provenance(*folders: Path) -> Provenance:

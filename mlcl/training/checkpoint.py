@@ -6,6 +6,7 @@ the pretrained model that the job names, so a checkpoint of an adapter is small.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import zipfile
@@ -23,7 +24,9 @@ from mlcl.files import new_file
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
 """The one before, which is loaded where the last one is damaged."""
-CHECKPOINTS = (CHECKPOINT, PREVIOUS)
+DAMAGED = "checkpoint.damaged.pt"
+"""Where a damaged one is put, so that it never takes the place of a whole one."""
+CHECKPOINTS = (CHECKPOINT, PREVIOUS, DAMAGED)
 VERSION = 1
 
 
@@ -40,13 +43,20 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 class DamagedCheckpointError(UserError):
-    """A checkpoint that cannot be read, or is not what was written."""
+    """A checkpoint that is not what was written."""
 
 
-def last_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> tuple[dict[str, Any] | None, str]:
-    """The state of the last checkpoint that is whole, None for none; and a line about damaged ones, or "".
+class UnreadableCheckpointError(OSError):
+    """A checkpoint that the machine cannot read now: its disk, its memory or its open files say no."""
 
-    Raises UserError for another format, another job or other data.
+
+def last_checkpoint(
+    path: Path, *, job_hash: str, fingerprint: str
+) -> tuple[Path | None, dict[str, Any] | None, str]:
+    """The last checkpoint that is whole, its file and its state; and a line about damaged ones, or "".
+
+    File and state are None where there is none. Damaged ones are put aside as DAMAGED. Raises
+    UnreadableCheckpointError, and UserError for another format, another job or other data.
     """
     damaged = []
     for file in (path, path.with_name(PREVIOUS)):
@@ -56,16 +66,18 @@ def last_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> tuple[dic
             state = load_checkpoint(file, job_hash=job_hash, fingerprint=fingerprint)
         except DamagedCheckpointError as error:
             damaged.append(f"{error.file} is damaged ({error.found})")
+            file.replace(path.with_name(DAMAGED))
         else:
-            return state, "".join(f"{each}: going on from the checkpoint before" for each in damaged)
-    return None, f"{', '.join(damaged)}: this training begins anew" if damaged else ""
+            return file, state, "".join(f"{each}: going on from the checkpoint before" for each in damaged)
+    return None, None, f"{', '.join(damaged)}: this training begins anew" if damaged else ""
 
 
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
     """The state of a checkpoint of this job on this data.
 
     Tensors and plain containers only: nothing is unpickled that could run code. Raises
-    DamagedCheckpointError, or UserError for another format, another job or other data.
+    DamagedCheckpointError, UnreadableCheckpointError, or UserError for another format, another job or other
+    data.
     """
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
@@ -76,6 +88,8 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     except Exception as error:
         # Damaged bytes make PyTorch and zipfile raise almost anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if _is_the_machines(error):
+            raise UnreadableCheckpointError(f"{path} cannot be read now: {reason}") from None
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found=reason) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
@@ -86,6 +100,13 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
                 "checkpoint of something else", file=path, key=key, found=state[key], allowed=expected
             )
     return state
+
+
+def _is_the_machines(error: Exception) -> bool:
+    """Whether the machine failed to read a file that may be whole."""
+    if isinstance(error, OSError):
+        return error.errno != errno.EINVAL  # from a seek to where damaged bytes point
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's words
 
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (
     last_checkpoint,
+    load_checkpoint,
     load_trained_weights,
     rng_state,
     save_checkpoint,
@@ -83,9 +84,7 @@ class Loop:
         """Loads the last whole checkpoint; whether there is one. Raises UserError for another job's."""
         if self.checkpoint is None:
             return False
-        state, damage = last_checkpoint(self.checkpoint, **self.identity)
-        if damage:
-            self.tell("damage", note=damage)
+        state = self._state_of_main(self.checkpoint)
         if state is None:
             return False
         load_trained_weights(self.model, state["model"])
@@ -97,6 +96,17 @@ class Loop:
         if len(state["rng"]) == self.context.world_size:
             set_rng_state(state["rng"][self.context.rank])
         return True
+
+    def _state_of_main(self, path: Path) -> dict[str, Any] | None:
+        """The state that the main rank chooses, which every rank loads: they must go on from one place."""
+        if not self.context.is_main:
+            file = self.context.objects(None)[0]
+            return None if file is None else load_checkpoint(file, **self.identity)
+        file, state, damage = last_checkpoint(path, **self.identity)
+        self.context.objects(file)
+        if damage:
+            self.tell("damage", note=damage)
+        return state
 
     def save(self) -> None:
         """Writes the checkpoint: weights, optimiser, schedule, position, every rank's random state."""

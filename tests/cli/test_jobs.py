@@ -165,6 +165,33 @@ def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(lab, ra
     assert lab("resume", "--force", "a").stdout == "a\n"
 
 
+def test_the_home_knows_whose_job_it_is_where_the_cluster_forgot_it(lab, ray_, monkeypatch):
+    lab("submit", "--id", "a", *RUN)
+    ray_.jobs.clear()
+    with monkeypatch.context() as other:
+        other.setattr("getpass.getuser", lambda: "somebody-else")
+        assert "the job of another user" in lab("resume", "a").exception.line()
+        assert not ray_.jobs
+        assert lab("resume", "--force", "a").stdout == "a\n"
+        assert "the job of another user" in lab("stop", "a").exception.line()
+    assert lab("stop", "a").stdout == "a STOPPED\n"
+    ray_.jobs.clear()
+    assert lab("resume", "a").stdout == "a\n"
+
+
+def test_a_job_of_an_earlier_release_is_of_who_resumes_it(lab, ray_, tmp_path, monkeypatch):
+    lab("submit", "--id", "a", *RUN)
+    ray_.jobs.clear()
+    record = tmp_path / "outputs" / "jobs" / "a.json"
+    earlier = json.loads(record.read_text())
+    del earlier["user"]
+    record.write_text(json.dumps(earlier))
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    assert lab("resume", "a").stdout == "a\n"
+    assert json.loads(lab("status", "a", "--json").stdout)["user"] == "ada"
+    assert json.loads(record.read_text())["user"] == "ada"
+
+
 def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):
     lab("submit", "--id", "a", *RUN)
     monkeypatch.setattr("mlcl.cli.jobs.STOP_WAIT", 0.0)

@@ -4,6 +4,7 @@ import errno
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -14,6 +15,7 @@ from mlcl.cli.clean import remove
 from mlcl.data.cache_entries import CacheEntry
 from mlcl.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "optuna", "matplotlib"}
 
 
@@ -115,6 +117,84 @@ def test_a_question_without_an_answer_names_its_option(monkeypatch, tmp_path, er
     with pytest.raises(told, match="--yes" if told is UserError else None):
         remove([CacheEntry(tmp_path / "a", "a", "", 0)], dry_run=False, ask=True, as_json=False)
     assert (tmp_path / "a").exists()
+
+
+def limited(code, *words, gib=2.0):
+    """A process that has so many GiB of addresses from the beginning of `code` on."""
+    limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({int(gib * 2**30)},) * 2)\n"
+    return subprocess.run(
+        [sys.executable, "-c", limit + code, *words], capture_output=True, text=True, check=False
+    )
+
+
+JOB = "jobs/icd10cm_features.yaml"
+
+
+@pytest.mark.parametrize(
+    ("words", "gib", "library"),
+    [
+        ("doctor", 2, "torch"),
+        (f"run {JOB}", 2, "torch"),
+        (f"sweep {JOB} tune_spaces/features_heads.yaml --trials 1", 2, "torch"),
+        ("reproduce demo-table", 2, "torch"),
+        ("doctor", 0.25, "numpy"),
+    ],
+)
+def test_too_few_addresses_are_one_line_before_libraries_are_loaded(
+    monkeypatch, tmp_path, words, gib, library
+):
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    done = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=gib)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+    assert done.stderr.startswith(f"failed: `ulimit -v` is {gib:.1f} GiB, and {library} needs ")
+    assert "`ulimit -v unlimited` raises it" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["list", "--help", "sweep --help"])
+def test_what_loads_no_library_works_with_few_addresses(monkeypatch, tmp_path, words):
+    monkeypatch.setenv("MLCL_HOME", str(tmp_path))
+    done = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=0.25)
+    assert (done.returncode, "failed" in done.stderr) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("ImportError('x.so: failed to map segment')", "x.so: failed to map segment"),
+        ("MemoryError()", "out of memory"),
+        ("OSError('x.so: failed to map segment')", "x.so: failed to map segment"),
+        ('RuntimeError("CPU: can\'t allocate memory")', "CPU: can't allocate memory"),
+    ],
+)
+def test_an_error_that_the_limit_explains_is_one_line(error, why):
+    code = f"from mlcl.cli import main\ndef app(): raise {error}\nmain.app = app\nmain.main()"
+    done = limited(code)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.startswith(f"failed: `ulimit -v` is 2.0 GiB ({why})")
+
+
+def test_the_limit_does_not_explain_every_error():
+    code = "from mlcl.cli import main\ndef app(): raise OSError('no server')\nmain.app = app\nmain.main()"
+    assert limited(code).stderr.endswith("failed: OSError: no server\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_while_libraries_are_kept_apart_reaches_the_terminal(number):
+    code = f"""
+import os
+from mlcl import __main__
+from mlcl.cli import main
+from mlcl.service.runs.foreign_output import foreign_output_apart
+def app():
+    with foreign_output_apart():
+        os.kill(os.getpid(), {int(number)})
+        while True: pass
+main.app = app
+__main__.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
 
 
 def test_what_the_caller_has_closed_is_open(monkeypatch):

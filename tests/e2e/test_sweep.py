@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import ledgers
 import mlflow
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from builders import HEADS_SPACE
 from patience import PATIENCE, until
+from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.service.search.study_storage import open_storage
 
@@ -206,6 +208,7 @@ def stop(mlcl, command, number):
     assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
     left = [path.name for path in mlcl.home.glob("sweeps/*/*")]
     assert not [name for name in left if name.startswith(("ray-", "STOP"))]
+    assert not list(Path(get_default_ray_temp_dir()).glob(f"session_*_{process.pid}"))
     stopped = answer.json
     assert stopped["state"] == "STOPPED"
     assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}

@@ -14,7 +14,7 @@ from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, 
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.significance.paired_tests import compare_paired, holm
-from mlcl.tracking import Tracker
+from mlcl.tracking import RunLog, Tracker
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
@@ -309,6 +309,22 @@ def test_last_is_the_latest_that_is_in_no_other(tmp_path):
     sweep = store.sweep("latest of all", {"as written": {0: 0.5}})
     (last,) = Runs(store.tracker).named("@last")
     assert last.info.run_id == sweep
+
+
+def test_the_latest_of_a_home_is_the_last_that_it_began(tmp_path):
+    store, ids = Store(Tracker(tmp_path, None)), []
+    for place in (2, 3, 1):  # the clock was set back before the first
+        log = f"night-{place}"
+        usual = {"uri": "u", "experiment": "e", "params": {}, "tags": {}}
+        RunLog.start(tmp_path, log, name=log, owner=log, place=place, **usual)
+        tags = {"mlcl.log": log, "mlcl.id": log, "mlcl.name": "night"}
+        ids.append(store.add("sweeps", "sweep", name=log, tags=tags))
+    runs = Runs(store.tracker)
+    assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]
+    foreign = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
+    assert [run.info.run_id for run in runs.named("night")] == [foreign, ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.named("@last")] == [foreign]
 
 
 def test_plain_runs_are_named_by_what_tells_them_apart(store):

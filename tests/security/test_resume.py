@@ -1,11 +1,15 @@
 """A checkpoint that runs code in place of a stopped run's: no command that meets it runs it."""
 
-import json
+import os
 import pickle
+import signal
 
 import pytest
 import torch
 from e2e.conftest import Cli
+from patience import until
+
+from mlcl.training.checkpoint import PREVIOUS
 
 
 class Hostile:
@@ -34,21 +38,20 @@ def replace(file, part, hostile):
 
 
 @pytest.mark.slow
-def test_hostile_checkpoints_are_refused_and_not_run(tmp_path, tiny):
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hostile_checkpoint_is_put_aside_and_not_run(tmp_path, tiny, way):
     mlcl = Cli(tmp_path, tiny)
-    assert mlcl("run", mlcl.job).status == 0
-    (folder,) = mlcl.home.glob("runs/*")
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "result.json").unlink()
-    file = folder / "checkpoint.pt"
-    whole = file.read_bytes()
-    for way, write in WAYS.items():
-        (folder / "run.json").write_text(json.dumps({**record, "state": "STOPPED"}))
-        file.write_bytes(whole)
-        write(Hostile(tmp_path / "ran"), file)
-        again = mlcl("run", mlcl.job)
-        assert (again.status, "not a readable checkpoint" in again.err) == (2, True), (way, again.err)
-        assert "--fresh" in again.err
+    command = ("run", mlcl.job, "train.epochs=150")
+    process = mlcl.start(*command)
+    file = until(lambda: next(iter(mlcl.home.glob("runs/*/checkpoint.pt")), None))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.answer().status == 130
+    file.with_name(PREVIOUS).unlink(missing_ok=True)
+    WAYS[way](Hostile(tmp_path / "ran"), file)
+    again = mlcl(*command)
+    assert again.status == 0, again.err
+    said = " ".join(again.err.split())
+    assert "checkpoint.pt is damaged" in said
+    assert "this training begins anew" in said
     mlcl("doctor", "--fix")
     assert not (tmp_path / "ran").exists()
-    assert mlcl("run", mlcl.job, "--fresh").status == 0

@@ -106,3 +106,27 @@ def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, monkeypa
     assert code() == clean
     package.write_text("x = 1")
     assert re.fullmatch(rf"{clean} \+[0-9a-f]{{8}}", code())
+
+
+def test_an_untracked_file_of_the_package_is_a_change_of_the_code(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    package = tmp_path / "mlcl" / "tracking" / "provenance.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    monkeypatch.setattr(sys.modules[code.__module__], "__file__", str(package))
+    codes = [code()]
+    (tmp_path / "job.yaml").write_text("beside the package")
+    (package.parent / "a.pyc").write_text("ignored")
+    assert code() == codes[0]
+    new = tmp_path / "mlcl" / "new.py"
+    for text in ("", "x = 1", "x = 2"):
+        new.write_text(text)
+        codes.append(code())
+    new.rename(new.with_name("other.py"))
+    codes.append(code())
+    assert len(set(codes)) == 5
+    new.with_name("other.py").unlink()
+    assert code() == codes[0]

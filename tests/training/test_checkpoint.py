@@ -1,12 +1,17 @@
+import errno
 import pickle
 import random
+import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 
 from mlcl.errors import UserError
 from mlcl.training.checkpoint import (
+    CHECKPOINT,
     PREVIOUS,
+    UnreadableCheckpointError,
     last_checkpoint,
     load_checkpoint,
     rng_state,
@@ -91,26 +96,75 @@ def test_a_flipped_bit_is_never_loaded(tmp_path):
     assert refused > 200
 
 
+def last_step(path):
+    """The step of the last whole checkpoint, the name of its file, and what is said of damaged ones."""
+    file, state, said = last_checkpoint(path, **IDENTITY)
+    return (None, None, said) if file is None else (state["step"], file.name, said)
+
+
 def test_the_one_before_stands_in_for_a_damaged_one(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    assert last_checkpoint(path, **IDENTITY) == (None, "")
+    path = tmp_path / CHECKPOINT
+    assert last_step(path) == (None, None, "")
     for step in (1, 2, 3):
         save_checkpoint(path, {**IDENTITY, "step": step})
-    state, said = last_checkpoint(path, **IDENTITY)
-    assert (state["step"], said) == (3, "")
+    assert last_step(path) == (3, CHECKPOINT, "")
     path.write_bytes(path.read_bytes()[:100])
-    state, said = last_checkpoint(path, **IDENTITY)
-    assert state["step"] == 2
+    step, file, said = last_step(path)
+    assert (step, file) == (2, PREVIOUS)
     assert str(path) in said
     assert "going on from the checkpoint before" in said
     (tmp_path / PREVIOUS).write_bytes(b"")
-    state, said = last_checkpoint(path, **IDENTITY)
-    assert state is None
+    step, _, said = last_step(path)
+    assert step is None
     assert said.endswith("this training begins anew")
-    path.unlink()  # killed between two renames
-    save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})
-    state, said = last_checkpoint(path, **IDENTITY)
-    assert (state["step"], said) == (2, "")
+    save_checkpoint(tmp_path / PREVIOUS, {**IDENTITY, "step": 2})  # killed between two renames
+    assert last_step(path) == (2, PREVIOUS, "")
+
+
+def test_a_damaged_one_never_takes_the_place_of_the_one_before(tmp_path, monkeypatch):
+    """Also where the next save is killed between its two renames."""
+    path = tmp_path / CHECKPOINT
+    for step in (1, 2):
+        save_checkpoint(path, {**IDENTITY, "step": step})
+    path.write_bytes(path.read_bytes()[:100])
+    assert last_step(path)[:2] == (1, PREVIOUS)
+    replace = Path.replace
+
+    def killed(self, target):
+        if self.name.endswith(".partial"):
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save_checkpoint(path, {**IDENTITY, "step": 3})
+    assert last_step(path) == (1, PREVIOUS, "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.EIO, "Input/output error"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+    ],
+)
+@pytest.mark.parametrize("where", [(zipfile.ZipFile, "testzip"), (torch, "load")])
+def test_what_the_machine_cannot_read_now_is_not_damaged(tmp_path, monkeypatch, error, where):
+    path = tmp_path / CHECKPOINT
+    for step in (1, 2):
+        save_checkpoint(path, {**IDENTITY, "step": step})
+
+    def failing(*_args, **_options):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*where, failing)
+        with pytest.raises(UnreadableCheckpointError, match="cannot be read now"):
+            last_checkpoint(path, **IDENTITY)
+    assert last_step(path) == (2, CHECKPOINT, "")
 
 
 def test_random_state_is_restored_and_ranks_differ():

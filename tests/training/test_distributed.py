@@ -1,7 +1,6 @@
 """Two processes train as one: the same weights, and a stop that all of them follow."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -91,16 +90,17 @@ def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
+    """Also from the checkpoint before, where rank 0 alone finds the last one damaged."""
     run_ranks(resume_rank, (2, str(tmp_path), str(tiny)), 2)
-    whole, parts = json.loads((tmp_path / "outcomes.json").read_text())
+    whole, *others = json.loads((tmp_path / "outcomes.json").read_text())
     timed = {name for name in whole if name.startswith("time/")}
-    assert {k: v for k, v in whole.items() if k not in timed} == {
-        k: v for k, v in parts.items() if k not in timed
-    }
-    left, right = (
-        load_file(Path(tmp_path) / name / "model" / "weights.safetensors") for name in ("whole", "parts")
-    )
-    assert all(torch.equal(left[name], right[name]) for name in left)
+    expected = load_file(tmp_path / "whole" / "model" / "weights.safetensors")
+    for name, other in zip(("parts", "damaged"), others, strict=True):
+        assert {k: v for k, v in other.items() if k not in timed} == {
+            k: v for k, v in whole.items() if k not in timed
+        }
+        weights = load_file(tmp_path / name / "model" / "weights.safetensors")
+        assert all(torch.equal(expected[key], weights[key]) for key in expected)
 
 
 def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_has(tiny, tmp_path):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.training.builders import build_loop, build_model
-from mlcl.training.checkpoint import CHECKPOINT, CHECKPOINTS
+from mlcl.training.checkpoint import CHECKPOINT, PREVIOUS
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
 
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "parts", should_stop=stop)
-    for name in CHECKPOINTS[:damaged]:
+    for name in (CHECKPOINT, PREVIOUS)[:damaged]:
         path = tmp_path / "parts" / name
         path.write_bytes(path.read_bytes()[:-1000])
     resumed = run(job, tmp_path, tmp_path / "parts", events)

@@ -1,6 +1,7 @@
 """What each process does for tests/training/test_distributed.py; importable by a spawned child."""
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from unittest import mock
@@ -12,8 +13,9 @@ from patience import PATIENCE
 
 from mlcl.config import job_hash
 from mlcl.testing.ranks import finish
+from mlcl.training import checkpoint
 from mlcl.training.builders import build_loop, build_model
-from mlcl.training.checkpoint import seed_all
+from mlcl.training.checkpoint import CHECKPOINT, DamagedCheckpointError, load_checkpoint, seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
@@ -96,14 +98,10 @@ def gradients_rank(rank, world, folder, data, overrides):
 
 
 def resume_rank(rank, world, folder, data):
-    """A whole run; and one that rank 1 asks to stop at its third step, then goes on."""
+    """A whole run; one that rank 1 asks to stop; and one whose last checkpoint is damaged then."""
     start(rank, world, folder, "resume")
-    job, home, context = tiny_job(Path(data)), Path(folder) / "home", Context.current("cpu")
-    asked = []
-
-    def stop():
-        asked.append(rank)
-        return rank == 1 and len(asked) == 3
+    job, home = tiny_job(Path(data), checkpoint_every=1), Path(folder) / "home"
+    context = Context.current("cpu")
 
     def run(name, **how):
         return run_experiment(
@@ -114,13 +112,26 @@ def resume_rank(rank, world, folder, data):
             **how,
         )
 
-    outcomes = [run("whole")]
-    try:
-        run("parts", should_stop=stop)
-    except Stopped:
+    def stopped(name):
+        asked = []
+        with suppress(Stopped):
+            run(name, should_stop=lambda: asked.append(rank) or (rank == 1 and len(asked) == 8))
         dist.barrier()  # rank 0 writes the checkpoint; only within one process could another be faster
-        outcomes.append(run("parts"))
+
+    outcomes = [run("whole")]
+    stopped("parts")
+    outcomes.append(run("parts"))
+    stopped("damaged")
+    with mock.patch.object(checkpoint, "load_checkpoint", damaged if rank == 0 else load_checkpoint):
+        outcomes.append(run("damaged"))
     if rank == 0:
         metrics = [outcome.metrics for outcome in outcomes]
         (Path(folder) / "outcomes.json").write_text(json.dumps(metrics))
     finish(rank, world, folder)
+
+
+def damaged(path, **identity):
+    """What one rank finds damaged, others may not."""
+    if path.name == CHECKPOINT:
+        raise DamagedCheckpointError("not a readable checkpoint", file=path, found="a bit")
+    return load_checkpoint(path, **identity)

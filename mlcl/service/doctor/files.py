@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, KINDS, free_folders, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
-from mlcl.service.runs.local_ray import narrow_limits
+from mlcl.service.runs.machine_limits import narrow_limits
+from mlcl.service.runs.run_store import KINDS
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -30,9 +31,9 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
-    """Limits of the shell and the machine that Ray does not work with."""
+    """Limits of the shell and the machine, free memory among them, that Ray does not work with."""
     for limit in narrow_limits():
-        yield Finding("this machine", limit, "raise it before a sweep, a table or `mlcl up`")
+        yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:

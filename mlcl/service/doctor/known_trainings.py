@@ -63,7 +63,8 @@ class Known:
     @property
     def sentence(self) -> str:
         """What is known of its end, for a finding."""
-        said = f"its log says {self.state}" + (
+        called = self.start["name"] if self.is_group else self.name
+        said = f"{called}: its log says {self.state}" + (
             f" with score {self.score!r}" if self.score is not None else ""
         )
         if self.trial is not None:

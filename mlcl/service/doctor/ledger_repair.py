@@ -29,18 +29,23 @@ Event = dict[str, Any]
 class Repair:
     """The events of a damaged ledger, without what cannot be believed, and where that began.
 
-    `bad` has the damaged lines: (number, text).
+    `bad` has the damaged lines as (number, text); `doubted`, as (number, event), those about a space, which
+    are among the events and must be confirmed. Raises UserError where a line is lost that no other store has.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.events, self.bad = path, list[Event](), list[tuple[int, bytes]]()
+        self.doubted: list[tuple[int, Event]] = []
         self.place: int | None = None
         """Where in the events something may be missing; None where nothing is."""
         self._chain = Chain()
-        lines, number = [line for line in path.read_bytes().split(b"\n") if line], 0
+        raw = path.read_bytes() if path.exists() else b""
+        lines, number = [line for line in raw.split(b"\n") if line], 0
         while number < len(lines):
             number += self._take(number, lines)
         self.events = [{name: its for name, its in e.items() if name != "sum"} for e in self.events]
+        if not self.events or self.events[0]["event"] not in HEADS:
+            raise self.nowhere(1, "no sweep and no table")
 
     def _take(self, number: int, lines: list[bytes]) -> int:
         """Reads the next line, or the two that a flipped bit has made of one; how many these were."""
@@ -57,29 +62,48 @@ class Repair:
                 return count
         self.place = len(self.events) if self.place is None else self.place
         self._chain.pass_by(lines[number])
-        event = parsed(lines[number])
+        event = _parsed(lines[number])
         if event.get("event") in KEPT:
             self.events.append(event)
-        elif event.get("event") in (*HEADS, "generation"):
-            raise UserError(
-                "no other store has what this line says",
-                file=self.path,
-                key=f"line {number + 1}",
-                found=event["event"],
-            )
+        elif event.get("event") == "generation":
+            self.events.append(event)
+            self.doubted.append((number + 1, event))
+        elif event.get("event") in HEADS:
+            raise self.nowhere(number + 1, event["event"])
         return 1
 
-    def complete(self, known: Mapping[str, Known]) -> list[Event]:
-        """All events: those that only `known` has stand where the damage began, or else at the end.
+    def nowhere(self, number: int, found: str) -> UserError:
+        """The error for a line that cannot be repaired."""
+        return UserError(
+            "no other store has what this line says", file=self.path, key=f"line {number}", found=found
+        )
+
+    def lost(self, known: Mapping[str, Known]) -> list[Event]:
+        """The events that only `known` has.
 
         Raises OSError, KeyError and ValueError where what is lost is not known either.
         """
         if self.bad and self.place is None:
-            return self.events
-        place = len(self.events) if self.place is None else self.place
-        before, after = self.events[:place], self.events[place:]
-        at = before[-1]["at"] if before else 0.0
-        return [*before, *({**event, "at": at} for event in _lost(before, after, known)), *after]
+            return []
+        before, after = self.events[: self._place], self.events[self._place :]
+        return [{**event, "at": before[-1]["at"]} for event in _lost(before, after, known)]
+
+    def complete(self, lost: list[Event]) -> list[Event]:
+        """All events: the lost ones stand where the damage began, or else at the end."""
+        return [*self.events[: self._place], *lost, *self.events[self._place :]]
+
+    def missing(self, lost: list[Event], known: Mapping[str, Known]) -> list[str]:
+        """The keys of the trainings that the file lacks something of: trials, settings, then their seeds.
+
+        A damaged line that says what the other stores say was not changed: another one before it is missing.
+        """
+        there = [_content(_parsed(line)) for _, line in self.bad]
+        keys = {event["key"] for event in lost if _content(event) not in there}
+        return [key for key, _ in sorted(known.items(), key=_rank) if key in keys]
+
+    @property
+    def _place(self) -> int:
+        return len(self.events) if self.place is None else self.place
 
 
 def _lost(before: list[Event], after: list[Event], known: Mapping[str, Known]) -> Iterator[Event]:
@@ -160,7 +184,13 @@ def _without_a_flip(chain: Chain, text: bytes) -> tuple[Chain, list[Event]] | No
     return None
 
 
-def parsed(line: bytes) -> Event:
+def _content(event: Event) -> Event:
+    """What an event says, as a line has it."""
+    said: Event = json.loads(json.dumps(event, default=str))
+    return {name: its for name, its in said.items() if name not in ("at", "sum")}
+
+
+def _parsed(line: bytes) -> Event:
     """The event of a line, whatever its checksum; empty where it cannot be read."""
     try:
         event = json.loads(line)

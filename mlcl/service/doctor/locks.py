@@ -8,12 +8,11 @@ from pathlib import Path
 
 from mlcl import files
 from mlcl.files import locked
-from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.service.runs.run_store import KINDS, RunFolder, RunFolders
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 
-KINDS = ("runs", "sweeps", "tables")
 FOLDER_LOCK = ".lock"
 """The lock of a folder, held by the process of its run, sweep or training."""
 

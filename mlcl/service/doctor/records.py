@@ -1,26 +1,36 @@
-"""Checks of the records of runs, sweeps and tables: unreadable ones, and those of killed processes."""
+"""Checks of the records of runs, sweeps and tables: damaged ones, and those of killed processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial
 
 from mlcl.errors import UserError
+from mlcl.markup import counted
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.known_trainings import known_trainings
-from mlcl.service.doctor.ledger_repair import Event, Repair, parsed, rewrite
+from mlcl.service.doctor.known_trainings import Known, known_trainings
+from mlcl.service.doctor.ledger_repair import Event, Repair, rewrite
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
-from mlcl.service.doctor.studies import study_trials
+from mlcl.service.doctor.space_lines import is_confirmed
+from mlcl.service.doctor.studies import own_trials, study_trials
 from mlcl.service.engine.ledger import ANEW, FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
-from mlcl.service.runs.run_store import RECORD, RunFolder, RunFolders, RunRecord, stamp
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RECORD, RunFolder, RunFolders, stamp
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.undelivered import owned_by
+
+DAMAGED_RECORD = "the record is missing or damaged"
+MOST_TOLD = 5
+"""Most trainings that are named beside a damaged ledger."""
 
 
 def written_anew(home: Path, folder: RunFolder) -> RunRecord | None:
@@ -48,29 +58,32 @@ def written_anew(home: Path, folder: RunFolder) -> RunRecord | None:
         created=stamp(made),
         name=start["tags"].get(Tag.NAME, ""),
         ledger=ledger.last,
-        order=_order(home, folder, stamp(made)),
+        **_places(home, folder, start, stamp(made)),
     )
 
 
-def _order(home: Path, folder: RunFolder, created: str) -> int:
-    """That of the latest one that was made before: the same order is settled by the time."""
-    others = RunFolders(home, folder.path.parent.name).records()
-    return max((record.order for _, record in others if record.created < created), default=0)
+def _places(home: Path, folder: RunFolder, start: Mapping[str, Any], created: str) -> dict[str, int]:
+    """The `place` that its log has, else `place` and `order` of the one of its kind before it."""
+    if "place" in start:
+        return {"place": start["place"]}
+    # Nothing that earlier releases wrote but the record has its order: only the time says what it was before.
+    others = (record for _, record in RunFolders(home, folder.path.parent.name).records())
+    before = next((record for record in others if record.created < created), None)
+    return {"place": before.place, "order": before.order} if before else {}
 
 
-def find_unreadable_records(scope: Scope) -> Iterator[Finding]:
-    """Unreadable records, and damaged ledgers."""
+def find_damaged_records(scope: Scope) -> Iterator[Finding]:
+    """Lost and damaged records, and damaged ledgers."""
     for folder in free_folders(scope.home):
         record = folder.record or written_anew(scope.home, folder)
         if folder.record is None and record is not None:
             cure = "written anew from its ledger and its log"
             mend = partial(_write, folder, record)
-            yield Finding(str(folder.path / RECORD), "the record cannot be read", cure, mend)
+            yield Finding(str(folder.path / RECORD), DAMAGED_RECORD, cure, mend)
         elif record is None and (folder.path / RECORD).exists():
             cure = "restore it, or move the folder away; its command then starts anew"
-            yield Finding(str(folder.path / RECORD), "the record cannot be read", cure)
-        if (folder.path / LEDGER).exists():
-            yield from _damaged_ledger(scope, folder)
+            yield Finding(str(folder.path / RECORD), DAMAGED_RECORD, cure)
+        yield from _damaged_ledger(scope, folder)
 
 
 def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
@@ -81,21 +94,40 @@ def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
         if error.key == FORMAT_KEY:
             yield Finding(str(path), error.problem, f"format {error.allowed}")
             return
-        why = f"{error.key} is damaged: {error.found}"
+        why = f"{error.key} is damaged: {error.found}" if path.exists() else "it is gone"
         try:
             repair = Repair(path)
-            known = known_trainings(scope.home, folder.path, study_trials(scope, folder.path, repair.events))
-            said = [
-                known[key].sentence for _, line in repair.bad if (key := parsed(line).get("key")) in known
-            ]
-            events = repair.complete(known)
-        except (UserError, OSError, ValueError, KeyError) as lost:
+            studies = study_trials(scope, folder.path, repair.events)
+            _check_spaces(scope.home, repair, studies)
+            known = known_trainings(scope.home, folder.path, own_trials(repair.events, studies))
+            lost = repair.lost(known)
+        except (UserError, OSError, ValueError, KeyError) as failed:
             kind = "table" if folder.path.parent.name == "tables" else "sweep"
-            why += f"; it cannot be repaired: {lost.line() if isinstance(lost, UserError) else lost}"
+            reason = failed.line() if isinstance(failed, UserError) else failed
+            why += f"; it cannot be repaired: {reason}; the results in MLflow stay"
             yield Finding(str(path), why, f"restore it, or begin {ANEW[kind]}")
             return
         cure = "repaired by its checksums, the logs, the study and the results; the old file is kept"
-        yield Finding(str(path), "; ".join([why, *said]), cure, partial(_mend, folder, repair, events))
+        yield Finding(
+            str(path),
+            "; ".join([why, *_told(repair.missing(lost, known), known)]),
+            cure,
+            partial(_mend, folder, repair, repair.complete(lost)),
+        )
+
+
+def _check_spaces(home: Path, repair: Repair, studies: Mapping[str, Sequence[FrozenTrial]]) -> None:
+    """Raises UserError for a doubted line that the log and the study do not confirm."""
+    for number, event in repair.doubted:
+        if not is_confirmed(home, repair.path.parent.name, event, studies.get(event["study"], ())):
+            raise repair.nowhere(number, event["event"])
+
+
+def _told(keys: Sequence[str], known: Mapping[str, Known]) -> list[str]:
+    """What the other stores say of these trainings."""
+    said = [known[key].sentence for key in keys[:MOST_TOLD]]
+    left = len(keys) - len(said)
+    return [*said, *([f"they know more of {counted(left, 'other training')} too"] if left else [])]
 
 
 def _write(folder: RunFolder, record: RunRecord) -> None:

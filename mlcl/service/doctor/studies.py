@@ -67,7 +67,7 @@ def _readable(folder: Path) -> Ledger | None:
 def study_trials(
     scope: Scope, folder: Path, events: Sequence[Mapping[str, Any]]
 ) -> dict[str, list[FrozenTrial]]:
-    """The trials that Optuna has of a ledger's events, by the scope of their search; not those of others."""
+    """The trials that Optuna has of a ledger's spaces, by the name of their study."""
     heads = [event for event in events if event["event"] in HEADS]
     where = _where(scope, heads[0], folder) if heads else None
     found: dict[str, list[FrozenTrial]] = {}
@@ -77,9 +77,20 @@ def study_trials(
         names = optuna.get_all_study_names(storage)
         for event in events:
             if event["event"] == "generation" and event["study"] in names:
-                trials = optuna.load_study(study_name=event["study"], storage=storage).trials
-                own = [trial for trial in trials if "from" not in trial.user_attrs]
-                found.setdefault(event.get("scope", ""), []).extend(own)
+                study = optuna.load_study(study_name=event["study"], storage=storage)
+                found[event["study"]] = study.trials
+    return found
+
+
+def own_trials(
+    events: Sequence[Mapping[str, Any]], studies: Mapping[str, Sequence[FrozenTrial]]
+) -> dict[str, list[FrozenTrial]]:
+    """Those of `study_trials` by the scope of their search, without trials taken over from others."""
+    found: dict[str, list[FrozenTrial]] = {}
+    for event in events:
+        if event["event"] == "generation":
+            own = (trial for trial in studies.get(event["study"], ()) if "from" not in trial.user_attrs)
+            found.setdefault(event.get("scope", ""), []).extend(own)
     return found
 
 

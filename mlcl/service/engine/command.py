@@ -190,7 +190,10 @@ def _run_command(
 
 @contextmanager
 def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[RunFolder]:
-    """The folder, held so that others know that its command lives. Nothing is left of one not begun."""
+    """The folder, held so that others know that its command lives.
+
+    Nothing is left of one not begun: what libraries wrote goes to the home where it failed.
+    """
     # By its name first: two commands that begin a sweep of one name at once must not make two.
     with locked(home / f"{task.kind}s" / f".{task.name}.lock", LOCK_PATIENCE) as free:
         if not free:
@@ -203,6 +206,10 @@ def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[
             aside(folder.path)
             try:
                 yield folder
+            except Exception as error:
+                if folder.record is None and not isinstance(error, UserError):
+                    aside(home)
+                raise
             finally:
                 _tidy(folder.path)
                 if folder.record is None:

@@ -18,8 +18,9 @@ from typing import Any
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
 from mlcl.service.engine.ledger_lines import Chain, whole_lines
+from mlcl.service.runs.run_record import RunRecord
 from mlcl.service.runs.run_store import LEDGER as LEDGER
-from mlcl.service.runs.run_store import RunFolder, RunRecord
+from mlcl.service.runs.run_store import RunFolder
 from mlcl.tracking import State
 
 FORMAT = 3

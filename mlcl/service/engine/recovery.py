@@ -10,7 +10,8 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id, sync_log
 from mlcl.service.engine.shared_runs import sync_run
 from mlcl.service.runs.home_version import mark_home
-from mlcl.service.runs.run_store import RESUMABLE, RunFolder, RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RESUMABLE, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.undelivered import owned_by
 

@@ -80,12 +80,14 @@ class SharedRuns(TrainingStore):
 
     def open(self, entry: Entry) -> None:
         """Starts the log, or goes on with it."""
+        record = self._folder(entry).record
         log = self._logs.start(
             load_job(entry.job),
             self._data[entry.key],
             id=self.log(entry),
             name=entry.label,
             owner=entry.key,
+            place=record.place if record else 0,
             parent=self._parent,
             tags={Tag.KIND: "cell", Tag.ID: entry.key, Tag.CELL: entry.label},
         )

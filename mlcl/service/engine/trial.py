@@ -22,6 +22,7 @@ from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
 from mlcl.significance.baseline_verdict import figure_name
 from mlcl.tracking import RunLog, State, mlflow_listener
+from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
@@ -74,7 +75,10 @@ class TrialTask:
 
 
 def run_trial(config: dict[str, str]) -> None:
-    """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes."""
+    """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes.
+
+    Raises UnreadableCheckpointError, which Tune takes for a dead process.
+    """
     from ray import tune
 
     task = TrialTask.of(config)
@@ -94,6 +98,8 @@ def train(task: TrialTask, report: Report) -> None:
         values = _values(task, report)
     except Stopped:
         report({ENDED: State.STOPPED, REASON: ""})
+    except UnreadableCheckpointError:
+        raise  # may be over soon, and beginning anew would lose the training
     except UserError as error:
         report({ENDED: State.FAILED, REASON: error.line()})
     except Exception as error:

@@ -43,14 +43,14 @@ class Metadata(StrEnum):
     ID = "mlcl.id"  # the id of the command, shared by all of its attempts
     ATTEMPT = "mlcl.attempt"  # number of the attempt, from 1
     COMMAND = "mlcl.command"  # JSON: the words behind `mlcl`
-    USER = "mlcl.user"  # who submitted it
+    USER = "mlcl.user"  # who submitted the first one
 
 
 @dataclass(frozen=True)
 class JobView:
     """A submitted command on the cluster, with the latest of its attempts.
 
-    `attempt` is the submission id at Ray, `user` who submitted it. Times are seconds since 1970, UTC.
+    `attempt` is the submission id at Ray, `user` who submitted it first. Times are seconds since 1970, UTC.
     """
 
     id: str

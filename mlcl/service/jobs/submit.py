@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import shlex
 import tempfile
@@ -15,6 +14,7 @@ from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, Metadata, attempt_name, check_id
+from mlcl.service.jobs.owner import check_owner, present_user
 from mlcl.service.jobs.package import stage
 from mlcl.service.runs.run_store import new_id
 from mlcl.tracking.provenance import SUBMITTED
@@ -33,13 +33,15 @@ Check = Callable[[Sequence[str], Path], Sequence[Path]]
 class Submission:
     """A submitted command. It is kept in the home for `resume`, because a new Ray head knows no jobs.
 
-    `cluster` is the cluster file, `folder` the working directory.
+    `cluster` is the cluster file, `folder` the working directory, `user` who submitted it first; empty where
+    an earlier release wrote it.
     """
 
     id: str
     words: tuple[str, ...]
     cluster: str
     folder: str
+    user: str = ""
 
 
 def submit(
@@ -61,7 +63,7 @@ def submit(
     if there is not None:
         found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
         raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
-    submission = _submission(name, words, cluster, file)
+    submission = _submission(name, words, cluster, file, present_user())
     _send(client, cluster, submission, 1, home, needed)
     return name
 
@@ -75,14 +77,18 @@ def resume(
     *,
     home: Path,
     check: Check,
+    force: bool = False,
 ) -> str:
     """Submits a command again that did not complete, with `more` words, and returns the submission id.
 
-    Raises UserError where the job runs or is unknown, and what `check` raises for the words.
+    The job stays that of who submitted it first. Raises UserError where it runs, is unknown or, without
+    `force`, another user's, and what `check` raises for the words.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
         raise UserError("no such job, neither on the cluster nor here", file=home, key="ID", found=id)
+    owner = (there.user if there else "") or (kept.user if kept else "")
+    check_owner(id, owner, force=force)
     if there is not None and there.is_active:
         raise UserError("this job still runs", key="ID", found=f"{id}: {there.state}")
     if there is not None and there.state == "COMPLETE" and not more:
@@ -92,8 +98,8 @@ def resume(
     if kept is None:
         assert there is not None
         # From another machine; with this machine's copy of the working directory.
-        kept = _submission(id, there.command, cluster, file)
-    submission = replace(kept, words=(*kept.words, *more))
+        kept = _submission(id, there.command, cluster, file, owner)
+    submission = replace(kept, words=(*kept.words, *more), user=owner or present_user())
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
     needed = check(submission.words, Path(submission.folder))
     _send(client, cluster, submission, number, home, needed)
@@ -159,20 +165,12 @@ def _metadata(submission: Submission, number: int) -> dict[str, str]:
         Metadata.ID: submission.id,
         Metadata.ATTEMPT: str(number),
         Metadata.COMMAND: json.dumps(submission.words),
-        Metadata.USER: present_user(),
+        Metadata.USER: submission.user,
     }
 
 
-def present_user() -> str:
-    """The name of this user, which other users of the cluster see."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in some containers
-        return ""
-
-
-def _submission(id: str, words: Sequence[str], cluster: ClusterConfig, file: Path) -> Submission:
-    return Submission(id, tuple(words), str(file.resolve()), str(cluster.working_dir.root))
+def _submission(id: str, words: Sequence[str], cluster: ClusterConfig, file: Path, user: str) -> Submission:
+    return Submission(id, tuple(words), str(file.resolve()), str(cluster.working_dir.root), user)
 
 
 def _record(home: Path, id: str) -> Path:

@@ -19,6 +19,7 @@ from mlcl.service.local.ports import HOST
 from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
+from mlcl.tracking.moved_home import relocate_artifacts
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
 
@@ -52,7 +53,7 @@ class MlflowServer(Server):
         return {"--mlflow-port": self._settings.mlflow_port}
 
     def prepare(self) -> None:
-        """Writes the configuration, and a new store whole.
+        """Writes the configuration, and a new store whole; corrects the store of a home that was moved.
 
         Raises UserError where MLflow's extra for authentication is missing.
         """
@@ -67,6 +68,7 @@ class MlflowServer(Server):
 
         with FileLock(folder.home / LOCK):
             make_tables(sqlite_file(self._settings.store), self._artifact_root() or SERVED)
+            relocate_artifacts(self._settings.store, folder.home)
 
     def command(self, _scratch: str) -> list[str]:
         """The command that runs this interpreter's MLflow. It logs no requests: there are many a second."""

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlcl.errors import UserError
@@ -15,10 +15,13 @@ from mlcl.service.local.ports import HOST, free_port
 from mlcl.service.local.processes import inherited_environment
 from mlcl.service.local.server import RESTART, Problem, Server, check_auth
 from mlcl.service.local.settings import Settings
+from mlcl.service.runs.ray_folder import short_folder
 from mlcl.tracking.network import Answer, get
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 """The states of a job that has ended."""
+SCRATCH = "mlcl-ray-"
+"""Begins the name of the folder of Ray's files."""
 
 
 class RayHead(Server):
@@ -36,12 +39,17 @@ class RayHead(Server):
         """The ports of the head and of its dashboard; the system chooses all others."""
         return {"--ray-port": self._settings.ray_port, "--dashboard-port": self._settings.dashboard_port}
 
-    def make_scratch(self) -> str:
-        """A folder for Ray's files, apart from those of another Ray on the machine."""
+    def make_scratch(self, announce: Callable[[str], None]) -> str:
+        """A folder for Ray's files, apart from those of another Ray on the machine.
+
+        Raises UserError where none can be made, or the paths of Ray's sockets would be too long.
+        """
         # Not under the home: the folder has sockets, whose paths must be short.
         place = os.environ.get("RAY_TMPDIR", "/tmp")
+        usual = f"{place}/{SCRATCH}12345678"  # mkdtemp chooses eight characters
+        place = short_folder(usual, announce) or place
         try:
-            return tempfile.mkdtemp(prefix="mlcl-ray-", dir=place)
+            return tempfile.mkdtemp(prefix=SCRATCH, dir=place)
         except OSError as error:
             raise UserError("cannot be written", key="RAY_TMPDIR", found=f"{place} ({error})") from None
 

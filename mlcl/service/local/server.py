@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Server(ABC):
     def prepare(self) -> None:  # noqa: B027 (Ray needs nothing)
         """Writes the server's configuration. Raises UserError where a requirement is missing."""
 
-    def make_scratch(self) -> str:
+    def make_scratch(self, _announce: Callable[[str], None]) -> str:
         """A folder that is removed when the server ends; empty where it needs none."""
         return ""
 

@@ -72,7 +72,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
         with _rolled_back(folder, settings, living, stop) as running:
             for server in missing:
                 announce(f"starting {server.title}: {server.log}")
-                running[server.name] = _start(server)
+                running[server.name] = _start(server, announce)
                 write_state(folder, ServiceState(settings, running))
             for server in (*servers, *servers):  # the first may have died while the second was waited for
                 try:
@@ -81,7 +81,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
                     announce(f"{error}; it is started again")
                     discard(folder, running[server.name])
                     server.prepare()
-                    running[server.name] = _start(server)
+                    running[server.name] = _start(server, announce)
                     write_state(folder, ServiceState(settings, running))
                     _wait_for(server, running[server.name], stop, announce)
                 running[server.name] = _whole(running[server.name])
@@ -90,7 +90,7 @@ def up(options: UpOptions, home: Path, announce: Callable[[str], None] = lambda 
     listening = public_listeners(
         process_tree(process for each in running.values() for process in each.processes)
     )
-    fresh, user = tuple(server.name for server in missing), read_secret(folder.mlflow_user)
+    fresh, user = _started(running, living), read_secret(folder.mlflow_user)
     return UpResult(settings, folder, servers, fresh, user, listening)
 
 
@@ -112,23 +112,29 @@ def _make_ready(
 def _rolled_back(
     folder: ServiceFolder, settings: Settings, living: Mapping[str, RunningServer], stop: StopRequest
 ) -> Iterator[dict[str, RunningServer]]:
-    """Yields the running servers; on an exception, ends the servers that were added to them."""
+    """Yields the running servers; on an exception, ends those that were started meanwhile."""
     running = dict(living)
     try:
         yield running
     except BaseException:
         with stop.shielded():
-            for name in running.keys() - living.keys():
-                discard(folder, _whole(running[name]))
-            if living:
-                write_state(folder, ServiceState(settings, dict(living)))
+            for name in _started(running, living):
+                discard(folder, _whole(running.pop(name)))
+            if running:
+                write_state(folder, ServiceState(settings, running))
             else:
                 folder.forget()
         raise
 
 
-def _start(server: Server) -> RunningServer:
-    scratch = server.make_scratch()
+def _started(running: Mapping[str, RunningServer], living: Mapping[str, RunningServer]) -> tuple[str, ...]:
+    """The names of the servers that this call started: by process, as one that lived may have died since."""
+    before = {its.processes[0] for its in living.values()}
+    return tuple(name for name, its in running.items() if its.processes[0] not in before)
+
+
+def _start(server: Server, announce: Callable[[str], None]) -> RunningServer:
+    scratch = server.make_scratch(announce)
     try:
         return RunningServer(
             (start_process(server.command(scratch), server.environment(), server.log),), scratch

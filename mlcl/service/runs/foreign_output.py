@@ -27,9 +27,9 @@ def own_stderr() -> TextIO | None:
 def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
     """While inside, standard error is a file, also that of C++ code; `own_stderr` is the terminal.
 
-    The file begins as a temporary one and becomes FILE of the folder that the yielded function is called
-    with, where it stays unless it is empty. An error's trace is written to it, and its name becomes a note of
-    the error. Does nothing where sys.stderr is another stream, as in tests.
+    The file begins as a temporary one and becomes FILE of the folder that the yielded function was called
+    with last, where it stays unless it is empty. An error's trace is written to it, and its name becomes a
+    note of the error. Does nothing where sys.stderr is another stream, as in tests.
     """
     try:
         apart = sys.stderr.fileno() == 2 and not _own
@@ -44,9 +44,12 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
     def move(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sys.stderr.flush()
-        first.seek(0)
         with (folder / FILE).open("wb") as file:
-            shutil.copyfileobj(first, file)
+            if path:
+                file.write(path[-1].read_bytes())
+            else:
+                first.seek(0)
+                shutil.copyfileobj(first, file)
             os.dup2(file.fileno(), 2)
         path.append(folder / FILE)
 
@@ -58,9 +61,9 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
         except UserError:
             raise
         except Exception as error:
-            if path:
+            if path and path[-1].exists():  # not where the folder went with its command
                 traceback.print_exc(file=sys.stderr)
-                error.add_note(f"more in {path[0]}")
+                error.add_note(f"more in {path[-1]}")
             raise
         finally:
             _own.pop()
@@ -68,5 +71,5 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
             own.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
-            if path and path[0].exists() and not path[0].stat().st_size:
-                path[0].unlink()
+            if path and path[-1].exists() and not path[-1].stat().st_size:
+                path[-1].unlink()

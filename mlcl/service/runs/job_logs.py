@@ -37,6 +37,7 @@ class JobLogs:
         name: str,
         owner: str,
         parent: str | None = None,
+        place: int = 0,
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> RunLog:
@@ -60,6 +61,7 @@ class JobLogs:
                 **(tags or {}),
             },
             parent=parent,
+            place=place,
             source=self.source,
             texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
         )

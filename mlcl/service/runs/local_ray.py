@@ -1,13 +1,11 @@
-"""A Ray on this machine that lives and ends with its command, and the limits that Ray does not work with."""
+"""A Ray on this machine that lives and ends with its command."""
 
 from __future__ import annotations
 
 import logging
 import os
-import resource
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,46 +14,16 @@ import psutil
 import ray
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private import services
+from ray._private.ray_constants import SESSION_LATEST
 
-from mlcl.errors import MachineError, UserError
+from mlcl.errors import MachineError
+from mlcl.service.runs.machine_limits import hopeless_limits, narrow_limits
+from mlcl.service.runs.ray_folder import short_folder
 
-FILES = 1024
-"""Open files that Ray's processes need."""
-ADDRESSES = 32 * 2**30
-"""Bytes of addresses: Ray and PyTorch reserve far more than they use."""
-SHARED = 100 * 2**20
-"""Free bytes of /dev/shm for Ray's object store."""
-SHM = Path("/dev/shm")
 ATTEMPTS = 2
 """Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
 HELD = (signal.SIGTERM, signal.SIGHUP)
 """Signals that Ray's processes are not to get: Ray itself holds back Ctrl-C."""
-MAX_SOCKET = 107
-"""Bytes in the path of a socket, by Linux."""
-SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
-"""How long the end of the longest of Ray's sockets is."""
-
-
-def narrow_limits() -> list[str]:
-    """Every limit that is too small, with the command that shows it. Raises open files as far as allowed."""
-    found = []
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files < FILES:
-        files = most if most != resource.RLIM_INFINITY else FILES
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-    if files < FILES:
-        found.append(f"`ulimit -n` is {files}, and Ray needs {FILES} open files")
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY and addresses < ADDRESSES:
-        size, need = f"{addresses / 2**30:.1f} GiB", f"{ADDRESSES / 2**30:.0f} GiB"
-        found.append(f"`ulimit -v` is {size}, and Ray reserves up to {need} of addresses")
-    if SHM.is_dir() and (free := shutil.disk_usage(SHM).free) < SHARED:
-        found.append(f"{SHM} has {free / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB")
-    return found
-
-
-SHORT = Path("/tmp/ray")
-"""Where Ray's files lie if TMPDIR is too long."""
 
 
 @contextmanager
@@ -63,17 +31,20 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """Starts a Ray with so many CPUs, and ends all of its processes on the way out.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
-    ends its trainings while Ray is alive. Raises MachineError where Ray does not start.
+    ends its trainings while Ray is alive. Ray's files stay where an error ended the command. Raises
+    MachineError where Ray does not start.
     """
-    folder, narrow = short_folder(announce), narrow_limits()
+    if hopeless := hopeless_limits():
+        raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
+    folder, narrow = short_folder(get_default_ray_temp_dir(), announce), narrow_limits()
     for limit in narrow:
-        announce(f"{limit}: Ray may not start")
+        announce(f"Ray may fail: {limit}")
     before = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with _signals_held():
-                _init(cpus, folder)
+                session = _init(cpus, folder)
             break
         except BaseException as error:
             _end(before)
@@ -84,15 +55,30 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
                 reason = "; ".join([*narrow, " ".join(str(error).split())[:300]])
                 raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
             announce(f"Ray did not start ({load}): it is started again")
+    failed = False
     try:
         yield
+    except Exception:
+        failed = True
+        raise
     finally:
         _end(before)
+        if not failed:
+            _remove(session)
 
 
-def _init(cpus: int, folder: str | None) -> None:
+def _remove(session: Path) -> None:
+    """Removes the files of a Ray that has ended, and the link to the latest if it was this one."""
+    shutil.rmtree(session, ignore_errors=True)
+    latest = session.parent / SESSION_LATEST
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
+
+
+def _init(cpus: int, folder: str | None) -> Path:
+    """Starts Ray; returns the folder of its files."""
     # "local": a plain init would join whatever cluster an earlier session left behind.
-    ray.init(
+    context = ray.init(
         address="local",
         num_cpus=max(cpus, os.cpu_count() or 1),
         include_dashboard=False,
@@ -100,6 +86,7 @@ def _init(cpus: int, folder: str | None) -> None:
         logging_level=logging.ERROR,
         _temp_dir=folder,
     )
+    return Path(context.address_info["session_dir"])
 
 
 def _children() -> set[psutil.Process]:
@@ -143,23 +130,3 @@ def _signals_held() -> Iterator[None]:
     finally:
         services.ConsolePopen = original
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def short_folder(announce: Callable[[str], None]) -> str | None:
-    """Where Ray's files go, None for its own choice. Raises UserError where no path is short enough."""
-    usual = get_default_ray_temp_dir()
-    if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
-        return None
-    try:
-        SHORT.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=SHORT).close()
-    except OSError:
-        longest = MAX_SOCKET - len("/ray" + SOCKET)
-        raise UserError(
-            "too long for the sockets of Ray, and /tmp cannot be written",
-            key="RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR",
-            found=str(Path(usual).parent),
-            allowed=f"{longest} characters",
-        ) from None
-    announce(f"{Path(usual).parent} is too long for Ray's sockets: its files are in {SHORT}")
-    return str(SHORT)

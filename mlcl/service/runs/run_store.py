@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import heapq
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial, replace_text
+from mlcl.service.runs.run_record import RunRecord, parse_record, record_text
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
@@ -21,31 +22,11 @@ from mlcl.tracking.provenance import SUBMITTED
 from mlcl.tracking.uri import stored_uri
 
 RECORD, LEDGER = "run.json", "ledger.jsonl"
+KINDS = ("runs", "sweeps", "tables")
 MAX_RESTARTS = 3
 """Dead processes of one training that are replaced, each time from its last checkpoint."""
 RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 """States of runs that are gone on with; RUNNING without a living owner was killed."""
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """One run, sweep or table: its id is the folder's name and a tag in MLflow, `log` the id of its log.
-
-    `name` is what the user calls a sweep or a table, `ledger` the checksum of their ledger's last line when
-    the last command ended, `order` the record's place among those of its kind, which follows no clock.
-    """
-
-    id: str
-    experiment: str
-    job_hash: str
-    fingerprint: str
-    state: State
-    log: str
-    tracking_uri: str
-    created: str
-    name: str = ""
-    ledger: str = ""
-    order: int = 0
 
 
 def new_id() -> str:
@@ -71,10 +52,9 @@ class RunFolder:
 
     @property
     def record(self) -> RunRecord | None:
-        """The record, None where there is none (yet)."""
+        """The record; None where there is none (yet), and where it is damaged."""
         try:
-            tree = json.loads((self.path / RECORD).read_text())
-            return RunRecord(**{**tree, "state": State(tree["state"])})
+            return parse_record((self.path / RECORD).read_text())
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -84,24 +64,24 @@ class RunFolder:
         """Writes a record that says RUNNING; one that goes on keeps the time at which it was made."""
         before, id = self.record, self.path.name
         if before is not None:
-            its = (before.created, name, before.ledger, before.order)
+            its = (before.created, name, before.ledger, before.order, before.place)
         else:
-            others = RunFolders(self.path.parent.parent, self.path.parent.name).records()
-            its = (
-                stamp(datetime.now(UTC)),
-                name,
-                "",
-                max((record.order for _, record in others), default=0) + 1,
-            )
+            its = (stamp(datetime.now(UTC)), name, "", 0, self._next_place())
         kept = stored_uri(uri, self.path.parents[1])
         record = RunRecord(id, experiment, job_hash, fingerprint, State.RUNNING, log, kept, *its)
         self.write(record)
         return record
 
+    def _next_place(self) -> int:
+        """A place behind all others of the home. What is lost or damaged may have been the latest."""
+        folders = (path for kind in KINDS for path in (self.path.parents[1] / kind).glob("*/"))
+        records = [RunFolder(path).record for path in folders if path != self.path]
+        return max((its.place for its in records if its), default=0) + 1 + records.count(None)
+
     def write(self, record: RunRecord) -> None:
         """Replaces the record at once and whole."""
         self.path.mkdir(parents=True, exist_ok=True)
-        replace_text(self.path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
+        replace_text(self.path / RECORD, record_text(record))
 
     def set_state(self, state: State, ledger: str | None = None) -> None:
         """The same record in another state, and with the checksum that its ledger has now, if it has one."""
@@ -151,7 +131,7 @@ class RunFolders:
         """The latest run of the same job on the same data, if it was interrupted and no process holds it.
 
         A later run that ended by itself settles it: an older interrupted one is not dug up again. Raises
-        UserError where a run of this job has an unreadable record.
+        UserError where the record of a run of this job is damaged.
         """
         self.check_records(job_hash)
         for folder, record in self.records():
@@ -163,32 +143,44 @@ class RunFolders:
         return None
 
     def named(self, name: str) -> RunFolder | None:
-        """The latest one whose record has this name. Raises UserError where one of them is unreadable."""
+        """The latest one whose record has this name. Raises UserError where one of them is damaged."""
         self.check_records(name)
         return next((folder for folder, record in self.records() if record.name == name), None)
 
     def check_records(self, its: str) -> None:
-        """Raises UserError for an unreadable record, of a job with this hash or of what has this name."""
-        for path in self.root.glob("*/"):
-            if RunFolder(path).record is not None:
-                continue
+        """Raises UserError for a lost or damaged one, of a job with this hash or of what has this name."""
+        for path in self.damaged():
             head = first_entry(path / LEDGER)
             tags = first_entry(log_folder(self.root.parent, path.name) / LOG).get("tags", {})
             if its in (head.get("name"), tags.get(Tag.NAME), tags.get(Tag.JOB_HASH)):
                 raise UserError(
-                    "the record cannot be read, so that it is unknown what was done",
+                    "the record is missing or damaged, so that it is unknown what was done",
                     file=path / RECORD,
                     found=its,
                     allowed="`mlcl doctor --fix`, or the folder moved away to begin anew",
                 )
 
+    def damaged(self) -> Iterator[Path]:
+        """The folders whose record is damaged, or gone while their ledger or log is there."""
+        for path in self.root.glob("*/"):
+            left = (path / RECORD, path / LEDGER, log_folder(self.root.parent, path.name) / LOG)
+            if any(file.exists() for file in left) and RunFolder(path).record is None:
+                yield path
+
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
-        """All runs with a readable record, the latest first."""
+        """All runs with a whole record, the latest first."""
         folders = [RunFolder(file.parent) for file in self.root.glob(f"*/{RECORD}")]
         known = [(folder, record) for folder in folders if (record := folder.record) is not None]
         yield from sorted(known, key=_place, reverse=True)
 
 
-def _place(found: tuple[RunFolder, RunRecord]) -> tuple[int, str, str]:
-    """Earlier releases kept no order: theirs come first, by the time at which they were made."""
-    return found[1].order, found[1].created, found[1].id
+def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
+    """The runs, sweeps and tables of a home with a whole record, the latest first."""
+    kinds = (RunFolders(home, kind).records() for kind in KINDS)
+    # Those of earlier releases keep the order that each kind has, and only the time says how kinds mix.
+    return heapq.merge(*kinds, key=lambda its: (its[1].place, its[1].created), reverse=True)
+
+
+def _place(found: tuple[RunFolder, RunRecord]) -> tuple[int, int, str, str]:
+    """Earlier releases counted each kind alone, or kept no order: theirs come first."""
+    return found[1].place, found[1].order, found[1].created, found[1].id

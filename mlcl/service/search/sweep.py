@@ -85,7 +85,9 @@ class SweepTask(Task[SweepReport]):
     def take_up(self, command: Command) -> Sweep:
         """Study, logs and the sweep's own run say what the ledger says."""
         plan, ledger, id = self._plan, command.ledger, command.folder.path.name
-        own = SweepRun(plan, id, command.logs, self.fingerprint)
+        record = command.folder.record
+        assert record is not None
+        own = SweepRun(plan, record, command.logs)
         command.logs.deliver(id)
         reporter = Reporter(
             ledger,

@@ -14,6 +14,7 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.runs.job_logs import JobLogs
+from mlcl.service.runs.run_record import RunRecord
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import (
@@ -34,22 +35,23 @@ from mlcl.training.files import JOB
 class SweepRun:
     """The log of a sweep, taken up again by every command that goes on with it."""
 
-    def __init__(self, plan: SweepPlan, id: str, logs: JobLogs, fingerprint: str) -> None:
+    def __init__(self, plan: SweepPlan, record: RunRecord, logs: JobLogs) -> None:
         self._plan = plan
         self.log = RunLog.start(
             logs.home,
-            id,
+            record.id,
             uri=logs.uri,
             experiment=plan.job.experiment,
             name=plan.name,
-            owner=id,
+            owner=record.id,
+            place=record.place,
             params={SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode},
             tags={
-                Tag.ID: id,
+                Tag.ID: record.id,
                 Tag.NAME: plan.name,
                 Tag.KIND: "sweep",
                 Tag.JOB_HASH: job_hash(plan.job),
-                Tag.FINGERPRINT: fingerprint,
+                Tag.FINGERPRINT: record.fingerprint,
             },
             source=logs.source,
         )

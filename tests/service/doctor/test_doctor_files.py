@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from doctored import Swept, left, look, start, statuses, tree
+from doctored import Swept, left, look, placed, start, statuses, tree
 from ledgers import events, rewrite
 
 from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.cursor import LOCK
 
@@ -194,6 +195,18 @@ def test_a_runs_record_is_written_anew_from_its_log(home, text, state):
     mended(home, "records", path)
     known = {"created": "now", "job_hash": "j", "fingerprint": "d", "tracking_uri": before.tracking_uri}
     assert replace(run.record, **known) == before
+
+
+@pytest.mark.parametrize("key", ["place", "order"])  # order: of an earlier release
+def test_a_records_place_is_what_it_was(home, key):
+    clock = ["2000", "2002", "1971"] if key == "place" else ["1971", "1972", "2999"]  # the log's time is now
+    runs = [left(home)[0] for _ in clock]
+    for number, (run, created) in enumerate(zip(runs, clock, strict=True), start=1):
+        placed(home, run, created, **{key: number})
+    for lost in runs[1:] if key == "place" else runs[1:2]:
+        (lost.path / "run.json").write_text("{")
+        mended(home, "records", lost.path / "run.json")
+        assert [folder.path for folder, _ in RunFolders(home).records()] == [run.path for run in runs[::-1]]
 
 
 def test_without_fix_not_a_byte_is_changed(home):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 from builders import tiny_job
@@ -24,6 +25,8 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 """
 LONE = ("sweep", "table", "generation")
 """What no other store has."""
+REBUILT = ("created", "sum")
+"""What of a record is not as it was when it is written anew."""
 
 
 class Damaged:
@@ -39,9 +42,17 @@ class Damaged:
             self.plan = self.world.plan(seeds=1)
         self.report = self.world.run(self.plan)
         self.path = self.report.folder / LEDGER
+        self.read()
+
+    def read(self):
+        """Takes the ledger as it is now for the true one."""
         self.whole = self.path.read_bytes()
         self.lines = self.whole.splitlines(keepends=True)
-        self.events, self.truth = events(home), told(self.path)
+        self.events, self.truth = events(self.world.home), told(self.path)
+
+    def without(self, place, instead=b""):
+        """The ledger without a line, or with another one in its place."""
+        return b"".join([*self.lines[:place], instead, *self.lines[place + 1 :]])
 
     def mended(self, raw):
         """What the doctor says of a ledger with this content, which it then mends."""
@@ -92,15 +103,68 @@ def test_a_missing_line_is_written_again(damaged):
     first = {event["event"]: place for place, event in reversed(list(enumerate(damaged.events)))}
     assert {"open", "begin", "rung", "close", "end"} <= set(last)
     for place in sorted({*last.values(), *first.values()}):
-        behind = damaged.events[place + 1]["event"] if place + 1 < len(damaged.lines) else ""
-        if damaged.events[place]["event"] not in LONE and behind not in LONE:
-            damaged.mended(b"".join(damaged.lines[:place] + damaged.lines[place + 1 :]))
+        if damaged.events[place]["event"] not in LONE:
+            damaged.mended(damaged.without(place))
+
+
+def test_what_is_told_is_of_the_training_that_lost_a_line(damaged):
+    labels = {event["key"]: event["label"] for event in damaged.events if event["event"] == "open"}
+    pairs = [
+        (place, labels[event["key"]], labels[behind["key"]])
+        for place, (event, behind) in enumerate(pairwise(damaged.events))
+        if event["event"] == "close" and event["state"] == "COMPLETE" and behind.get("key") in labels
+    ]
+    assert pairs
+    for place, label, other in pairs:
+        said = [damaged.mended(damaged.without(place)), damaged.mended(damaged.without(place, b"{no JSON\n"))]
+        assert all(f"; {label}: its log says COMPLETE" in why for why in said)
+        assert not any(f"; {other}:" in why for why in said) or other == label
 
 
 def test_a_ledger_that_lost_its_second_half_is_written_again(damaged):
     first = next(place for place, e in enumerate(damaged.events) if e["event"] == "open")
     lost = len(b"".join(damaged.lines[: first + 3])) + 10
-    assert "run.json knows of later lines" in damaged.mended(damaged.whole[:lost])
+    why = damaged.mended(damaged.whole[:lost])
+    assert "run.json knows of later lines" in why
+    assert f"; {damaged.events[first]['label']}: its log says COMPLETE" in why
+
+
+def test_a_ledger_that_is_gone_is_said_and_what_mlflow_has_stays(damaged):
+    damaged.path.unlink()
+    with pytest.raises(UserError, match="mlcl doctor --fix"):
+        damaged.world.run(damaged.plan)
+    for fix in (False, True):
+        (found,) = look(damaged.world.home, "records", fix=fix)
+        assert (found.what, found.mendable) == (str(damaged.path), False)
+        assert found.why.startswith("it is gone; it cannot be repaired: ")
+        assert "no other store has what this line says" in found.why
+        assert found.why.endswith("the results in MLflow stay")
+    assert not damaged.path.exists()
+    damaged.path.write_bytes(b"".join(damaged.lines[1:]))  # its first line alone
+    assert statuses(look(damaged.world.home, "records", fix=True)) == ["LEFT"]
+
+
+def test_a_space_behind_a_missing_line_is_kept_where_its_sweep_confirms_it(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+    damaged = Damaged("sweep", tiny, tmp_path / "home", monkeypatch)
+    damaged.world.run(damaged.world.plan(tiny_job(tiny), SPACE.replace("0.05", "0.01"), trials=6, seeds=1))
+    damaged.read()
+    places = [place for place, event in enumerate(damaged.events) if event["event"] == "generation"]
+    assert len(places) == 2
+    assert damaged.events[places[1]]["kept"]
+    for place in places:
+        damaged.mended(damaged.without(place - 1))
+    true = damaged.lines[places[1]]
+    for old, new in (
+        (b'"number": 1', b'"number": 2'),
+        (b"0.01", b"0.02"),
+        (b'"trial-0001": ', b'"trial-0001": 1'),
+    ):
+        assert old in true
+        damaged.path.write_bytes(damaged.without(places[1], true.replace(old, new)))
+        (found,) = look(damaged.world.home, "records", fix=True)
+        assert (found.status, found.mendable) == ("LEFT", False)
+        assert f"line {places[1] + 1}: no other store has what this line says" in found.why
 
 
 def test_a_figure_that_was_changed_by_hand_is_that_of_the_other_stores(tiny, tmp_path, monkeypatch):
@@ -134,16 +198,15 @@ def test_what_no_store_has_is_left(damaged):
 def test_a_lost_record_is_refused_and_written_anew(damaged):
     path = damaged.path.with_name("run.json")
     before = json.loads(path.read_text())
-    for text in ("", "{", '{"id": "x"}', None):
+    name = path.read_text().replace('"name": "', '"name": "!')
+    for text in ("", "{", '{"id": "x"}', name, None):
         path.unlink() if text is None else path.write_text(text)
-        with pytest.raises(UserError, match="the record cannot be read") as caught:
+        with pytest.raises(UserError, match="the record is missing or damaged") as caught:
             damaged.world.run(damaged.plan)
         assert caught.value.file == str(path)
         assert len(list(path.parent.parent.glob("mlcl-*"))) == 1
         assert statuses(look(damaged.world.home, "records", fix=True)) == ["MENDED"]
         after = json.loads(path.read_text())
-        assert after.pop("created")[:13] == before["created"][:13]
-        assert after == {key: its for key, its in before.items() if key not in ("created", "order")} | {
-            "order": 0
-        }
+        assert after["created"][:13] == before["created"][:13]
+        assert after | dict.fromkeys(REBUILT) == before | dict.fromkeys(REBUILT)
     assert damaged.world.run(damaged.plan).folder == path.parent

@@ -9,7 +9,8 @@ from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import LEDGER, Ledger
 from mlcl.service.engine.recovery import KILLED, recover
 from mlcl.service.runs.home_version import FILE, FORMAT, check_home
-from mlcl.service.runs.run_store import RunFolders, RunRecord
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolders
 from mlcl.tracking import RunLog, State
 
 

@@ -26,6 +26,7 @@ from mlcl.service.local.processes import process_tree
 from mlcl.service.local.ray_head import RayHead
 from mlcl.service.local.settings import resolve_settings
 from mlcl.service.local.state import read_state
+from mlcl.service.runs import ray_folder
 
 SCRIPT = Path(local_servers.__file__)
 
@@ -78,6 +79,7 @@ def service(tmp_path, monkeypatch):
     extra.__spec__ = ModuleSpec("flask_wtf", None)
     monkeypatch.setitem(sys.modules, "flask_wtf", extra)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in has no sockets
     monkeypatch.setattr("mlcl.tracking.tracker.make_tables", lambda *_: None)
     for server, port in ((RayHead, "dashboard_port"), (MlflowServer, "mlflow_port")):
 
@@ -220,19 +222,50 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     assert read_state(service.folder) is None
 
 
-def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, monkeypatch):
-    killed, problem = [], MlflowServer.problem
+@pytest.fixture
+def while_waiting(service, monkeypatch):
+    """Takes what is to happen once, when `mlcl up` asks MLflow for the first time."""
+    problem, due = MlflowServer.problem, []
 
-    def once(self):
-        if not killed:
-            killed.append(service.roots()["ray"])
-            service.kill("ray")
+    def asked(self):
+        if due:
+            due.pop()()
         return problem(self)
 
-    monkeypatch.setattr(MlflowServer, "problem", once)
+    monkeypatch.setattr(MlflowServer, "problem", asked)
+    return due.append
+
+
+def only_lives(service, alive):
+    """Brings it up, and ends the servers that are not to live."""
     service.up()
-    assert service.roots()["ray"] != killed[0]
+    for name in {"ray", "mlflow"} - alive:
+        service.kill(name)
+
+
+@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
+def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, while_waiting, alive):
+    only_lives(service, alive)
+    while_waiting(lambda: service.kill("ray"))
+    assert set(service.up().fresh) == {"ray"} | {"ray", "mlflow"} - alive
     assert service.wrong() == {"ray": "", "mlflow": ""}
+
+
+@pytest.mark.parametrize("alive", [{"ray"}, {"ray", "mlflow"}])
+def test_a_server_that_was_started_again_in_vain_is_ended(service, while_waiting, alive):
+    only_lives(service, alive)
+
+    def dies_and_is_no_success():
+        service.kill("ray")
+        service.touch("ray.open")
+
+    while_waiting(dies_and_is_no_success)
+    with pytest.raises(ServiceError, match="answers without a secret"):
+        service.up()
+    state = read_state(service.folder)
+    assert set(state.servers if state else ()) == alive - {"ray"}
+    head = [str(SCRIPT), "ray", str(service.options.dashboard_port)]
+    assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 
 def test_a_taken_port_is_told_before_anything_starts(service):
@@ -243,6 +276,24 @@ def test_a_taken_port_is_told_before_anything_starts(service):
         other.up()
     assert caught.value.key == "--dashboard-port"
     assert not other.folder.state.exists()
+
+
+def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(service, monkeypatch, tmp_path):
+    said = []
+    head = RayHead(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "short")
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")
+    Path(head.make_scratch(pytest.fail)).rmdir()
+    (tmp_path / f"{80 * 'x'}").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / f"{80 * 'x'}"))
+    assert Path(head.make_scratch(said.append)).parent == tmp_path / "short"
+    assert len(said) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "short")
+    with pytest.raises(UserError, match=r"RAY_TMPDIR.*too long for the sockets of Ray.*25 characters"):
+        service.up()
+    assert not service.folder.state.exists()
 
 
 def test_down_refuses_while_jobs_run(service):

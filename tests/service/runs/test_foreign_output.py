@@ -45,10 +45,42 @@ def test_an_error_has_its_trace_in_the_file_and_the_files_name_as_a_note(tmp_pat
     assert "RuntimeError: why" in (tmp_path / "stderr.log").read_text()
 
 
+def test_an_error_names_no_file_that_went_with_its_folder(tmp_path):
+    done = run(tmp_path / "a", "import shutil; shutil.rmtree(sys.argv[1]); raise RuntimeError('why')")
+    assert done.stderr.endswith("RuntimeError: why\n")
+
+
 def test_an_empty_file_is_removed(tmp_path):
     code = CODE.replace('os.write(2, b"early\\n")', "pass").format(what="pass")
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from mlcl.errors import MachineError
+from mlcl.service.engine.command import _held
+from mlcl.service.runs.foreign_output import foreign_output_apart
+from mlcl.service.runs.run_store import RunFolder
+
+home = Path(sys.argv[1])
+folder = RunFolder(home / "sweeps" / "new")
+task = SimpleNamespace(kind="sweep", name="new", option="--name", folder=lambda: folder)
+with foreign_output_apart() as aside, _held(home, task, aside):
+    os.write(2, b"of the raylet\\n")
+    raise MachineError("Ray did not start")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.endswith(f"Ray did not start\nmore in {tmp_path / 'stderr.log'}\n")
+    text = (tmp_path / "stderr.log").read_text()
+    assert text.startswith("of the raylet\n")
+    assert "Ray did not start" in text
+    assert not (tmp_path / "sweeps" / "new").exists()
 
 
 @pytest.mark.parametrize("as_json", [True, False])

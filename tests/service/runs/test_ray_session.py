@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.errors import MachineError, UserError
-from mlcl.service.runs import local_ray
+from mlcl.service.runs import ray_folder
+from mlcl.service.runs.ray_folder import short_folder
 from mlcl.service.runs.ray_session import ray_session
 
 
@@ -74,10 +76,10 @@ def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsy
 
 
 class Busy:
-    """A machine on which the first starts of Ray fail and leave a process."""
+    """A machine on which the first starts of Ray fail and leave a process; Ray's files are in `session`."""
 
-    def __init__(self, failures):
-        self.failures, self.left, self.masks, self.folders = failures, [], [], []
+    def __init__(self, failures, session):
+        self.failures, self.left, self.masks, self.folders, self.session = failures, [], [], [], session
 
     def init(self, **how):
         self.folders.append(how["_temp_dir"])
@@ -85,11 +87,14 @@ class Busy:
         self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         if len(self.left) <= self.failures:
             raise RuntimeError("The current node timed out during startup.\nThis could happen")
+        (self.session / "logs").mkdir(parents=True)
+        (self.session.parent / "session_latest").symlink_to(self.session)
+        return SimpleNamespace(address_info={"session_dir": str(self.session)})
 
 
 @pytest.fixture
-def busy(monkeypatch, request):
-    busy = Busy(request.param)
+def busy(monkeypatch, request, tmp_path):
+    busy = Busy(request.param, tmp_path / "ray" / "session_1")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", busy.init)
     yield busy
@@ -102,10 +107,19 @@ def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch,
     without_cluster(monkeypatch)
     with ray_session(tmp_path, announce=said.append):
         assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
+    assert not list((tmp_path / "ray").iterdir())
     assert len(said) == 1
     assert "it is started again" in said[0]
     assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
     assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("busy", [0], indirect=True)
+def test_rays_files_stay_where_an_error_ends_the_command(busy, monkeypatch, tmp_path):
+    without_cluster(monkeypatch)
+    with pytest.raises(RuntimeError, match="why"), ray_session(tmp_path):
+        raise RuntimeError("why")
+    assert (busy.session / "logs").exists()
 
 
 @pytest.mark.parametrize("busy", [9], indirect=True)
@@ -121,13 +135,13 @@ def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
 def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv(variable, "/t")
-    assert local_ray.short_folder(pytest.fail) is None
+    assert short_folder(get_default_ray_temp_dir(), pytest.fail) is None
     monkeypatch.setenv(variable, "/" + 60 * "t")
-    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "ray")
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "ray")
     said = []
-    assert local_ray.short_folder(said.append) == str(tmp_path / "ray")
+    assert short_folder(get_default_ray_temp_dir(), said.append) == str(tmp_path / "ray")
     assert len(said) == 1
     (tmp_path / "file").touch()
-    monkeypatch.setattr(local_ray, "SHORT", tmp_path / "file" / "ray")
-    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray"):
-        local_ray.short_folder(said.append)
+    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "ray")
+    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray.*39 characters"):
+        short_folder(get_default_ray_temp_dir(), said.append)

@@ -1,10 +1,17 @@
 """Which interrupted run is gone on with, and whose a folder is."""
 
+import json
+import random
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from mlcl.service.runs.run_store import RunFolder, RunFolders, RunRecord
-from mlcl.tracking import State
+import pytest
+
+from mlcl.errors import UserError
+from mlcl.service.runs.run_record import RunRecord
+from mlcl.service.runs.run_store import RunFolder, RunFolders, home_records
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.names import Tag
 
 
 def record(folder, state, job="j", data="d", name=""):
@@ -54,6 +61,43 @@ def test_a_damaged_record_is_no_run(tmp_path):
     assert RunFolders(tmp_path).unfinished("j", "d") is None
 
 
+def test_no_flipped_bit_of_a_record_is_believed(tmp_path):
+    folder = record(RunFolders(tmp_path, "sweeps").new(), State.COMPLETE, name="night")
+    path, before = folder.path / "run.json", folder.record
+    whole = path.read_bytes()
+    refused, places = 0, random.Random(5).sample(range(8 * len(whole)), 500)
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        assert folder.record in (None, before)  # of white space a flip changes nothing
+        refused += folder.record is None
+    assert refused > 350
+
+
+@pytest.mark.parametrize(("key", "kind"), [("name", "sweeps"), ("job_hash", "runs")])
+def test_a_changed_record_is_refused_by_its_command(tmp_path, key, kind):
+    folders = RunFolders(tmp_path, kind)
+    folder = record(folders.new(), State.STOPPED, name="night")
+    id, tags = folder.path.name, {Tag.NAME: "night", Tag.JOB_HASH: "j"}
+    RunLog.start(tmp_path, id, uri="u", experiment="x", name=id, owner=id, params={}, tags=tags)
+    path = folder.path / "run.json"
+    tree = json.loads(path.read_text())
+    path.write_text(json.dumps({**tree, key: chr(ord(tree[key][0]) ^ 1) + tree[key][1:]}))
+    with pytest.raises(UserError, match="the record is missing or damaged") as caught:
+        folders.named("night") if key == "name" else folders.unfinished("j", "d")
+    assert caught.value.file == str(path)
+
+
+def test_a_record_of_an_earlier_release_has_no_checksum(tmp_path):
+    folder = record(RunFolders(tmp_path).new(), State.STOPPED)
+    before = folder.record
+    (folder.path / "run.json").write_text(json.dumps(asdict(before)))
+    assert folder.record == before
+    folder.set_state(State.COMPLETE)
+    assert "sum" in json.loads((folder.path / "run.json").read_text())
+
+
 def test_a_record_changes_state_whole(tmp_path):
     folder = record(RunFolders(tmp_path).new(), State.RUNNING)
     before = folder.record
@@ -82,6 +126,29 @@ def test_a_clock_that_was_set_back_changes_no_order(tmp_path, monkeypatch):
         assert folders.named("night").path == latest.path
     old.open(**its, name="night")
     assert folders.named("night").path == latest.path
+
+
+def test_all_kinds_of_a_home_are_counted_as_one(tmp_path, monkeypatch):
+    its = {"experiment": "x", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+    kinds = ("runs", "sweeps", "runs", "tables")
+    old = [(kind, f"old-{number}") for number, kind in enumerate(kinds)]
+    for number, (kind, id) in enumerate(old):  # each kind counted alone, as the clock was right
+        folder = record(RunFolders(tmp_path, kind).new(id), State.COMPLETE)
+        folder.write(replace(folder.record, created=f"2000-{number}", order=1 + kinds[:number].count(kind)))
+    for number, kind in enumerate(kinds):
+        monkeypatch.setattr("mlcl.service.runs.run_store.stamp", lambda _, number=number: f"1970-{-number}")
+        RunFolders(tmp_path, kind).new(f"new-{number}").open(**its)
+    found = [(folder.path.parent.name, record.id) for folder, record in home_records(tmp_path)]
+    assert found[::-1] == [*old, *((kind, f"new-{number}") for number, kind in enumerate(kinds))]
+
+
+def test_nothing_takes_the_place_of_a_damaged_record(tmp_path):
+    its = {"experiment": "x", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
+    lost = RunFolders(tmp_path, "sweeps").new("lost")
+    before = lost.open(**its)
+    (lost.path / "run.json").write_text("{")
+    after = RunFolders(tmp_path).new("after").open(**its)
+    assert after.place > before.place > 0
 
 
 def test_a_held_folder_can_be_waited_for(tmp_path):

@@ -1,0 +1,158 @@
+"""A home that is moved or copied: MLflow's addresses of artifacts, by name or by id, follow it."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
+
+from mlcl.service.local import UpOptions
+from mlcl.service.local.folder import ServiceFolder
+from mlcl.service.local.mlflow_server import MlflowServer
+from mlcl.service.local.settings import resolve_settings
+from mlcl.tracking import Tracker
+from mlcl.tracking.moved_home import PLACE
+
+
+class Home:
+    """A home with a store, of which the server makes as much as `mlcl up` does before the server starts."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def up(self):
+        folder = ServiceFolder(self.path)
+        folder.make()
+        MlflowServer(resolve_settings(UpOptions(), folder, None), folder).prepare()
+
+    def open(self):
+        Tracker(self.path)
+
+    @property
+    def client(self):
+        _artifact_repos_cache.clear()  # another command is another process
+        return MlflowClient(f"sqlite:///{self.path}/mlflow.db")
+
+    def log(self, experiment, file):
+        """A run with an artifact, as a client of any kind logs it; returns the run's id."""
+        run = self.client.create_run(experiment).info.run_id
+        self.client.log_text(run, "kept", file)
+        return run
+
+    def found(self, run, file):
+        """Where the artifacts of a run are, with this one among them."""
+        self.client.download_artifacts(run, file)
+        return self.client.get_run(run).info.artifact_uri
+
+    def place(self, experiment):
+        return self.client.get_experiment(experiment).artifact_location
+
+    def run(self, *statement):
+        with closing(sqlite3.connect(self.path / "mlflow.db")) as store, store:
+            return store.execute(*statement).fetchall()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store as `mlcl up` makes it: to make its tables takes longer than a test."""
+    home = Home(tmp_path_factory.mktemp("made"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: name)
+        home.up()
+    return home.path / "mlflow.db"
+
+
+@pytest.fixture
+def home(tmp_path, made, monkeypatch):
+    """A home whose folder has what SQL and addresses have signs for."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    path = tmp_path / "my_home of ours"
+    path.mkdir()
+    shutil.copy(made, path)
+    home = Home(path)
+    home.up()
+    return home
+
+
+def by_id(home):
+    """An experiment as MLflow's server makes it, which `mlcl up` gives this root."""
+    id = home.client.create_experiment("served")
+    place = f"{(home.path / 'artifacts').as_uri()}/{id}"
+    home.run("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (place, id))
+    return id
+
+
+def by_name(home):
+    return Tracker(home.path).experiment("two words")
+
+
+@pytest.mark.parametrize("kind", [by_id, by_name])
+@pytest.mark.parametrize("opened", [Home.up, Home.open])
+@pytest.mark.parametrize("way", [shutil.move, shutil.copytree])
+def test_artifacts_are_those_of_the_new_place(home, tmp_path, kind, opened, way):
+    experiment = kind(home)
+    run = home.log(experiment, "a.txt")
+    for name in ("once", "twice"):
+        left = home.path
+        way(left, tmp_path / name)
+        there = Home(tmp_path / name)
+        before = {file: file.stat().st_mtime_ns for file in left.rglob("*")}
+        opened(there)
+        assert there.found(run, "a.txt").startswith(f"{there.path.as_uri()}/")
+        new = there.log(experiment, "b.txt")
+        assert there.found(new, "b.txt").startswith(f"{there.path.as_uri()}/")
+        assert there.place("0") == f"{there.path.as_uri()}/artifacts/0"
+        assert {file: file.stat().st_mtime_ns for file in left.rglob("*")} == before
+        home = there
+
+
+@pytest.mark.parametrize("kind", [by_id, by_name])
+def test_a_store_of_an_earlier_release_does_not_keep_its_place(home, tmp_path, kind):
+    experiment = kind(home)
+    run = home.log(experiment, "a.txt")
+    home.run(f"DROP TABLE IF EXISTS {PLACE}")
+    there = Home(shutil.move(home.path, tmp_path / "there"))
+    there.up()
+    assert there.found(run, "a.txt")
+    again = Home(shutil.move(there.path, tmp_path / "again"))
+    again.open()
+    assert again.place("0") == f"{again.path.as_uri()}/artifacts/0"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://lab/artifacts/{id}",
+        "mlflow-artifacts:/{id}",
+        "file:///data/artifacts/{id}",
+        "file:///data/artifacts/mine",
+        "file://{folder}/my-home%20of%20ours/artifacts/{id}",
+        "file://{folder}/My_Home%20of%20ours/artifacts/{id}",
+        "file://{folder}/my_home%20of%20ours-2/artifacts/{id}",
+    ],
+)
+def test_what_was_never_the_homes_own_is_left(home, tmp_path, place, earlier):
+    run = home.log(by_id(home), "a.txt")
+    id = home.client.create_experiment("mine")
+    place = place.format(id=id, folder=tmp_path)
+    home.run("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (place, id))
+    if earlier:
+        home.run(f"DROP TABLE IF EXISTS {PLACE}")
+    there = Home(shutil.move(home.path, tmp_path / "there"))
+    there.up()
+    assert there.place(id) == place
+    assert there.found(run, "a.txt")
+
+
+def test_a_store_elsewhere_is_not_this_homes(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home.path}/mlflow.db")
+    other = Home(tmp_path / "other")
+    experiment = Tracker(other.path).experiment("of the other")
+    run = home.log(experiment, "a.txt")
+    there = Home(shutil.move(home.path, tmp_path / "there"))
+    there.up()
+    assert there.found(run, "a.txt").startswith(other.path.as_uri())
