@@ -91,15 +91,22 @@ def test_provenance_without_git(tmp_path):
     assert [tag for tag in found.tags if "version" in tag] == ["mlcl.version.mlcl"]
 
 
-def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, monkeypatch):
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A file of the package in a repository of its own, with one commit."""
     git(tmp_path, "init", "-q")
     package = tmp_path / "mlcl" / "tracking" / "provenance.py"
     package.parent.mkdir(parents=True)
     package.write_text("")
     (tmp_path / "job.yaml").write_text("")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     monkeypatch.setattr(sys.modules[code.__module__], "__file__", str(package))
+    return package
+
+
+def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, package):
     clean = code()
     assert re.fullmatch(r"\S+ [0-9a-f]{12}", clean)
     (tmp_path / "job.yaml").write_text("a job is no code")
@@ -108,17 +115,9 @@ def test_the_code_is_the_packages_commit_and_what_was_changed(tmp_path, monkeypa
     assert re.fullmatch(rf"{clean} \+[0-9a-f]{{8}}", code())
 
 
-def test_an_untracked_file_of_the_package_is_a_change_of_the_code(tmp_path, monkeypatch):
-    git(tmp_path, "init", "-q")
-    package = tmp_path / "mlcl" / "tracking" / "provenance.py"
-    package.parent.mkdir(parents=True)
-    package.write_text("")
-    (tmp_path / ".gitignore").write_text("*.pyc\n")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    monkeypatch.setattr(sys.modules[code.__module__], "__file__", str(package))
+def test_an_untracked_file_of_the_package_is_a_change_of_the_code(tmp_path, package):
     codes = [code()]
-    (tmp_path / "job.yaml").write_text("beside the package")
+    (tmp_path / "notes.yaml").write_text("beside the package")
     (package.parent / "a.pyc").write_text("ignored")
     assert code() == codes[0]
     new = tmp_path / "mlcl" / "new.py"
