@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcl.config import JobConfig, job_hash
+from mlcl.errors import MachineError
 from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.job_logs import JobLogs
@@ -17,7 +18,7 @@ from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import Tag
 from mlcl.tracking.tracker import Tracker
-from mlcl.training.checkpoint import CHECKPOINT
+from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
@@ -123,6 +124,9 @@ class _Run:
             state = State.STOPPED
         except Diverged as error:
             reason = str(error)
+        except UnreadableCheckpointError as error:
+            state, reason = State.STOPPED, str(error)
+            raise MachineError(f"{reason}; the same command tries again") from None
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             raise

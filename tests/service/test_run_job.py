@@ -1,9 +1,12 @@
 """One run in this process: which log it writes, and what a kill at the wrong moment leaves."""
 
+import errno
+
 import pytest
+import torch
 from builders import tiny_job
 
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 from mlcl.service.run_job import run_job
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.run_store import RunFolders
@@ -78,6 +81,25 @@ def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_pa
     (old,) = runs(tmp_path)
     assert old.info.status == "KILLED"
     assert RunLog.attach(tmp_path, first.log).uri == stored_uri(here, tmp_path)
+
+
+def test_a_run_whose_checkpoint_cannot_be_read_now_is_stopped_and_goes_on(tiny, tmp_path, monkeypatch):
+    job = tiny_job(tiny, epochs=3, checkpoint_every=1)
+    first = run(job, tmp_path, stop_after(2))
+
+    def failing(*_args, **_options):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", failing)
+        with pytest.raises(
+            MachineError, match=r"checkpoint\.pt cannot be read now: .*Input/output error; the same"
+        ):
+            run(job, tmp_path)
+    (found,) = runs(tmp_path)
+    assert (found.info.status, found.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
+    again = run(job, tmp_path)
+    assert (again.id, again.state, again.resumed) == (first.id, State.COMPLETE, True)
 
 
 def test_a_run_that_was_deleted_in_mlflow_goes_on_in_a_new_one(job, tmp_path):

@@ -49,7 +49,9 @@ class _Guard(MetaPathFinder):
     """Finds no module: it is asked first, whichever command imports the library, and wherever."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        limit, need = address_limit(), NEEDED.get(name, 0)
+        if (need := NEEDED.get(name)) is None:
+            return
+        limit = address_limit()
         if limit is not None and limit < need:
             size = f"`ulimit -v` is {limit / 2**30:.1f} GiB"
             raise MachineError(f"{size}, and {name} needs {need / 2**30:.1f} GiB of addresses; {CURE}")
