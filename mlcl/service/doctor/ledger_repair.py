@@ -39,8 +39,7 @@ class Repair:
         self.place: int | None = None
         """Where in the events something may be missing; None where nothing is."""
         self._chain = Chain()
-        raw = path.read_bytes() if path.exists() else b""
-        lines, number = [line for line in raw.split(b"\n") if line], 0
+        lines, number = [line for line in path.read_bytes().split(b"\n") if line], 0
         while number < len(lines):
             number += self._take(number, lines)
         self.events = [{name: its for name, its in e.items() if name != "sum"} for e in self.events]

@@ -88,13 +88,18 @@ def find_damaged_records(scope: Scope) -> Iterator[Finding]:
 
 def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
     path = folder.path / LEDGER
+    by_hand = f"restore it, or begin {ANEW['table' if folder.path.parent.name == 'tables' else 'sweep']}"
     try:
         Ledger(folder.path)
     except UserError as error:
         if error.key == FORMAT_KEY:
             yield Finding(str(path), error.problem, f"format {error.allowed}")
             return
-        why = f"{error.key} is damaged: {error.found}" if path.exists() else "it is gone"
+        if not path.exists():
+            why = "it is gone, and no other store has its first line; the results in MLflow stay"
+            yield Finding(str(path), why, by_hand)
+            return
+        why = f"{error.key} is damaged: {error.found}"
         try:
             repair = Repair(path)
             studies = study_trials(scope, folder.path, repair.events)
@@ -102,10 +107,9 @@ def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
             known = known_trainings(scope.home, folder.path, own_trials(repair.events, studies))
             lost = repair.lost(known)
         except (UserError, OSError, ValueError, KeyError) as failed:
-            kind = "table" if folder.path.parent.name == "tables" else "sweep"
             reason = failed.line() if isinstance(failed, UserError) else failed
             why += f"; it cannot be repaired: {reason}; the results in MLflow stay"
-            yield Finding(str(path), why, f"restore it, or begin {ANEW[kind]}")
+            yield Finding(str(path), why, by_hand)
             return
         cure = "repaired by its checksums, the logs, the study and the results; the old file is kept"
         yield Finding(
