@@ -43,8 +43,8 @@ class MethodComparison:
 
     `test` has the ranks in the order of `methods`; `wins[i][j]` is the record of method i against j. A win is
     a data set on which the sign-flip test over the seeds that both have gives p <= 0.05 in the method's
-    favour, uncorrected. `left_out` names the methods and data sets that lack a cell. `rope` is the difference
-    that makes no practical difference.
+    favour, uncorrected. `left_out` names the methods and data sets that lack a cell, `no_rivals` the methods
+    that whoever asks did not want compared. `rope` is the difference that makes no practical difference.
     """
 
     metric: str
@@ -58,6 +58,7 @@ class MethodComparison:
     wins: tuple[tuple[Record, ...], ...]
     rope: float | None = None
     digits: int = 2
+    no_rivals: tuple[str, ...] = ()
 
 
 def complete_part(
@@ -91,8 +92,9 @@ def compare_methods(
     control: str,
     rope: float | None = None,
     digits: int = 2,
+    no_rivals: Sequence[str] = (),
 ) -> MethodComparison | None:
-    """Compares the methods over the data sets for which all cells are there.
+    """Compares the methods over the data sets for which all cells are there; `no_rivals` are named, no more.
 
     None where fewer than three methods or three data sets are left, or not the control.
     """
@@ -112,6 +114,7 @@ def compare_methods(
         wins=_records(cells, rows, columns, higher=higher),
         rope=rope,
         digits=digits,
+        no_rivals=tuple(no_rivals),
     )
 
 

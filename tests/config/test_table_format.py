@@ -249,7 +249,11 @@ def line(**how):
 
 
 WRONG = {
-    "control": ({"ranks": {"control": "MLCL"}}, None, "ranks.control: no row MLCL"),
+    "control": ({"ranks": {"control": "MLCL"}}, None, "ranks.control: no ranked row MLCL"),
+    "row that is left out": ({"ranks": {"leave_out": ["MLCL"]}}, None, "ranks.leave_out: no row MLCL"),
+    "control that is left out": (
+        {"ranks": {"control": "CE", "leave_out": ["CE"]}}, None, "ranks.control: no ranked row CE"
+    ),
     "column of a row": (line(columns=["c"]), None, "rows.a.columns: no column c"),
     "columns of a column": (
         {"columns": {"b": {"columns": ["b"]}}, "paper": {}}, "columns.b.columns", "unknown key"

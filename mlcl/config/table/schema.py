@@ -51,6 +51,9 @@ class Ranks(Section):
         None,
         description="difference, in the unit, that does not matter; adds the Bayesian signed-rank test",
     )
+    leave_out: tuple[str, ...] = Field(
+        (), description="rows that are no rivals, such as a guess: neither ranked nor tested"
+    )
 
 
 class Change(Section):
@@ -143,8 +146,10 @@ class Table(Section):
         for row, figures in self.paper.items():
             _in("paper", "row", [row], self.rows)
             _in(f"paper.{row}", "column", figures, self.rows[row].columns or self.columns)
-        if self.ranks is not None and self.ranks.control is not None:
-            _in("ranks.control", "row", [self.ranks.control], self.rows)
+        if self.ranks is not None:
+            _in("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
+            ranked = [row for row in self.rows if row not in self.ranks.leave_out]
+            _in("ranks.control", "ranked row", filter(None, [self.ranks.control]), ranked)
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)

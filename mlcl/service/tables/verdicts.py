@@ -60,12 +60,13 @@ def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], .
     A cell counts where the figure of each of its seeds is there. A row that the table keeps from some of the
     columns is left out, so that it does not cost the others these data sets.
     """
-    control = ranks.control or report.rows[0]
     names = dict.fromkeys(figure.name for cell in report.cells for figure in cell.figures)
-    return tuple(_ranked(report, name, control, ranks.rope) for name in names)
+    return tuple(_ranked(report, name, ranks) for name in names)
 
 
-def _ranked(report: TableReport, name: str, control: str, rope: float | None) -> dict[str, Any]:
+def _ranked(report: TableReport, name: str, ranks: Ranks) -> dict[str, Any]:
+    methods = [row for row in report.rows if row not in ranks.leave_out]
+    control = ranks.control or next(iter(methods), "")
     asked = Counter(cell.row for cell in report.cells)
     figures = {
         (cell.row, cell.column): figure
@@ -76,12 +77,13 @@ def _ranked(report: TableReport, name: str, control: str, rope: float | None) ->
     found = compare_methods(
         name,
         {place: dict(enumerate(figure.there)) for place, figure in figures.items()},
-        report.rows,
+        methods,
         report.columns,
         higher=report.higher[name],
         control=control,
-        rope=rope,
+        rope=ranks.rope,
         digits=max((figure.digits for figure in figures.values()), default=2),
+        no_rivals=tuple(row for row in report.rows if row in ranks.leave_out),
     )
     if found is not None:
         return as_dict(found)

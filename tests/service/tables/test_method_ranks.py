@@ -66,6 +66,19 @@ def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_col
     assert tuple(tree["left_out"]) == tuple(f"TF-IDF {n}" for n in range(4))
 
 
+def test_a_row_that_is_no_rival_is_neither_ranked_nor_tested():
+    guess = tuple(cell("guess", column, (1.0, 1.1)) for column in COLUMNS)
+    with_guess = report(steady, cells=report(steady).cells + guess)
+    (tree,) = ranked_figures(with_guess, Ranks(leave_out=("guess",)))
+    (without,) = ranked_figures(report(steady), Ranks())
+    assert "Not compared, as the table asks: guess." in tree["sentences"]
+    assert {key: tree[key] for key in ("methods", "test", "against", "wins")} == {
+        key: without[key] for key in ("methods", "test", "against", "wins")
+    }
+    assert "guess" in ranked_figures(with_guess, Ranks())[0]["methods"]
+    assert ranked_figures(with_guess, Ranks(leave_out=("BCE",)))[0]["control"] == "ASL"
+
+
 def test_the_tests_stand_below_the_table_and_in_the_json():
     ranked = report(steady)
     ranked = report(steady, ranks=ranked_figures(ranked, Ranks(rope=0.5)))
