@@ -17,8 +17,8 @@ HEAD = """# The leaderboard by data set
 `python tools/leaderboard_page.py docs/leaderboard/figures` prints this page; [what it shows](README.md).
 
 Figures are percentages of test, with nearest neighbours unless it says without: the mean of 10 seeds and the
-standard deviation. A difference is in points; in brackets p of the paired sign-flip test over the seeds, after
-Holm's correction over the rows of the data set unless it says otherwise. **Bold**: p at most .05.
+standard deviation. A difference is in points; in brackets p of the paired sign-flip test over the seeds,
+after Holm's correction over the rows of the data set unless it says otherwise. **Bold**: p at most .05.
 """
 SHORT = {"supcon and global (MLCL)": "MLCL", "supcon, sections": "supcon on sections",
          "supcon, fine classes": "supcon on fine classes"}  # fmt: skip
