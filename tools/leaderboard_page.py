@@ -139,9 +139,9 @@ def page(folder: Path) -> Iterator[str]:
     tables = {name: read(folder, name) for name in CONTROL}
     for name, table in tables.items():
         yield from (f"## {TITLES[name]}: beside {CONTROL[name]}", "", *decided(table, CONTROL[name]), "")
-        yield from ("### What one loss adds to another", "")
+        yield from (f"### {TITLES[name]}: what one loss adds to another", "")
         yield from ("With neighbours; without. p is not corrected.", "", *pairs(table, name), "")
-        yield from ("### What a search finds, and what is left of it", "")
+        yield from (f"### {TITLES[name]}: what a search finds, and what is left of it", "")
         yield from ("The lowest and the highest of all methods.", "", *searches(table), "")
         for column in table.columns(CONTROL[name]):
             yield from (f"### {column}", "", *data_set(table, name, column), "")
