@@ -22,7 +22,8 @@ SPREAD = {
     "CodiEsp chapters": 0.79,
     "CodiEsp categories": 1.06,
 }
-"""Of K over the pairs of training rows that share a label: standard deviation over mean."""
+"""Of K over the pairs of training rows that share a label: standard deviation over mean. The prediction is of
+these data sets."""
 LABELLED = ("any", "all", "mulsupcon", "simdis", "jaccard", "knn", "msc")
 """Rows of the table of labels whose head reads labels, without those that leave out a factor."""
 HIERARCHICAL = ("himulcon", "hicone", "himulcone")
@@ -42,7 +43,7 @@ def shown_ranks(ranks: dict[str, float]) -> Iterator[str]:
 
 
 def gain_by_spread(labels: Figures) -> Iterator[str]:
-    columns = labels.columns("simdis", "any")
+    columns = [column for column in labels.columns("simdis", "any") if column in SPREAD]
     yield from (shown(labels, "simdis", "any", column) for column in columns)
     if len(columns) > 2:
         gains = [labels.difference("simdis", "any", column).points for column in columns]

@@ -69,14 +69,14 @@ def decided(table: Figures, control: str) -> Iterator[str]:
         trained = {row: each for row, each in found.items() if (row, column) not in table.baselines}
         better = [row for row, its in trained.items() if its.adjusted <= DECIDED and its.points > 0]
         worse = [row for row, its in trained.items() if its.adjusted <= DECIDED and its.points < 0]
-        baseline = next(row for row in found if row not in trained)
+        baseline = next((f"{row} {difference(found[row])}" for row in found if row not in trained), "none")
         still = len(trained) - len(better) - len(worse)
         counts = {"better": counts["better"] + len(better), "worse": counts["worse"] + len(worse),
                   "open": counts["open"] + still}  # fmt: skip
         named = [", ".join(f"{short(row)} {trained[row].points:+.2f}" for row in rows) or "none"
                  for rows in (better, worse)]  # fmt: skip
         value = f"{table.mean(control, column):.2f}"
-        body.append((column, value, *named, f"{still}", f"{baseline} {difference(found[baseline])}"))
+        body.append((column, value, *named, f"{still}", baseline))
     yield from rows_of_markdown(heads, body)
     yield ""
     yield (
@@ -122,9 +122,7 @@ def data_set(table: Figures, name: str, column: str) -> Iterator[str]:
     for row in table.rows(column):
         cells = [short(row)]
         for figure in figures:
-            cells.append(
-                f"{table.mean(row, column, figure):.2f} ± {table.deviation(row, column, figure):.2f}"
-            )
+            cells.append(table.shown_mean(row, column, figure))
             cells.append("" if row == control else difference(beside[figure][row]))
         body.append(cells)
     yield from rows_of_markdown(heads, body)

@@ -43,8 +43,8 @@ class MethodComparison:
 
     `test` has the ranks in the order of `methods`; `wins[i][j]` is the record of method i against j. A win is
     a data set on which the sign-flip test over the seeds that both have gives p <= 0.05 in the method's
-    favour, uncorrected. `left_out` names the methods and data sets that lack a cell, `no_rivals` the methods
-    that whoever asks did not want compared. `rope` is the difference that makes no practical difference.
+    favour, uncorrected. `left_out` names the methods and data sets that lack a cell, `not_compared` the
+    methods that the caller leaves out. `rope` is the difference that makes no practical difference.
     """
 
     metric: str
@@ -58,7 +58,7 @@ class MethodComparison:
     wins: tuple[tuple[Record, ...], ...]
     rope: float | None = None
     digits: int = 2
-    no_rivals: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
 
 
 def complete_part(
@@ -92,13 +92,14 @@ def compare_methods(
     control: str,
     rope: float | None = None,
     digits: int = 2,
-    no_rivals: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
 ) -> MethodComparison | None:
-    """Compares the methods over the data sets for which all cells are there; `no_rivals` are named, no more.
+    """Compares the methods, without those in `leave_out`, over the data sets for which all cells are there.
 
     None where fewer than three methods or three data sets are left, or not the control.
     """
-    rows, columns = complete_part(cells, methods, data_sets)
+    compared = [method for method in methods if method not in leave_out]
+    rows, columns = complete_part(cells, compared, data_sets)
     if min(len(rows), len(columns)) < LEAST or control not in rows:
         return None
     means = {row: [statistics.fmean(cells[row, column].values()) for column in columns] for row in rows}
@@ -107,14 +108,14 @@ def compare_methods(
         higher=higher,
         methods=rows,
         data_sets=columns,
-        left_out=tuple(name for name in (*methods, *data_sets) if name not in (*rows, *columns)),
+        left_out=tuple(name for name in (*compared, *data_sets) if name not in (*rows, *columns)),
         test=rank_test([means[row] for row in rows], higher=higher),
         control=control,
         against=_against(means, control, rope, higher=higher),
         wins=_records(cells, rows, columns, higher=higher),
         rope=rope,
         digits=digits,
-        no_rivals=tuple(no_rivals),
+        not_compared=tuple(method for method in methods if method in leave_out),
     )
 
 

@@ -32,8 +32,8 @@ def sentences(its: MethodComparison) -> list[str]:
     found = [_friedman(its), _nemenyi(its), _open(its)]
     if its.left_out:
         found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
-    if its.no_rivals:
-        found.append(f"Not compared, as the table asks: {', '.join(its.no_rivals)}.")
+    if its.not_compared:
+        found.append(f"Not compared, as the table asks: {', '.join(its.not_compared)}.")
     return [sentence for sentence in (*found, ABOUT_WINS) if sentence]
 
 

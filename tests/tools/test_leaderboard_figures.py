@@ -89,6 +89,16 @@ def test_the_page_has_each_cell_beside_the_control(tools, tmp_path):
     assert two_seeds_decide_nothing in text
 
 
+def test_a_data_set_of_a_reader_needs_no_baseline_and_no_second_seed(tools, tmp_path, capsys):
+    for row, value in {"BCE": 50.0, "any": 51.0, "simdis": 52.0}.items():
+        write(tmp_path, "labels", row, "My texts", value, seeds=1)
+    text = "\n".join(tools["leaderboard_page"].page(tmp_path))
+    assert "| My texts | 50.00 | none | none | 2 | none |" in text
+    assert "| simdis | 52.00 | +2.00 (1) |" in text
+    tools["leaderboard"].main(tmp_path)
+    assert "D(simdis, any)" not in capsys.readouterr().out  # the prediction is of other data sets
+
+
 def test_the_committed_page_is_that_of_the_committed_figures(tools, root):
     board = root / "docs" / "leaderboard"
     page = "\n".join(tools["leaderboard_page"].page(board / "figures")).rstrip() + "\n"

@@ -52,7 +52,7 @@ class Ranks(Section):
         description="difference, in the unit, that does not matter; adds the Bayesian signed-rank test",
     )
     leave_out: tuple[str, ...] = Field(
-        (), description="rows that are no rivals, such as a guess: neither ranked nor tested"
+        (), description="rows that are neither ranked nor tested, such as the most frequent class"
     )
 
 
@@ -149,7 +149,8 @@ class Table(Section):
         if self.ranks is not None:
             _in("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]
-            _in("ranks.control", "ranked row", filter(None, [self.ranks.control]), ranked)
+            if self.ranks.control is not None:
+                _in("ranks.control", "ranked row", [self.ranks.control], ranked)
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)

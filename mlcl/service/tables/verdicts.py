@@ -65,8 +65,7 @@ def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], .
 
 
 def _ranked(report: TableReport, name: str, ranks: Ranks) -> dict[str, Any]:
-    methods = [row for row in report.rows if row not in ranks.leave_out]
-    control = ranks.control or next(iter(methods), "")
+    control = ranks.control or next((row for row in report.rows if row not in ranks.leave_out), "")
     asked = Counter(cell.row for cell in report.cells)
     figures = {
         (cell.row, cell.column): figure
@@ -77,13 +76,13 @@ def _ranked(report: TableReport, name: str, ranks: Ranks) -> dict[str, Any]:
     found = compare_methods(
         name,
         {place: dict(enumerate(figure.there)) for place, figure in figures.items()},
-        methods,
+        report.rows,
         report.columns,
         higher=report.higher[name],
         control=control,
         rope=ranks.rope,
         digits=max((figure.digits for figure in figures.values()), default=2),
-        no_rivals=tuple(row for row in report.rows if row in ranks.leave_out),
+        leave_out=ranks.leave_out,
     )
     if found is not None:
         return as_dict(found)

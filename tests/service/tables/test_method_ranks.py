@@ -66,7 +66,7 @@ def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_col
     assert tuple(tree["left_out"]) == tuple(f"TF-IDF {n}" for n in range(4))
 
 
-def test_a_row_that_is_no_rival_is_neither_ranked_nor_tested():
+def test_a_row_that_is_left_out_is_neither_ranked_nor_tested():
     guess = tuple(cell("guess", column, (1.0, 1.1)) for column in COLUMNS)
     with_guess = report(steady, cells=report(steady).cells + guess)
     (tree,) = ranked_figures(with_guess, Ranks(leave_out=("guess",)))
