@@ -48,22 +48,30 @@ def cells_plot(name: str, title: str, caption: str, label: str, points: Sequence
 
 
 def _draw(points: Sequence[CellPoint], label: str) -> Figure:
-    lines = {name: place for place, name in enumerate(dict.fromkeys(point.cell for point in points))}
     groups = list(dict.fromkeys(point.group for point in points))
     columns = min(COLUMNS, len(groups))
-    rows = -(-len(groups) // columns)
+    rows = [groups[first : first + columns] for first in range(0, len(groups), columns)]
+    names = [list(dict.fromkeys(point.cell for point in points if point.group in row)) for row in rows]
+    heights = [_LINE * len(cells) + _REST for cells in names]
     with style.matplotlib_style():
-        figure = Figure(figsize=(style.WIDTH, rows * (_LINE * len(lines) + _REST)))
-        panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-        for axes, group in zip(panels, groups, strict=False):
-            _draw_panel(axes, [point for point in points if point.group == group], lines)
-            axes.set_title(_wrapped(group, _TITLE))
-        for axes in panels[len(groups) :]:
-            axes.axis("off")
-        panels[0].set_yticks(range(len(lines)), [_wrapped(name, _NAME) for name in lines])
-        panels[0].set_ylim(len(lines) - 0.5, -0.5)
+        figure = Figure(figsize=(style.WIDTH, sum(heights)))
+        panels = figure.subplots(len(rows), columns, sharey="row", squeeze=False, height_ratios=heights)
+        for row, cells, axes in zip(rows, names, panels, strict=True):
+            _draw_row([[point for point in points if point.group == group] for group in row], cells, axes)
         figure.supxlabel(style.as_text(label), fontsize=style.FONT_SIZE)
     return figure
+
+
+def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panels: Sequence[Axes]) -> None:
+    """Panels side by side, whose lines are `cells`; there may be more panels than groups."""
+    lines = {name: place for place, name in enumerate(cells)}
+    for axes, points in zip(panels, groups, strict=False):
+        _draw_panel(axes, points, lines)
+        axes.set_title(_wrapped(points[0].group, _TITLE))
+    for axes in panels[len(groups) :]:
+        axes.axis("off")
+    panels[0].set_yticks(range(len(lines)), [_wrapped(name, _NAME) for name in lines])
+    panels[0].set_ylim(len(lines) - 0.5, -0.5)
 
 
 def _wrapped(text: str, letters: int) -> str:
