@@ -19,6 +19,7 @@ SPREAD = {
     "Reuters-21578": 0.19,
     "GoEmotions 5,000": 0.30,
     "DeepFashion2": 0.53,
+    "AAPD 750": 0.64,
     "CodiEsp chapters": 0.79,
     "CodiEsp categories": 1.06,
 }
