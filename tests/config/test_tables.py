@@ -114,7 +114,7 @@ SPACES = {
     "rcv1": ("text", {"topics": LABELS}),
     "reuters21578": ("text", {"topics": LABELS}),
     "goemotions": ("text", several_paths("sentiment", "ekman", "emotion")),
-    "parquet": ("text", {"chapter": LABELS, "category": LABELS}),
+    "parquet": ("text", {"chapter": LABELS, "category": LABELS, "subject": LABELS}),
     "parquet of images": ("vectors", {**levels("coarse", "fine"), "garment": LABELS, "kind": LABELS}),
     "mimic3": ("text", several_paths("chapters", "codes")),
     "mimic4": ("text", several_paths("chapters", "codes")),
