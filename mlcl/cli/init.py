@@ -5,27 +5,61 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.options import DEFAULT_HOME, ENCODING, Delimiter, Encoding, Header, Home, Json, Text
 from mlcl.cli.output import answer_to, print_json
-from mlcl.errors import printable
+from mlcl.errors import UserError, printable
+
+Treated = Literal["negative", "leave_out", "ignore"]
 
 
 def init(
-    path: Annotated[
-        Path, typer.Argument(help=".csv .tsv .jsonl .parquet, a folder of images, or a prepared data set.")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A .csv .tsv .jsonl .json .parquet or .txt file, or several with the same columns such as "
+            "train.csv and test.csv; a folder of images; or a prepared data set."
+        ),
     ],
-    text: Annotated[str | None, typer.Option("--text", help="The column of the texts.")] = None,
+    text: Text = None,
+    image: Annotated[str | None, typer.Option("--image", help="The column of images.")] = None,
     labels: Annotated[
-        list[str] | None, typer.Option("--labels", help="The column of the labels; several are levels.")
+        list[str] | None,
+        typer.Option("--labels", help="The column of the labels, or a pattern as 'is_*'; several are levels"),
     ] = None,
+    kind: Annotated[
+        Literal["single", "multi_label", "path"] | None, typer.Option("--kind", help="Of the labels.")
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option("--separator", help="Between the labels of a row, or the levels of a path.")
+    ] = None,
+    names: Annotated[
+        str | None,
+        typer.Option("--names", help="Of the classes, in order: a,b,c or a file with one a line."),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", min=0, max=1, help="Of shares: the least that is a label.")
+    ] = None,
+    missing: Annotated[
+        Treated | None, typer.Option("--missing", help="What a blank among 0 and 1 means.")
+    ] = None,
+    uncertain: Annotated[
+        Treated | None, typer.Option("--uncertain", help="What -1 among 0 and 1 means.")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The column of a unique id.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="The column of the split.")] = None,
     group: Annotated[
         str | None, typer.Option("--group", help="The column of what stays in one split, such as a patient.")
     ] = None,
-    encoding: Annotated[str, typer.Option("--encoding", help="Of a CSV file.")] = "utf-8-sig",
+    encoding: Encoding = ENCODING,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    allow_untrained: Annotated[
+        bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
+    ] = False,
     to: Annotated[Path, typer.Option("--to", help="The folder to write to.")] = Path(),
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")] = False,
     json: Json = False,
@@ -33,9 +67,14 @@ def init(
 ) -> None:
     """Look at data, say what is there, and write job.yaml, space.yaml and a README with the next commands."""
     from mlcl.service.starter.starter import start
+    from mlcl.service.starter.table_options import Said
 
+    said = Said(
+        tuple(text or ()), image, tuple(labels or ()), kind, separator, _names(names), threshold, missing,
+        uncertain, id, split, group, encoding, delimiter, header, allow_untrained,
+    )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
-    made = start(path, to, home, text, labels or [], ask, encoding, group)
+    made = start(paths, to, home, said, ask)
     if json:
         print_json({"found": made.found, "rules": made.rules, "files": made.files, "data": made.data})
         return
@@ -44,6 +83,18 @@ def init(
     typer.echo(f"next: {made.next}")
 
 
+def _names(given: str | None) -> tuple[str, ...]:
+    """Names between commas, or the lines of a file."""
+    if given is None:
+        return ()
+    file = Path(given)
+    try:
+        words = file.read_text(encoding="utf-8").splitlines() if file.is_file() else given.split(",")
+    except (OSError, UnicodeError) as error:
+        raise UserError("cannot be read", file=file, key="names", found=error) from None
+    return tuple(word.strip() for word in words if word.strip())
+
+
 def _ask(question: str, answers: Sequence[str], default: str) -> str:
     typer.echo(printable(f"{question} {', '.join(answers)}"))
-    return answer_to(f"Answer [{default}]", "--text, --labels or --yes") or default
+    return answer_to(f"Answer [{default}]", "--yes") or default

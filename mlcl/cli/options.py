@@ -51,6 +51,19 @@ def _checked(home: Path) -> Path:
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="key.path=value, any key of the job.", autocompletion=job_keys)
 ]
+ENCODING = "utf-8-sig"
+Text = Annotated[
+    list[str] | None,
+    typer.Option("--text", help="The column of texts, images or vectors; several texts are joined."),
+]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of a text file, such as cp1252.")]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="Between the fields of CSV; default: as the file has it.")
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first line of CSV names the columns."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
 Parallel = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.markup import escape
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.options import DEFAULT_HOME, ENCODING, Delimiter, Encoding, Header, Home, Json, Text
 from mlcl.cli.output import errors, metrics_table, print_json, results, say
 from mlcl.markup import counted
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mlcl.training.export.outputs import Columns
 
 
-TextColumn = Annotated[str | None, typer.Option("--text", help="A table's column of texts; default: text.")]
 IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
 Split = Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")]
 
@@ -28,13 +27,16 @@ Split = Annotated[str | None, typer.Option("--split", help="Of a data set; defau
 def predict(
     model: Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")],
     input: Annotated[
-        Path, typer.Argument(help=".csv .tsv .jsonl .parquet .txt, a folder of images, or a data set.")
+        Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")
     ] = None,
-    text: TextColumn = None,
+    text: Text = None,
     id: IdColumn = None,
+    encoding: Encoding = ENCODING,
+    delimiter: Delimiter = None,
+    header: Header = None,
     split: Split = None,
     way: Annotated[
         str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
@@ -55,6 +57,7 @@ def predict(
 ) -> None:
     """Label texts or images. A data set with the model's labels is scored as the run was."""
     from mlcl.training.export import load_model
+    from mlcl.training.export.inputs import TableColumns
     from mlcl.training.export.outputs import check_form, check_place, csv_sink, sink
     from mlcl.training.export.predictor import SPLIT, Labelling
 
@@ -63,7 +66,10 @@ def predict(
         for read in (input, Path(model)):
             check_place(out, read)
     with _folder(model, home) as folder:
-        loaded, columns = load_model(folder, device), (text, id)
+        loaded, columns = (
+            load_model(folder, device),
+            TableColumns(tuple(text or ()), id, encoding, delimiter, header),
+        )
         labelling = Labelling(loaded, input, split, way, threshold, batch_size, probabilities, columns)
         if out is not None:
             with sink(out) as write:
@@ -71,7 +77,7 @@ def predict(
         else:
             result = labelling.run(_drop if json else csv_sink(sys.stdout))
     if json:
-        told = {"rows": result.rows, "empty": result.empty, "out": out, "way": result.way}
+        told = {"rows": result.rows, "unread": result.unread, "out": out, "way": result.way}
         print_json(told | {"metrics": result.metrics})
         return
     if result.metrics:
@@ -79,8 +85,8 @@ def predict(
         (errors if out is None else results).print(metrics_table(result.metrics, title))
     if result.unknown:
         say("not scored: the data set does not have the labels that the model predicts")
-    if result.empty:
-        say(f"{counted(result.empty, 'row')} without text and so without a label: see the column error")
+    if result.unread:
+        say(f"{counted(result.unread, 'row')} without a label, as the column error says")
     say(f"{counted(result.rows, 'row')} by {result.way}" + ("" if out is None else f" in {out}"))
 
 

@@ -102,6 +102,22 @@ def digest_of(content: str | bytes) -> bytes:
     return hashlib.sha256(data).digest()[:16]
 
 
+def twin_form(text: str) -> str:
+    return re.sub(r"\d+", "0", words_of(text))
+
+
+def image_digest(data: bytes) -> bytes:
+    return digest_of(data)
+
+
+def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:
+    found = [splits.count(split) / max(1, len(splits)) for split in SPLITS]
+    if all(abs(a - b) <= 0.02 and (a > 0 or b == 0) for a, b in zip(found, fractions, strict=True)):
+        return []
+    shares, wanted = (" / ".join(f"{100 * x:.3g}" for x in its) for its in (found, fractions))
+    return [f"the splits have {shares} % of the rows where {wanted} were wanted: {reason}"]
+
+
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
     """Key to split, of exact sizes: keys in the order of a seeded hash, the first to the first of `sizes`.
 

@@ -20,7 +20,7 @@ from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, model_writer, write_export
-from mlcl.training.export.inputs import read_items
+from mlcl.training.export.inputs import TableColumns, read_items
 from mlcl.training.export.outputs import check_place, sink
 from mlcl.training.export.predictions import check_threshold
 from mlcl.training.export.predictor import Labelling
@@ -117,12 +117,12 @@ def test_ids_are_kept(name, tmp_path):
 
 def test_a_file_is_never_read_ahead(tmp_path):
     file = tmp_path / "a.txt"
-    file.write_text("ball\n" * 10)
+    file.write_text("ball\n" * 1_000)
     items = read_items(file, "text")
     next(items)
     with file.open("a") as more:
         more.write("law\n" * 100_000)
-    assert sum(1 for _ in items) == 100_009
+    assert sum(1 for _ in items) == 100_999
 
 
 def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
@@ -171,8 +171,8 @@ def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
 
 def test_a_failed_pass_leaves_no_file(model, tmp_path):
     file = tmp_path / "in.jsonl"
-    file.write_text('{"text": "ball"}\n{"text": 1}\n')
-    with pytest.raises(UserError, match="no text at line 2"), sink(tmp_path / "out.csv") as write:
+    file.write_text('{"text": "ball"}\n[]\n')
+    with pytest.raises(UserError, match="not an object at line 2"), sink(tmp_path / "out.csv") as write:
         Labelling(model, file, batch_size=1).run(write)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -186,9 +186,11 @@ def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, fi
     frame = pd.DataFrame({"body": ["", "ball", None, "law"], "key": list("wxyz")})
     frame.to_parquet(tmp_path / "in.parquet")
     model = load_model(tmp_path / "model", "cpu")
-    labelling = Labelling(model, tmp_path / "in.parquet", batch_size=1, columns=("body", "key"))
+    labelling = Labelling(
+        model, tmp_path / "in.parquet", batch_size=1, columns=TableColumns(("body",), "key")
+    )
     with sink(tmp_path / f"out.{form}") as write:
-        assert labelling.run(write).empty == 2
+        assert labelling.run(write).unread == 2
     read = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(form, lambda f: pd.read_json(f, lines=True))
     rows = read(tmp_path / f"out.{form}").astype(object).fillna("").to_dict("records")
     assert [row["id"] for row in rows] == list("wxyz")
@@ -217,18 +219,17 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
 
 
 BAD_INPUT = {
-    "a.csv": ("body\nball\n", r"no such column.*found: text; allowed: body, with --text COLUMN"),
+    "a.csv": ("body\nball\n", r"no such column.*found: text; allowed: body, or text COLUMN"),
     "b.csv": ("id,text\n1,ball\n2\n", "wrong number of fields at line 3"),
     "c.csv": ("", "is empty: there is no header line"),
     "d.csv": ("text\n", "no rows"),
     "e.csv": ('text\n"ball\n', "no CSV at or after line 2"),
-    "f.jsonl": ('{"text": "ball"}\n{"text": 3}\n', "no text at line 2; found: 3"),
-    "g.jsonl": ("[1]\n", "not an object at line 1"),
+    "g.jsonl": ("{}\n[1]\n", "not an object at line 2"),
+    "g.json": ("[1]\n", "not an object at row 0"),
     "h.jsonl": ('{"text": "ball"}\n{\n', "not valid JSON at line 2"),
     "i.parquet": ("text", "not a whole Parquet file"),
     "j.xlsx": ("", "not a form that can be read"),
     "k.csv": ("text,id,text\nball,1,law\n", "key text: this column occurs twice"),
-    "l.jsonl": ('{"text": "a \\ud800"}\n', r"key text: no Unicode text at line 1 of .*l\.jsonl"),
     "m.jsonl": ('{"text": "a", "id": "\\ud800"}\n', "key id: no Unicode text at line 1"),
 }
 
@@ -271,10 +272,33 @@ def test_a_place_where_no_file_can_be_made(tmp_path):
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_bad_images_are_told_with_their_row(reader_of_images, tmp_path):
-    pq.write_table(pa.table({"image": [png(20), b"no image"]}), tmp_path / "in.parquet")
-    with pytest.raises(UserError, match=r"image cannot be decoded at row 1 of .*in\.parquet"):
-        Labelling(reader_of_images, tmp_path / "in.parquet").run(lambda _: None)
+def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(
+    model, reader_of_images, tmp_path
+):
+    texts = ['{"text": "ball"}', '{"text": 3}', '{"text": "a \\ud800"}', '{"text": " "}', '{"text": "vote"}']
+    (tmp_path / "in.jsonl").write_text("\n".join(texts))
+    (tmp_path / "a.png").write_bytes(png(235))
+    images = [png(20), b"no image", None, {"bytes": None, "path": "nowhere.png"}, png(235)]
+    pq.write_table(pa.table({"image": [{"bytes": i, "path": None} if isinstance(i, bytes) else i for i in images]}),
+                   tmp_path / "in.parquet")  # fmt: skip
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(png(20))
+    (tmp_path / "in" / "b.png").write_bytes(b"no image")
+    for reader, name, expected in (
+        (model, "in.jsonl", ["", "no text: 3", "no Unicode text: half", "the text is empty", ""]),
+        (
+            reader_of_images,
+            "in.parquet",
+            ["", "image cannot be decoded", "no image", "no such image file", ""],
+        ),
+        (reader_of_images, "in", ["", "image cannot be decoded"]),
+    ):
+        written = []
+        told = Labelling(reader, tmp_path / name, probabilities=True).run(written.append)
+        errors, labels = written[0]["error"], written[0]["label"]
+        assert all(error.startswith(start) for error, start in zip(errors, expected, strict=True)), errors
+        assert [label is None for label in labels] == [bool(error) for error in errors]
+        assert told.unread == sum(map(bool, expected))
     with pytest.raises(UserError, match=r"image cannot be decoded at row 0.*No such file"):
         reader_of_images.predict(["nowhere.png"])
 

@@ -24,11 +24,11 @@ from pydantic import Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.label_spaces import distinct
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import (
     Distribution,
     DistributionOptions,
-    distinct,
     hold_out,
     in_batches,
 )

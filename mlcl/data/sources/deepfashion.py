@@ -22,7 +22,7 @@ from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.sources.common.table_splits import SPLIT_NAMES
+from mlcl.data.tables.splits import SPLIT_NAMES
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 

@@ -1,27 +1,34 @@
-"""Image files in a folder a class: `class/*`, `coarse/fine/*`, or either below `train`, `validation`, `test`.
+"""Image files in a folder a class: `class/*`, `coarse/fine/*`, with folders such as `train` above or below.
 
 One folder deep gives the label space `class`; two give `coarse`, `fine` and the hierarchy `path`; deeper ones
 give `level1`, `level2` and so on, and `path`. A class is named by its whole path, so `other` may occur twice.
+Hidden folders and files are left out; files of other kinds are read where Pillow can, else counted in a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import hash_of_files, in_batches
-from mlcl.data.sources.common.table_splits import SPLIT_NAMES
-from mlcl.data.split_assignment import FRACTIONS, assign, train_every_class
+from mlcl.data.split_assignment import FRACTIONS, image_digest
+from mlcl.data.tables.splits import SplitRows, divide, split_of_name
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
+from mlcl.markup import counted
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+"""Of files that are images whatever is in them: one that cannot be decoded is an error."""
+UNLABELLED = {"pred", "predict", "prediction", "unlabeled", "unlabelled"}
+"""Words in the name of a folder whose images have no class."""
 
 
 class Options(Section):
@@ -29,7 +36,7 @@ class Options(Section):
 
     path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(
-        FRACTIONS, description="train, validation, test, without folders"
+        FRACTIONS, description="train, validation, test, where no folders give them"
     )
     name: str | None = Field(None, description="default: the folder's name")
     licence: str = Field("not stated", description="the data's licence")
@@ -46,76 +53,139 @@ class Found(NamedTuple):
 
 def state(options: Options) -> str:
     """A hash of all names, sizes and times."""
-    return hash_of_files(options.path, (found.file for found in find(options.path)))
+    if not options.path.is_dir():
+        raise UserError("no such folder", file=options.path, key="data.options.path")
+    return hash_of_files(options.path, image_files(options.path)[0])
 
 
 def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set; the files' bytes stay as they are. Raises UserError for a tree of uneven depth."""
-    images = find(options.path)
-    names = _space_names(len(images[0].classes))
-    classes = {name: sorted({_prefix(image, depth) for image in images}) for depth, name in enumerate(names)}
-    spaces = {name: LabelSpace(kind="single", classes=tuple(values)) for name, values in classes.items()}
+    images, notes = find(options.path)
+    depth = len(images[0].classes)
+    names = {1: ["class"], 2: ["coarse", "fine"]}.get(depth) or [f"level{i + 1}" for i in range(depth)]
+    paths = {name: ["/".join(image.classes[: d + 1]) for image in images] for d, name in enumerate(names)}
+    spaces = {name: LabelSpace(kind="single", classes=tuple(sorted(set(its)))) for name, its in paths.items()}
+    labels = {name: list(map(spaces[name].classes.index, its)) for name, its in paths.items()}
     if len(names) > 1:
         spaces["path"] = LabelSpace(kind="hierarchy", levels=tuple(names))
+    ids = [image.file.relative_to(options.path).as_posix() for image in images]
+    given = [] if images[0].split is None else [str(image.split) for image in images]
+    rows = SplitRows(ids, ids, [image_digest(image.file.read_bytes()) for image in images], splits=given)
+    classes = [[[label] for label in its] for its in labels.values()]
+    notes += divide(rows, classes, options.fractions, split_seed)
+    columns: dict[str, Any] = {"id": ids, "split": rows.splits, **labels}
     return write_dataset(
         folder,
         name=options.name or options.path.resolve().name,
         modality="image",
         label_spaces=spaces,
-        batches=_batches(options, images, classes, split_seed),
+        batches=in_batches(columns, "image", (image.file.read_bytes() for image in images)),
         source=options.path.resolve().name,
         licence=options.licence,
         allow_untrained=options.allow_untrained,
+        notes=notes,
     )
 
 
-def find(root: Path) -> list[Found]:
-    """The images below `root`, sorted. Raises UserError where there are none or depths differ."""
-    if not root.is_dir():
-        raise UserError("no such folder", file=root, key="data.options.path")
-    files = sorted(file for file in root.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+def image_files(root: Path) -> tuple[list[Path], list[Path]]:
+    """The images below a folder, sorted, and the other files; hidden ones are in neither list."""
+    images: list[Path] = []
+    others: list[Path] = []
+    for place, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        for file in (Path(place) / name for name in sorted(names) if not name.startswith(".")):
+            (images if _is_image(file) else others).append(file)
+    return sorted(images), others
+
+
+def _is_image(file: Path) -> bool:
+    if file.suffix.lower() in SUFFIXES:
+        return True
+    try:
+        with Image.open(file):
+            return True
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return False
+
+
+def find(root: Path) -> tuple[list[Found], list[str]]:
+    """The images below `root`, and sentences on what was left out.
+
+    Raises UserError where there are no images, where depths differ, and for a class folder without an image.
+    """
+    files, others = image_files(root)
+    unlabelled = [file for file in files if _unlabelled(file.relative_to(root).parts[0])]
+    files = [file for file in files if file not in set(unlabelled)]
     if not files:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
-    folders = [file.relative_to(root).parts[:-1] for file in files]
-    split_first = all(parts and parts[0] in SPLIT_NAMES for parts in folders)
+    folders = [list(file.relative_to(root).parts[:-1]) for file in files]
+    at = _split_depth(folders)
+    splits = [None if at is None else split_of_name(parts.pop(at)) for parts in folders]
+    constant = 0
+    while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
+        constant += 1
+        for parts in folders:
+            parts.pop(0)
     images = [
-        Found(file, parts[split_first:], SPLIT_NAMES[parts[0]] if split_first else None)
-        for file, parts in zip(files, folders, strict=True)
+        Found(file, tuple(parts), split) for file, parts, split in zip(files, folders, splits, strict=True)
     ]
-    depth = len(images[0].classes)
+    depth = Counter(len(image.classes) for image in images).most_common(1)[0][0]
     for image in images:
         if len(image.classes) != depth or depth == 0:
             problem = "every image must lie equally deep, in at least one class folder"
             raise UserError(problem, file=image.file, found=len(image.classes), allowed=max(1, depth))
-    return images
+    _check_classes(root, files)
+    notes = []
+    if others:
+        kinds = Counter(file.suffix.lower() or file.name for file in others)
+        shown = ", ".join(f"{suffix} {count}" for suffix, count in kinds.most_common(3))
+        notes.append(f"{counted(len(others), 'file')} that are no images are left out: {shown}")
+    if unlabelled:
+        notes.append(
+            f"images without a class are left out: {len(unlabelled):,}, such as {unlabelled[0].name}"
+        )
+    return images, notes
 
 
-def _space_names(depth: int) -> list[str]:
-    return {1: ["class"], 2: ["coarse", "fine"]}.get(depth) or [f"level{i + 1}" for i in range(depth)]
+def _unlabelled(folder: str) -> bool:
+    return bool(UNLABELLED & set(folder.lower().replace("-", "_").split("_")))
 
 
-def _prefix(image: Found, depth: int) -> str:
-    return "/".join(image.classes[: depth + 1])
+def _split_depth(folders: list[list[str]]) -> int | None:
+    """The depth at which every image's folder names a split, train and another one among them."""
+    for at in range(min(map(len, folders))):
+        names = {parts[at] for parts in folders}
+        found = {split_of_name(name) for name in names}
+        if None not in found and "train" in found and (len(found) > 1 or len(names) == 1):
+            return at
+    return None
 
 
-def _batches(
-    options: Options, images: list[Found], classes: dict[str, list[str]], seed: int
-) -> Iterator[dict[str, Any]]:
-    ids = [image.file.relative_to(options.path).as_posix() for image in images]
-    index = {name: {label: i for i, label in enumerate(labels)} for name, labels in classes.items()}
-    labels = {name: [index[name][_prefix(image, d)] for image in images] for d, name in enumerate(classes)}
-    splits = [image.split or assign(i, seed, options.fractions) for image, i in zip(images, ids, strict=True)]
-    if images[0].split is None:
-        train_every_class(splits, [[[c] for c in column] for column in labels.values()], ids, seed)
-    columns: dict[str, list[Any]] = {"id": ids, "split": splits, **labels}
-    return in_batches(columns, "image", (image.file.read_bytes() for image in images))
+def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
+    """Whether the first folder says the same of all images, or the split once more."""
+    same = len({parts[0] for parts in folders}) == 1
+    again = all(
+        split is not None and split_of_name(p[0]) == split for p, split in zip(folders, splits, strict=True)
+    )
+    return same or again
+
+
+def _check_classes(root: Path, files: list[Path]) -> None:
+    """Raises UserError for a class folder that only has files which are no images."""
+    there = {parent for file in files for parent in file.relative_to(root).parents}
+    for place, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        here = Path(place).relative_to(root)
+        if not folders and here not in there and not _unlabelled((here.parts or ("",))[0]):
+            found = [name for name in sorted(names) if not name.startswith(".")][:3] or "no files"
+            raise UserError("no image is in the folder of a class", file=Path(place), found=found)
 
 
 SOURCE = Source(
     name="image_folder",
     title="image files in a folder a class",
     licence="the files' own",
-    version="1",
+    version="2",
     options=Options,
     write=write,
     state=state,

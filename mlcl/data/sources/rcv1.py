@@ -22,9 +22,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo
+from mlcl.data.label_spaces import count, indices, space_of_rows
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, DistributionOptions, Release
-from mlcl.data.sources.common.label_spaces import count, indices, space_of_rows
 from mlcl.data.split_assignment import draw, hold_out_validation
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -1,28 +1,26 @@
-"""Files of a user's rows: CSV, JSON lines and Parquet of texts, images or vectors, with labels by column."""
+"""Files of a user's rows: CSV, JSON, Parquet and lines of texts, images or vectors, with labels by column."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
-from mlcl.data.sources.common.table import write_table
-from mlcl.data.sources.common.table_options import TableOptions, state
-from mlcl.data.table_file import ENCODING, TableFile, csv_table, json_table, parquet_table
+from mlcl.data.sources.common.distribution import file_state
+from mlcl.data.tables.files import ENCODING, Dialect, open_table
+from mlcl.data.tables.options import HierarchyOf, TableOptions
+from mlcl.data.tables.table import write_table
+from mlcl.errors import UserError
 
 
-class CsvOptions(TableOptions):
-    """How a CSV file is read."""
+class TextFileOptions(TableOptions):
+    """How a text file is read."""
 
     encoding: str = Field(ENCODING, description="utf-8-sig: UTF-8 with or without a byte order mark")
-    delimiter: str | None = Field(
-        None, min_length=1, max_length=1, description="between fields; default: as the header line has it"
-    )
 
     @field_validator("encoding")
     @classmethod
@@ -34,43 +32,50 @@ class CsvOptions(TableOptions):
         return encoding
 
 
-def write_csv(folder: Path, options: CsvOptions, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file, line and column."""
-    tables = [csv_table(path, options.encoding, options.delimiter) for path in options.path]
+class CsvOptions(TextFileOptions):
+    """How a CSV file is read."""
+
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="between fields; default: as the first lines have it"
+    )
+    header: bool | None = Field(
+        None, description="whether the first line names the columns; default: yes, unless it looks like data"
+    )
+
+
+def write(folder: Path, options: TableOptions, split_seed: int) -> DatasetInfo:
+    """Write the data set. Raises UserError with file, place and column."""
+    given = options.model_dump(include={"encoding", "delimiter", "header"})
+    tables = [open_table(path, Dialect(**given)) for path in options.path]
     return write_table(folder, options, tables, split_seed)
 
 
-def write(
-    open_table: Callable[[Path], TableFile], folder: Path, options: TableOptions, split_seed: int
-) -> DatasetInfo:
-    """Write the data set of files that `open_table` opens. Raises UserError with file, place and column."""
-    return write_table(folder, options, [open_table(path) for path in options.path], split_seed)
+def state(options: TableOptions) -> list[Any]:
+    """Plain data that changes when the files do. Raises UserError for a file that is not there."""
+    files = [("path", path) for path in options.path]
+    for name, label in options.labels.items():
+        if isinstance(label, HierarchyOf) and label.parents is not None:
+            files.append((f"labels.{name}.parents", label.parents))
+    for key, file in files:
+        if not file.is_file():
+            raise UserError("no such file", file=file, key=f"data.options.{key}")
+    return [part for _, file in files for part in file_state(file)]
 
 
-CSV = Source(
-    name="csv",
-    title="CSV files of texts, image files or vectors, labels by column",
-    licence="the file's own",
-    version="2",
-    options=CsvOptions,
-    write=write_csv,
-    state=state,
-)
-JSONL = Source(
-    name="jsonl",
-    title="JSON objects, one a line, of texts, images or vectors, labels by column",
-    licence="the file's own",
-    version="1",
-    options=TableOptions,
-    write=partial(write, json_table),
-    state=state,
-)
-PARQUET = Source(
-    name="parquet",
-    title="Parquet files of texts, images or vectors, labels by column",
-    licence="the file's own",
-    version="2",
-    options=TableOptions,
-    write=partial(write, parquet_table),
-    state=state,
-)
+def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
+    return Source(
+        name=name,
+        title=title,
+        licence="the file's own",
+        version="3",
+        options=options,
+        write=write,
+        state=state,
+    )
+
+
+COLUMNS = "of texts, images or vectors, labels by column"
+CSV = _source("csv", f"CSV files {COLUMNS}", CsvOptions)
+JSONL = _source("jsonl", f"JSON objects, one a line or in an array, {COLUMNS}", TextFileOptions)
+PARQUET = _source("parquet", f"Parquet files {COLUMNS}", TableOptions)
+TXT = _source("txt", "text files, a row a line, its labels before it as fastText has them", TextFileOptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from mlcl.config import load_job, load_space
 from mlcl.data import Dataset, prepare
 from mlcl.data.description import describe, in_words
 from mlcl.data.format import INFO_FILE
-from mlcl.data.table_file import ENCODING
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.starter.first_job import FirstJob, first_job, has_gpu
-from mlcl.service.starter.table_options import Ask, table_options
+from mlcl.service.starter.table_options import Ask, Said, table_options
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
@@ -37,44 +36,50 @@ class Start:
 
 
 def start(
-    path: Path,
-    to: Path,
-    home: Path,
-    text: str | None = None,
-    labels: Sequence[str] = (),
-    ask: Ask | None = None,
-    encoding: str = ENCODING,
-    group: str | None = None,
+    paths: Sequence[Path], to: Path, home: Path, said: Said | None = None, ask: Ask | None = None
 ) -> Start:
-    """Look at a table, a folder of images or a prepared set, and write `FILES` to the folder `to`.
+    """Look at tables, a folder of images or a prepared set, and write `FILES` to the folder `to`.
 
-    `text` and `labels` name columns, `labels` of a prepared set the label space to predict; the rest is
-    asked, or without `ask` refused where the data do not tell. Raises UserError; then no file is written.
+    `said` names columns and how they are read, its labels of a prepared set the label space to predict; the
+    rest is asked, or without `ask` refused where the data do not tell. Raises UserError; then no file is
+    written.
     """
+    said, path = said or Said(), paths[0]
     files = tuple(to / name for name in FILES)
     for file in files:
         if file.exists():
             problem = "is there already: nothing is replaced"
-            raise UserError(problem, file=file, key="--to", allowed="another folder")
+            raise UserError(problem, file=file, key="to", allowed="another folder")
     if (path / INFO_FILE).is_file():
         source, options, found = None, dict[str, Any](), [f"{path}: a prepared data set"]
     elif path.is_dir():
-        source, options, found = "image_folder", {"path": str(path)}, [f"{path}: images in a folder a class"]
+        source, found = "image_folder", [f"{path}: images in a folder a class"]
+        options = {"path": str(path)} | ({"allow_untrained": True} if said.allow_untrained else {})
     else:
-        source, options, found = table_options(path, text, labels, ask, encoding, group)
+        source, options, found = table_options(paths, said, ask)
     place = path if source is None else prepare(source, home / "data", options)
     info, description = Dataset.open(place).info, describe(place)
     data = {"path": str(path)} if source is None else {"source": source, "options": options}
-    target = labels[0] if labels and source is None else None
+    target = said.labels[0] if said.labels and source is None else None
     made = first_job(info, description, target, data, gpu=has_gpu())
     lines = (*found, *in_words(description))
     name = made.job["experiment"]
     sweep = f"mlcl sweep {files[0]} {files[1]} --name {name} --trials {TRIALS} --seeds {SEEDS}"
-    columns = [f"--{key} {shlex.quote(options[key])}" for key in ("text", "id") if key in options]
-    predict = " ".join(["mlcl predict model", shlex.quote(str(path)), *columns])
+    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(options)])
     commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
     _write(made, files, commands, lines)
     return Start(lines, made.rules, files, Path(place), sweep)
+
+
+def _reading(options: Mapping[str, Any]) -> list[str]:
+    """The options of `mlcl predict` that read a file as the source did."""
+    words = []
+    for key in ("text", "image", "vectors", "id", "encoding", "delimiter"):
+        values = options.get(key, [])
+        option = "text" if key in ("image", "vectors") else key
+        words += [f"--{option} {shlex.quote(v)}" for v in ([values] if isinstance(values, str) else values)]
+    header = options.get("header")
+    return words if header is None else [*words, "--header" if header else "--no-header"]
 
 
 def _serve(experiment: str, home: Path) -> str:

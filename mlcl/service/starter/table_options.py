@@ -1,87 +1,164 @@
-"""The options of a table's source, from what its columns are for."""
+"""The options of a table's source: what the user says of the columns, else what they are recognised as."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Callable, Sequence
-from itertools import islice, pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from mlcl.data.column_roles import ROWS_READ, Column, Roles, column_of, roles_of
 from mlcl.data.format import RESERVED
-from mlcl.data.sources.common.label_notation import divides, text_of
-from mlcl.data.table_file import ENCODING, TableFile, open_table
+from mlcl.data.tables.files import ENCODING, Dialect, Table, open_table, suffix_of
+from mlcl.data.tables.options import Treatment
+from mlcl.data.tables.roles import Role, Roles, roles_of
 from mlcl.errors import UserError
 
-SOURCES = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+SOURCES = {
+    ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".parquet": "parquet", ".txt": "txt",
+}  # fmt: skip
+FEWEST_FLAGS = 3
+"""Columns of 0 and 1 that are the labels even where other columns may be labels, too."""
 Ask = Callable[[str, Sequence[str], str], str]
 """Asks a question with what may be answered and a default, and returns the answer."""
 
 
-def table_options(
-    path: Path,
-    text: str | None,
-    labels: Sequence[str],
-    ask: Ask | None,
-    encoding: str = ENCODING,
-    group: str | None = None,
-) -> tuple[str, dict[str, Any], list[str]]:
-    """The source of a file, its options, and lines on what was found.
+@dataclass(frozen=True)
+class Said:
+    """What a user says of a table; the rest is recognised. `labels` may be patterns such as `is_*`."""
 
-    `text`, `labels` and `group` name columns; what they leave open and the table does not tell is asked, or
-    without `ask` a UserError that names the option.
+    text: tuple[str, ...] = ()
+    image: str | None = None
+    labels: tuple[str, ...] = ()
+    kind: Literal["single", "multi_label", "path"] | None = None
+    separator: str | None = None
+    names: tuple[str, ...] = ()
+    threshold: float | None = None
+    missing: Treatment | None = None
+    uncertain: Treatment | None = None
+    id: str | None = None
+    split: str | None = None
+    group: str | None = None
+    encoding: str = ENCODING
+    delimiter: str | None = None
+    header: bool | None = None
+    allow_untrained: bool = False
+
+
+def table_options(
+    paths: Sequence[Path], said: Said, ask: Ask | None = None
+) -> tuple[str, dict[str, Any], list[str]]:
+    """The source of files with the same columns, its options, and lines on what was found.
+
+    What the user does not say and the tables do not tell is asked, or without `ask` a UserError that names
+    the option.
     """
-    table = open_table(path, encoding)
-    if next(table.rows(()), None) is None:
-        raise UserError("no rows", file=path)
-    for key, names in (("--text", [text]), ("--labels", labels), ("--group", [group])):
-        for name in names:
-            if name is not None:
-                table.require(name, key)
-    roles = roles_of(table)
-    content = text or _text(table, roles, ask)
-    columns = _named(table, labels) if labels else _labels(table, roles, {content, group}, ask)
-    spaces, found = _spaces(table, columns)
-    options: dict[str, Any] = {"path": str(path), "text": content, "labels": spaces}
-    if encoding != ENCODING:
-        options["encoding"] = encoding
-    lines = [f"{path.name}: the columns {', '.join(table.columns)}", f"text: the column {content}", *found]
-    for key, column in (("id", roles.id), ("split", roles.split), ("group", group)):
-        if column is not None and column != content:
+    dialect = Dialect(said.encoding, said.delimiter, said.header)
+    tables = [open_table(path, dialect) for path in paths]
+    table = tables[0]
+    if next(table.chunks(table.columns[:1]), None) is None:
+        raise UserError("no rows", file=paths[0])
+    labels = [c for pattern in said.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
+    named = [("image", said.image), ("id", said.id), ("split", said.split), ("group", said.group)]
+    named += [("text", column) for column in said.text] + [("labels", column) for column in labels]
+    for key, column in named:
+        if column is not None:
+            table.require(column, key)
+    roles = roles_of(tables, labels)
+    modality, content, lines = _content(table, roles, said, ask)
+    taken = {*content, said.group, said.id, said.split}
+    chosen = _given(roles, labels) if labels else _labels(table, roles, taken, ask)
+    spaces, found = _spaces(table, roles, chosen, said)
+    options: dict[str, Any] = {
+        "path": str(paths[0]) if len(paths) == 1 else [str(path) for path in paths],
+        modality: content[0] if len(content) == 1 else list(content),
+        "labels": spaces,
+    }
+    lines = [f"{table.path.name}: the columns {', '.join(table.columns)}", *lines, *found]
+    columns = {"id": said.id or roles.id, "split": said.split or roles.split, "group": said.group}
+    for key, column in columns.items():
+        if column is not None and column not in content:
             options[key] = column
             lines.append(f"{key}: the column {column}")
-    return SOURCES[path.suffix.lower()], options, lines
+    unused = _unused(roles, {*content, *(role.name for role in chosen), *columns.values()})
+    given = {"encoding": said.encoding, "delimiter": said.delimiter, "header": said.header}
+    default = {"encoding": ENCODING, "delimiter": None, "header": None}
+    options |= {key: value for key, value in given.items() if value != default[key]}
+    if said.allow_untrained:
+        options["allow_untrained"] = True
+    return SOURCES[suffix_of(table.path)], options, [*lines, *unused]
 
 
-def _text(table: TableFile, roles: Roles, ask: Ask | None) -> str:
-    if roles.text is None:
-        problem, allowed = "no column looks like texts: name it", "--text COLUMN"
-        raise UserError(problem, file=table.path, key="--text", found=list(table.columns), allowed=allowed)
-    names = [column.name for column in roles.texts]
-    if len(names) == 1 or roles.text.named or roles.text.words > 2 * roles.texts[1].words:
-        return roles.text.name
-    return _asked(table, "--text", "Which column has the texts?", names, ask)
+def _content(
+    table: Table, roles: Roles, said: Said, ask: Ask | None
+) -> tuple[str, tuple[str, ...], list[str]]:
+    """The modality, its columns, and lines on them."""
+    if said.text:
+        joined = ", which are joined" if len(said.text) > 1 else ""
+        return "text", said.text, [f"text: the {_columns(said.text)}{joined}"]
+    texts, images, vectors = (roles.of(kind) for kind in ("text", "image", "vectors"))
+    if said.image or (images and not texts):
+        name = said.image or _one(table, "image", images, ask)
+        return "image", (name,), [f"image: the column {name}"]
+    if vectors and not texts:
+        name = _one(table, "vectors", vectors, ask)
+        return "vectors", (name,), [f"vectors: the column {name}"]
+    if not texts:
+        raise UserError(
+            "no column looks like texts: name it", file=table.path, key="text", found=list(table.columns),
+            allowed="text COLUMN, several to join them; or image COLUMN",
+        )  # fmt: skip
+    if len(texts) == 1 or texts[0].named or texts[0].words > 2 * texts[1].words:
+        name = texts[0].name
+    else:
+        name = _asked(table, "text", "Which column has the texts?", [role.name for role in texts], ask)
+    return "text", (name,), [f"text: the column {name}"]
 
 
-def _labels(table: TableFile, roles: Roles, taken: set[str | None], ask: Ask | None) -> list[Column]:
-    candidates = [column for column in roles.labels if column.name not in taken]
+def _one(table: Table, key: str, roles: Sequence[Role], ask: Ask | None) -> str:
+    if len(roles) == 1:
+        return roles[0].name
+    return _asked(table, key, f"Which column is the {key}?", [role.name for role in roles], ask)
+
+
+def _given(roles: Roles, labels: Sequence[str]) -> list[Role]:
+    by_name = {role.name: role for role in roles.columns}
+    return [by_name[name] for name in labels]
+
+
+def _labels(table: Table, roles: Roles, taken: set[str | None], ask: Ask | None) -> list[Role]:
+    repeats = roles.repeats or {}
+    candidates = [
+        role
+        for role in roles.of("single", "multi_label", "path", "flag")
+        if role.name not in taken and role.name not in repeats
+    ]
     if not candidates:
-        problem, allowed = "no column looks like labels: name it", "--labels COLUMN, several times for levels"
-        raise UserError(problem, file=table.path, key="--labels", found=list(table.columns), allowed=allowed)
-    levels = _levels(table, [column for column in candidates if column.kind == "single"])
-    for kinds in (("flag",), ("single",)):
-        if all(column.kind in kinds for column in candidates) and (levels or kinds == ("flag",)):
-            return candidates
-    named = [column for column in candidates if column.named]
+        shares = [role.name for role in roles.of("share")]
+        problem = "columns of shares need a threshold" if shares else "no column looks like labels: name it"
+        allowed = "labels COLUMN with threshold 0.5" if shares else "labels COLUMN, several for levels"
+        raise UserError(
+            problem, file=table.path, key="labels", found=shares or list(table.columns), allowed=allowed
+        )
+    flags = [role for role in candidates if role.kind == "flag"]
+    others = [role for role in candidates if role.kind != "flag"]
+    if all(role.kind == "single" for role in candidates) and roles.levels(candidates):
+        return candidates
+    named = [role for role in others if role.named]
+    if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
+        return flags
     if len(named) == 1 or len(candidates) == 1:
         return (named or candidates)[:1]
-    names = [column.name for column in candidates]
-    name = _asked(table, "--labels", "Which column has the labels to predict?", names, ask)
-    return [column for column in candidates if column.name == name]
+    if all(role.kind == "single" for role in named) and roles.levels(named):
+        return named
+    names = [role.name for role in candidates]
+    name = _asked(table, "labels", "Which column has the labels to predict?", names, ask)
+    return [role for role in candidates if role.name == name]
 
 
-def _asked(table: TableFile, key: str, question: str, names: Sequence[str], ask: Ask | None) -> str:
+def _asked(table: Table, key: str, question: str, names: Sequence[str], ask: Ask | None) -> str:
     if ask is None:
         problem = f"several columns may be it: name one with {key}"
         raise UserError(problem, file=table.path, key=key, found=names)
@@ -90,58 +167,74 @@ def _asked(table: TableFile, key: str, question: str, names: Sequence[str], ask:
     return answer
 
 
-def _named(table: TableFile, names: Sequence[str]) -> list[Column]:
-    values = [[row.values.get(name) for name in names] for row in islice(table.rows(names), ROWS_READ)]
-    return [column_of(name, [row[i] for row in values]) for i, name in enumerate(names)]
-
-
-def _spaces(table: TableFile, columns: Sequence[Column]) -> tuple[dict[str, Any], list[str]]:
+def _spaces(
+    table: Table, roles: Roles, columns: Sequence[Role], said: Said
+) -> tuple[dict[str, Any], list[str]]:
     """The label spaces of columns, and lines on them; the first is the one to predict."""
-    flags = [column for column in columns if column.kind == "flag"]
-    if len(flags) > 1 and len(flags) == len(columns):
-        names = [column.name for column in flags]
-        return {"labels": {"kind": "multi_label", "columns": names}}, [
-            f"labels: {len(names)} columns of 0 and 1, {', '.join(names)}"
+    kinds = {"flag", "share"} if said.threshold is not None else {"flag"}
+    treated = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
+    treated = {key: value for key, value in treated.items() if value is not None}
+    if len(columns) > 1 and all(role.kind in kinds for role in columns) and said.kind != "single":
+        names = [role.name for role in columns]
+        space = {"kind": "multi_label", "columns": names, **treated}
+        return {"labels": space}, [
+            f"labels: {len(names)} columns of 0 and 1 are one label space, {', '.join(names)}"
         ]
     spaces, lines = dict[str, Any](), []
-    for column in columns:
-        several = column.kind == "multi_label" or (
-            column.kind in ("text", "other") and _blanks(table, column.name)
-        )
-        space: dict[str, Any] = {"kind": "multi_label" if several else "single", "column": column.name}
-        divided = column.separator or (" " if several and column.kind != "multi_label" else None)
-        if divided:
-            space["separator"] = divided
-        spaces[space_name(column.name)] = space
-        how = f"several a row{f', divided at {divided!r}' if divided else ''}" if several else "one a row"
-        lines.append(f"labels: the column {column.name}, {how}, such as {column.example!r}")
-    levels = _levels(table, [column for column in columns if column.kind in ("single", "flag")])
+    for role in columns:
+        space, line = _space(role, said, treated)
+        spaces[space_name(role.name)] = space
+        lines.append(line)
+    levels = roles.levels([role for role in columns if role.kind in ("single", "flag")])
     if len(columns) > 1 and len(levels) < len(columns):
         problem = "not levels of one another: name the one to predict"
-        raise UserError(problem, file=table.path, key="--labels", found=[column.name for column in columns])
+        raise UserError(problem, file=table.path, key="labels", found=[role.name for role in columns])
     if levels:
         spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in levels]}
         lines.append(f"levels: {' > '.join(levels)}, since each class of one has one class above it")
     return spaces, lines
 
 
-def _blanks(table: TableFile, name: str) -> bool:
-    values = [row.values.get(name) for row in islice(table.rows({name}), ROWS_READ)]
-    return divides({value.strip() for value in values if isinstance(value, str)}, " ")
+def _space(role: Role, said: Said, treated: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The label space of a column, and a line on it."""
+    kind = said.kind or {"multi_label": "multi_label", "path": "path"}.get(role.kind, "single")
+    space: dict[str, Any] = {"kind": kind, "column": role.name}
+    said_so = f"labels: the column {role.name}"
+    example = f"such as {role.example[:60]!r}"
+    if kind == "path":
+        space["separator"] = said.separator or role.sign or "/"
+        more = "" if said.kind else "; with kind single it is one class"
+        return space, f"{said_so}, a path of levels divided at {space['separator']!r}, {example}{more}"
+    if kind == "single":
+        return space, f"{said_so}, one a row, {example}"
+    notation = role.notation
+    divided = said.separator or (notation.separator if notation else None)
+    numbers = notation is not None and notation.form in ("indicators", "shares")
+    space |= {"separator": divided} if divided else {}
+    space |= {"classes": list(said.names)} if said.names else {}
+    space |= treated
+    how = (
+        f", divided at {divided!r}" if divided else f", {notation.in_words()}" if notation and numbers else ""
+    )
+    return space, f"{said_so}, several a row{how}, {example}"
 
 
-def _levels(table: TableFile, columns: Sequence[Column]) -> list[str]:
-    """The columns coarse to fine, where each value of one comes with one value of the coarser one."""
-    ordered = [column.name for column in sorted(columns, key=lambda column: column.distinct)]
-    if len(ordered) < 2:
-        return []
-    parents: list[dict[str, str]] = [{} for _ in ordered[1:]]
-    for row in islice(table.rows(ordered), ROWS_READ):
-        for known, (coarse, fine) in zip(parents, pairwise(ordered), strict=True):
-            above, below = text_of(row.values.get(coarse)), text_of(row.values.get(fine))
-            if above and below and known.setdefault(below, above) != above:
-                return []
-    return ordered
+def _unused(roles: Roles, used: set[str | None]) -> list[str]:
+    """Lines on columns that are not read."""
+    repeats = {name: other for name, other in (roles.repeats or {}).items() if name not in used}
+    lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]
+    texts = [role.name for role in roles.of("text") if role.name not in used]
+    lines += [f"not read: the {_columns(texts)} of texts; text may name several"] if texts else []
+    rest = [role for role in roles.columns if role.name not in {*used, *texts, *repeats}]
+    labels = [role.name for role in rest if role.kind in ("single", "multi_label", "path", "flag", "share")]
+    lines += [f"not read: the {_columns(labels)}, which may be labels"] if labels else []
+    constant = [role.name for role in rest if role.kind == "constant"]
+    lines += [f"not read: the {_columns(constant)}, with one value in all rows"] if constant else []
+    return lines
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
 
 
 def space_name(column: str) -> str:

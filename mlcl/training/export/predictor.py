@@ -6,7 +6,7 @@ Shapes: M rows, O an encoder's output.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from torch import Tensor
 from mlcl.config.plugin_files import run_plugins
 from mlcl.data import Dataset, Split
 from mlcl.data.format import INFO_FILE, plural
+from mlcl.data.tables.rows import Unreadable
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
-from mlcl.training.export.inputs import Item, batches, read_items, split_items
+from mlcl.training.export.inputs import Item, TableColumns, batches, read_items, split_items
 from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import Index, Way
 from mlcl.training.export.outputs import Sink
@@ -27,8 +28,6 @@ from mlcl.training.export.predictions import check_threshold, decide, label_deci
 from mlcl.training.split_metrics import SplitMetrics, targets_of
 
 SPLIT = "test"
-EMPTY = "the text is empty"
-"""The error of a row without a text."""
 NAMES = {"train": "train", "validation": "val", "test": "test"}
 """What the names of a run's metrics call the splits."""
 
@@ -37,21 +36,21 @@ NAMES = {"train": "train", "validation": "val", "test": "test"}
 class Labelled:
     """The number of rows, the way that predicted them, and their metrics where the labels are known.
 
-    `unknown`: the input was a data set without the labels that the model predicts. `empty`: rows without a
-    text, which have an `error` in place of a label.
+    `unknown`: the input was a data set without the labels that the model predicts. `unread`: rows that have
+    an `error` in place of a label, such as an empty text or an image that cannot be decoded.
     """
 
     rows: int
     way: Way
     metrics: dict[str, float] = field(default_factory=dict)
     unknown: bool = False
-    empty: int = 0
+    unread: int = 0
 
 
 class Labelling:
     """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
 
-    `columns` name a table's content and its ids. Predictions of a file of texts have the column `error`.
+    `columns` say how a table is read. Predictions of a file or a folder have the column `error`.
     Raises UserError for a split, a way, a threshold or an input that does not fit the model.
     """
 
@@ -64,7 +63,7 @@ class Labelling:
         threshold: float | None = None,
         batch_size: int | None = None,
         probabilities: bool = False,
-        columns: tuple[str | None, str | None] = (None, None),
+        columns: TableColumns | None = None,
     ) -> None:
         self._model, self._path, self._columns = model, path, columns
         check_threshold(model.index, threshold)
@@ -79,18 +78,32 @@ class Labelling:
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
-        items = read_items(self._path, modality, *self._columns) if its is None else split_items(its)
-        rows = empty = 0
+        items = read_items(self._path, modality, self._columns) if its is None else split_items(its)
+        rows = unread = 0
         for batch in batches(items, self._batch_size):
-            problems = None
-            if its is None and modality == "text":
-                problems = ["" if str(item.content).strip() else EMPTY for item in batch]
-                empty += problems.count(EMPTY)
-            self._write([item.id for item in batch], self._outputs(batch), write, problems)
+            output_MO, problems = self._tried(batch) if its is None else (self._outputs(batch), None)
+            self._write([item.id for item in batch], output_MO, write, problems)
+            unread += sum(map(bool, problems or []))
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
-        return Labelled(rows, self._way, unknown=its is not None, empty=empty)
+        return Labelled(rows, self._way, unknown=its is not None, unread=unread)
+
+    def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
+        """The outputs of the rows that can be read, and the problem of each row, "" for none."""
+        problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
+        try:
+            return self._outputs(_readable(batch, problems)), problems
+        except UserError:
+            problems = [known or self._problem(item) for item, known in zip(batch, problems, strict=True)]
+            return self._outputs(_readable(batch, problems)), problems
+
+    def _problem(self, item: Item) -> str:
+        try:
+            self._outputs([item])
+        except UserError as error:
+            return error.problem if error.found is None else f"{error.problem}: {error.found}"
+        return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
         """Encodes in batches and classifies all rows at once, as the run did: the bits are the same."""
@@ -125,26 +138,30 @@ class Labelling:
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
-        contents, places = zip(*((item.content, item.place) for item in batch), strict=True)
-        return self._model.outputs(contents, places)
+        rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
+        return self._model.outputs([content for content, _ in rows], [place for _, place in rows])
 
     def _write(
         self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
     ) -> None:
+        """Write the predictions of the rows without a problem, and of the others the problem."""
         probabilities = array(self._model.probabilities(output_MO, self._way))
         columns = dict(decide(self._model.index, probabilities, self._way, self._threshold).columns)
         if self._all:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:
-            columns = {name: list(map(_unless, problems, values)) for name, values in columns.items()}
+            several = self._model.index.task == "multi_label"
+            nothing: list[Any] | None
+            for name, values in columns.items():
+                rest = iter(values)
+                nothing = [] if several or name == "probabilities" else None
+                columns[name] = [nothing if problem else next(rest) for problem in problems]
             columns["error"] = problems
         write({"id": ids, **columns})
 
 
-def _unless(problem: str, value: Any) -> Any:
-    if not problem:
-        return value
-    return [] if isinstance(value, list) else None
+def _readable(batch: Sequence[Item], problems: Sequence[str]) -> list[Item]:
+    return [item for item, problem in zip(batch, problems, strict=True) if not problem]
 
 
 def _can_score(index: Index, split: Split) -> bool:

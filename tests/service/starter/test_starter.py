@@ -10,6 +10,7 @@ from mlcl.config.loader import read_yaml
 from mlcl.errors import UserError
 from mlcl.service.starter import first_job
 from mlcl.service.starter.starter import start
+from mlcl.service.starter.table_options import Said
 
 CLASSES = ("sport", "politics", "music", "food")
 ROWS = [
@@ -37,7 +38,8 @@ def begun(tmp_path, monkeypatch):
 
 
 def started(tmp_path, path, *labels, text=None, ask=None):
-    made = start(path, tmp_path / "out", tmp_path / "home", text, labels, ask)
+    said = Said(text=(text,) if text else (), labels=labels)
+    made = start([path], tmp_path / "out", tmp_path / "home", said, ask)
     job = load_job(made.files[0])
     space = load_space(made.files[1], job)
     tree = flatten(dump_job(job))
@@ -103,7 +105,7 @@ def test_sentences_with_commas_are_texts(begun):
 def test_what_the_table_does_not_tell_is_asked_or_refused(begun, tmp_path):
     rows = [[text, tags[0], "good" if i % 3 else "bad"] for i, (_, text, tags) in enumerate(ROWS)]
     header = ["text", "genre", "mood"]
-    with pytest.raises(UserError, match=r"key --labels: several columns may be it.*found: genre, mood"):
+    with pytest.raises(UserError, match=r"key labels: several columns may be it.*found: genre, mood"):
         begun(header, rows)
     assert not (tmp_path / "out").exists()
     assert (
@@ -150,23 +152,24 @@ def test_names_and_encodings_of_files(tmp_path):
     lines = "\n".join(["Käse;label", *(f"Brot {i} und Käse und mehr;{'ab'[i % 2]}" for i in range(120))])
     for name, encoding, given in (("mein käse (1)", "utf-16", "utf-8-sig"), ("b", "cp1252", "cp1252")):
         (tmp_path / f"{name}.csv").write_bytes(lines.encode(encoding))
-        made = start(tmp_path / f"{name}.csv", tmp_path / name, tmp_path / "home", encoding=given)
+        said = Said(encoding=given)
+        made = start([tmp_path / f"{name}.csv"], tmp_path / name, tmp_path / "home", said)
         job = load_job(made.files[0])
         assert job.data.options["text"] == "Käse"
         assert job.experiment in ("mein_k_se_1", "b")
-    with pytest.raises(UserError, match="mlcl init --encoding cp1252"):
-        start(tmp_path / "b.csv", tmp_path / "c", tmp_path / "home")
+    with pytest.raises(UserError, match="such as encoding cp1252"):
+        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home")
     with pytest.raises(UserError, match="unknown encoding"):
-        start(tmp_path / "b.csv", tmp_path / "c", tmp_path / "home", encoding="utf-9")
+        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home", Said(encoding="utf-9"))
 
 
 def test_a_group_stays_in_one_split(begun, tmp_path):
     rows = [[text, tags[0], f"p{i // 4}"] for i, (_, text, tags) in enumerate(ROWS)]
     begun(["text", "genre", "patient"], rows, "genre")
-    made = start(tmp_path / "in.csv", tmp_path / "two", tmp_path / "home", group="patient")
+    made = start([tmp_path / "in.csv"], tmp_path / "two", tmp_path / "home", Said(group="patient"))
     assert load_job(made.files[0]).data.options["group"] == "patient"
-    with pytest.raises(UserError, match="key --group: no such column; did you mean patient"):
-        start(tmp_path / "in.csv", tmp_path / "three", tmp_path / "home", group="pateint")
+    with pytest.raises(UserError, match="key group: no such column; did you mean patient"):
+        start([tmp_path / "in.csv"], tmp_path / "three", tmp_path / "home", Said(group="pateint"))
 
 
 @pytest.mark.parametrize("uri", [None, "https://me:secret@lab.example"])

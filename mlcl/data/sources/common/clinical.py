@@ -21,8 +21,8 @@ from pydantic import BeforeValidator, Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import SPLITS, DatasetInfo
+from mlcl.data.label_spaces import hierarchy_of, indices, space_of
 from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
-from mlcl.data.sources.common.label_spaces import hierarchy_of, indices, space_of
 from mlcl.data.sources.common.notes import NoteStore, clean_text
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import IO, Any, Self, cast
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
+from mlcl.data.label_spaces import distinct
 from mlcl.data.sources.common.archive import UNREADABLE, open_store
 from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
@@ -158,16 +158,6 @@ class Release:
         """Plain data that changes when one of the files does."""
         with self.open(options.path) as files:
             return files.state(*self.more)
-
-
-def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
-    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
-    counts = Counter(classes)
-    if not counts:
-        raise UserError("names no class", file=file)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise UserError("names a class twice", file=file, found=twice)
-    return tuple(counts)
 
 
 def hold_out(key: str, seed: int, share: float) -> str:

@@ -9,7 +9,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.sources.common.distribution import distinct
 from mlcl.errors import UserError
 
 Names = Sequence[Collection[str]]
@@ -37,6 +36,16 @@ def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))
     return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
+
+
+def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
+    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
+    counts = Counter(classes)
+    if not counts:
+        raise UserError("names no class", file=file)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UserError("names a class twice", file=file, found=twice)
+    return tuple(counts)
 
 
 Pairs = Iterable[tuple[str, str]]

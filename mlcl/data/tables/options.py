@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import RESERVED, Modality, SpaceName
-from mlcl.data.sources.common.distribution import file_state
 from mlcl.data.split_assignment import FRACTIONS
-from mlcl.errors import UserError
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -32,11 +39,17 @@ Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascend
 
 
 class _Label(Section):
-    def wanted(self) -> dict[str, str]:
-        """Option key to the column it names."""
-        column, columns = getattr(self, "column", None), getattr(self, "columns", None) or ()
+    def wanted(self, columns: Sequence[str]) -> dict[str, str]:
+        """Option key to the column it names, of the table's `columns`; patterns name several."""
+        column, patterns = getattr(self, "column", None), getattr(self, "columns", None) or ()
         named = {} if column is None else {"column": column}
-        return named | {f"columns.{i}": name for i, name in enumerate(columns)}
+        found = dict.fromkeys(c for pattern in patterns for c in _matching(pattern, columns))
+        return named | {f"columns.{i}": name for i, name in enumerate(found)}
+
+
+def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
+    """The columns that a pattern such as `is_*` names; the pattern itself where it is a name or fits none."""
+    return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
 
 class SingleColumn(_Label):
@@ -47,20 +60,32 @@ class SingleColumn(_Label):
     classes: Names | None = Field(None, description="in order; default: those that occur, sorted")
 
 
+Treatment = Literal["negative", "leave_out", "ignore"]
+
+
 class MultiLabelColumn(_Label):
     """Any number of classes a row: a list, a text with separators, or a column of 0 and 1 for each class."""
 
     kind: Literal["multi_label"]
     column: str | None = None
     columns: Names | None = Field(
-        None, description="in place of column: the classes, each a column of 0 and 1"
+        None, description="in place of column: the classes, each a column of 0 and 1; `is_*` names several"
     )
     separator: str | None = Field(
         None,
         min_length=1,
         description="between the classes of a text; default: ; or | or , where it is clear",
     )
-    classes: Names | None = Field(None, description="in order; default: those that occur, sorted")
+    classes: Names | None = Field(
+        None, description="in order; default: those that occur, sorted. Of lists of 0 and 1: their names"
+    )
+    threshold: float | None = Field(None, gt=0, le=1, description="of shares: the least that is a label")
+    missing: Treatment | None = Field(
+        None,
+        description="a blank among 0 and 1: no label (negative), the row is left out, or loss and metrics "
+        "ignore it; default: negative where no cell has 0, else an error",
+    )
+    uncertain: Treatment | None = Field(None, description="-1 among 0 and 1, likewise; default: an error")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -79,6 +104,14 @@ class AspectColumns(_Label):
     scale: Scale = Field((1, 2, 3, 4, 5), description="the ratings that there are, ascending")
 
 
+class PathColumn(_Label):
+    """A path a row, such as `Animals > Birds > Parrots`: a level for each depth, and the hierarchy."""
+
+    kind: Literal["path"]
+    column: str
+    separator: str = Field(min_length=1, description="between the levels")
+
+
 class HierarchyOf(_Label):
     """Label spaces of the same table, coarse to fine, all single or all multi-label."""
 
@@ -91,7 +124,7 @@ class HierarchyOf(_Label):
 
 
 LabelColumn = Annotated[
-    SingleColumn | MultiLabelColumn | AspectColumns | HierarchyOf, Field(discriminator="kind")
+    SingleColumn | MultiLabelColumn | AspectColumns | PathColumn | HierarchyOf, Field(discriminator="kind")
 ]
 
 
@@ -108,6 +141,11 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str | Path) else value
 
 
+def _single(columns: tuple[str, ...]) -> Any:
+    return columns[0] if len(columns) == 1 else columns
+
+
+Columns = Annotated[Names, BeforeValidator(_listed), PlainSerializer(_single)]
 Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -115,7 +153,7 @@ class TableOptions(Section):
     """How the columns of a table are read."""
 
     path: Paths = Field(description="the file, or several with the same columns")
-    text: str | None = Field(None, description="column of the text")
+    text: Columns | None = Field(None, description="column of the text; of several the texts are joined")
     image: str | None = Field(None, description="column of the image: a file beside the table, or its bytes")
     vectors: str | None = Field(None, description="column of a vector: a list of numbers, in CSV as JSON")
     id: str | None = Field(None, description="column of a unique id; default: the row's number")
@@ -133,6 +171,9 @@ class TableOptions(Section):
     )
     name: str | None = Field(None, description="of the data set; default: the file's name")
     licence: str = Field("not stated", description="the data's licence")
+    twins: Literal["apart", "together"] = Field(
+        "apart", description="together: texts equal but for digits or left and right stay in one split"
+    )
     allow_untrained: bool = Field(False, description="accept labels that only the test split has")
 
     @model_validator(mode="after")
@@ -156,25 +197,14 @@ class TableOptions(Section):
         return "text" if self.text is not None else "image"
 
     @property
-    def content(self) -> str:
-        """The column of the text, the image or the vector."""
-        return self.text or self.image or self.vectors or ""
+    def content(self) -> tuple[str, ...]:
+        """The columns of the text, or the one of the image or the vector."""
+        return self.text or tuple(column for column in (self.image, self.vectors) if column is not None)
 
-    def columns(self) -> dict[str, str]:
-        """Option key to the column it names."""
-        named = {"id": self.id, "split": self.split, "group": self.group, self.modality: self.content}
+    def columns(self, table: Sequence[str]) -> dict[str, str]:
+        """Option key to the column it names, of the columns of a table."""
+        content = {self.modality if i == 0 else f"text.{i}": c for i, c in enumerate(self.content)}
+        named = {"id": self.id, "split": self.split, "group": self.group}
         for name, label in self.labels.items():
-            named |= {f"labels.{name}.{key}": column for key, column in label.wanted().items()}
-        return {key: column for key, column in named.items() if column is not None}
-
-
-def state(options: TableOptions) -> list[Any]:
-    """Plain data that changes when the files do. Raises UserError for a file that is not there."""
-    files = [("path", path) for path in options.path]
-    for name, label in options.labels.items():
-        if isinstance(label, HierarchyOf) and label.parents is not None:
-            files.append((f"labels.{name}.parents", label.parents))
-    for key, file in files:
-        if not file.is_file():
-            raise UserError("no such file", file=file, key=f"data.options.{key}")
-    return [part for _, file in files for part in file_state(file)]
+            named |= {f"labels.{name}.{key}": column for key, column in label.wanted(table).items()}
+        return content | {key: column for key, column in named.items() if column is not None}

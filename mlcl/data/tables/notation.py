@@ -1,0 +1,241 @@
+"""How labels are written in the cells of a column: names, lists, separators, tags, paths, 0 and 1, shares.
+
+A notation is recognised over the distinct cells of all rows. The guess of `mlcl init` and the reading of a
+column whose kind is given both go through `recognise`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SEPARATORS = (";", "|", ",")
+"""What may stand between the labels of a text where no separator is given."""
+PATH_SIGNS = (">>", ">", "::", "/")
+"""What may stand between the levels of a path, as in `Animals > Birds > Parrots`."""
+MISSING = frozenset(
+    {"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"}
+)
+"""What pandas, R, SQL and spreadsheets write for a missing value."""
+FLAGS = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
+"""What the column of a class holds, in small letters: whether the row has the class."""
+TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
+HASHTAGS = re.compile(r"#\S+(\s+#\S+)*")
+INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
+_TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
+"""In a list: an item in quotes, a comma, or a word."""
+
+Cell = str | tuple[str, ...]
+"""A text as it stands in the table, or the items of a list."""
+Form = Literal["names", "divided", "tags", "hashtags", "indicators", "shares"]
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a column writes its labels; `separator` is of the form `divided`."""
+
+    form: Form
+    separator: str | None = None
+
+    def labels(self, cell: Cell) -> Sequence[str]:
+        """The labels of a cell, as they are written; "" and other missing values among them."""
+        if isinstance(cell, tuple):
+            return cell
+        if self.form == "tags":
+            return re.findall(r"<([^<>]+)>", cell)
+        if self.form == "hashtags":
+            return [tag.removeprefix("#") for tag in cell.split()]
+        return cell.split(self.separator) if self.separator else (cell,)
+
+    def in_words(self) -> str:
+        """The notation in a sentence on a column, "" for names."""
+        said = {
+            "divided": f"labels are divided at {self.separator!r}",
+            "tags": "labels stand in <>",
+            "hashtags": "labels begin with #",
+            "indicators": "lists of 0 and 1, a number for each class",
+            "shares": "lists of shares, a number for each class",
+        }
+        return said.get(self.form, "")
+
+
+def cell_of(value: Any) -> Cell:
+    """A value of a table as a text or as the items of a list. Raises ValueError for what is neither."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_item, value))
+    text = text_of(value)
+    if text.startswith("[{"):
+        return tuple(map(_item, _objects(text)))
+    listed = items_of(text)
+    return text if listed is None else tuple(map(_item, listed))
+
+
+def _objects(text: str) -> list[Any]:
+    try:
+        return list(json.loads(text))
+    except ValueError:
+        try:
+            return list(ast.literal_eval(text))
+        except (SyntaxError, TypeError):
+            raise ValueError("begins with [ and is no list of labels") from None
+
+
+def _item(value: Any) -> str:
+    if isinstance(value, Mapping):
+        # A list of objects, such as {"id": 28, "name": "Action"}.
+        value = value.get("name", value.get("label"))
+    text = text_of(value)
+    if text in MISSING:
+        raise ValueError("a list with a missing item")
+    return text
+
+
+def text_of(value: Any) -> str:
+    """A value as the name of a class, "" for a missing one. Raises ValueError for no text or number.
+
+    Names are compared in the Unicode form NFC, with ordinary blanks and without invisible signs.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    if isinstance(value, bytes | Mapping | list | tuple | set):
+        raise ValueError("no name of a class")
+    text = str(value)
+    if not text.isascii():
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise ValueError("no Unicode text: half of a surrogate pair")
+        text = unicodedata.normalize("NFC", text).translate(INVISIBLE)
+        text = "".join(" " if sign.isspace() else sign for sign in text)
+    return text.strip()
+
+
+def items_of(text: str) -> list[str] | None:
+    """The items of a list as JSON, Python or NumPy write it; None for a text that does not begin with [.
+
+    Raises ValueError for one that does and is no such list.
+    """
+    if not text.startswith("["):
+        return None
+    tokens, place, end = list[str](), len(text) - len(text[1:].lstrip()), len(text) - 1
+    while place < end and (found := _TOKEN.match(text, place, end)):
+        tokens.append(found[1])
+        place = found.end()
+    groups = _between_commas(tokens) if "," in tokens else [[token] for token in tokens]
+    bare = [token for token in tokens if token[0] not in "'\","]
+    words = "," not in tokens and len(tokens) > 1 and any(number_of(token) is None for token in bare)
+    several = any(len(group) > 1 and not set(group) <= set(bare) for group in groups)
+    if text[end] != "]" or place < end or not all(groups) or words or several or "..." in bare:
+        raise ValueError("begins with [ and is no list of labels")
+    return [" ".join(map(_unquoted, group)) for group in groups]
+
+
+def _between_commas(tokens: list[str]) -> list[list[str]]:
+    groups: list[list[str]] = [[]]
+    for token in tokens:
+        if token == ",":
+            groups.append([])
+        else:
+            groups[-1].append(token)
+    return groups if groups[-1] else groups[:-1]
+
+
+def _unquoted(token: str) -> str:
+    try:
+        if token[0] == '"':
+            return str(json.loads(token, strict=False))
+        return str(ast.literal_eval(token)) if token[0] == "'" else token
+    except SyntaxError as error:
+        raise ValueError(str(error)) from None
+
+
+def number_of(text: str) -> float | None:
+    """The finite number that a text is, else None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
+    """The notation of several labels in these distinct cells; None where one label or several is not clear.
+
+    `given` are names of classes, which are never divided.
+    """
+    lists = [cell for cell in cells if isinstance(cell, tuple)]
+    if lists and (numbers := _numbers(lists, given)):
+        return numbers
+    texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in given]
+    if texts and all(TAGS.fullmatch(text) for text in texts):
+        return Notation("tags")
+    if len(texts) > 1 and all(HASHTAGS.fullmatch(text) for text in texts):
+        return Notation("hashtags")
+    found = [sign for sign in SEPARATORS if any(sign in text for text in texts)]
+    if len(found) > 1 or (found == [","] and not divides(texts, ",")):
+        return None
+    if not found and not given and divides(texts, " "):
+        return None
+    return Notation("divided", found[0]) if found else Notation("names")
+
+
+def _numbers(lists: Sequence[tuple[str, ...]], given: Collection[str]) -> Notation | None:
+    """Lists that hold a number for each class: equally long, or with the same number twice in one."""
+    items = {item for its in lists for item in its}
+    values = {item: FLAGS.get(item.lower().removesuffix(".0"), number_of(item)) for item in items}
+    if not items or items & set(given) or any(v is None or not -1 <= v <= 1 for v in values.values()):
+        return None
+    shares = any(v not in (-1, 0, 1) for v in values.values())
+    longest = max(map(len, lists))
+    alike = longest > 1 and all(len(its) == longest for its in lists)
+    if shares or alike or any(len(set(its)) < len(its) for its in lists):
+        return Notation("shares" if shares else "indicators")
+    return None
+
+
+def divides(cells: Collection[str], separator: str) -> bool:
+    """Whether the separator stands between labels: no more labels than cells come of dividing these texts."""
+    return any(separator in cell for cell in cells) and len(parts_of(cells, separator)) <= len(cells)
+
+
+def parts_of(cells: Collection[str], separator: str) -> set[str]:
+    """The distinct parts of these texts between separators."""
+    return {part.strip() for cell in cells for part in cell.split(separator)}
+
+
+def joined(cells: Collection[str], separator: str) -> str | None:
+    """The first of these texts that joins several which stand alone in others, None where none does."""
+    return next(
+        (
+            cell
+            for cell in cells
+            if separator in cell and all(part.strip() in cells for part in cell.split(separator))
+        ),
+        None,
+    )
+
+
+def path_sign(cells: Collection[Cell]) -> str | None:
+    """The sign between levels where these cells are paths in a tree, coarse first; None where they are not.
+
+    Nearly all cells have the sign, and the coarsest names are at most half as many as the cells.
+    """
+    texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING]
+    for sign in PATH_SIGNS:
+        paths = [[part.strip() for part in text.split(sign)] for text in texts]
+        deep = [path for path in paths if len(path) > 1 and all(path)]
+        if len(texts) > 2 and len(deep) >= 0.9 * len(texts) and 2 * len({p[0] for p in deep}) <= len(texts):
+            return sign
+    return None
+
+
+def form_of(label: str) -> str:
+    """A key that two spellings of a label share: small letters, single blanks, no quotes or brackets."""
+    return " ".join(label.casefold().split()).strip("'\"[]{}() ")

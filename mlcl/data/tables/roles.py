@@ -1,0 +1,274 @@
+"""What the columns of a table are for: contents, labels, ids, splits, and which repeat one another.
+
+Only the guess that a column holds texts, images or vectors reads a sample. All else that is said of a column
+is computed from all rows, with the same reading of labels that prepares the data set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import pandas as pd
+
+from mlcl.data.tables.files import Table
+from mlcl.data.tables.labels import UNCERTAIN, Column, state_of
+from mlcl.data.tables.notation import (
+    MISSING,
+    Notation,
+    divides,
+    joined,
+    number_of,
+    parts_of,
+    path_sign,
+    recognise,
+)
+from mlcl.data.tables.rows import ImageFiles, Rows
+from mlcl.data.tables.splits import SPLIT_NAMES
+
+SAMPLE = 20_000
+"""Rows that are read to tell columns of texts, images and vectors from the others."""
+TEXT_NAMES = {
+    "text", "body", "content", "review", "description", "sentence", "abstract", "message", "document",
+    "comment", "tweet",
+}  # fmt: skip
+LABEL_NAMES = {
+    "label", "class", "category", "cat", "topic", "tag", "target", "y", "intent", "sentiment", "emotion",
+    "code", "level", "l",
+}  # fmt: skip
+"""In small letters, without the s or es of a plural and without a number."""
+ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
+SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
+IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+MOST_CLASSES = 2_000
+
+Kind = Literal[
+    "text", "image", "vectors", "single", "multi_label", "path", "flag", "share", "constant", "other"
+]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a column is; `named` says that its name is one that texts, or labels, often have."""
+
+    name: str
+    kind: Kind
+    named: bool
+    words: float = 0.0
+    distinct: int = 0
+    example: str = ""
+    notation: Notation | None = None
+    sign: str | None = None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a table by their role; `repeats` maps a column to an earlier one that tells as much."""
+
+    columns: tuple[Role, ...]
+    rows: Rows
+    id: str | None = None
+    split: str | None = None
+    repeats: Mapping[str, str] | None = None
+
+    def of(self, *kinds: Kind) -> list[Role]:
+        """The columns of these kinds, those with a telling name first; of texts the longest first."""
+        found = [column for column in self.columns if column.kind in kinds]
+        return sorted(found, key=lambda column: (not column.named, -column.words))
+
+    def levels(self, columns: Sequence[Role]) -> list[str]:
+        """The columns coarse to fine, where each class of one comes with one of the next; else none."""
+        ordered = [column.name for column in sorted(columns, key=lambda column: column.distinct)]
+        codes = {name: _codes(self.rows, name) for name in ordered}
+        chain = all(_tells(codes[fine], codes[coarse]) for coarse, fine in pairwise(ordered))
+        return ordered if len(ordered) > 1 and chain else []
+
+
+def roles_of(tables: Sequence[Table], given: Collection[str] = ()) -> Roles:
+    """The roles of the columns of one or several tables; the columns `given` are labels.
+
+    Raises UserError where a table cannot be read.
+    """
+    table = tables[0]
+    names = list(dict.fromkeys(table.columns))
+    sample = table.frame(names, SAMPLE)
+    files = ImageFiles(table.path.parent)
+    contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
+    rest = [name for name in names if name not in {role.name for role in contents}]
+    rows = Rows.of(tables, rest)
+    id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
+    split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
+    labels = [_label(rows, name, name in given) for name in rest if name not in (id, split)]
+    return Roles((*contents, *labels), rows, id, split, _repeats(rows, labels))
+
+
+def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> Role | None:
+    """The role of a column of texts, images or vectors; None for any other one."""
+    there = [value for value in values if value is not None and value == value]
+    first = next(iter(there), None)
+    if isinstance(first, dict | bytes):
+        return Role(name, "image" if isinstance(first, bytes) or "bytes" in first else "other", named=True)
+    if isinstance(first, list):
+        return _content_of_lists(name, there)
+    texts = [value.strip() for value in there if isinstance(value, str) and value.strip() not in MISSING]
+    cells = list(dict.fromkeys(texts))
+    words = sum(len(text.split()) for text in texts) / max(1, len(texts))
+    if not texts or (words < 2 and files.find(texts[0]) is not None):
+        image = bool(texts) and (IMAGE.search(texts[0]) or files.find(texts[0]))
+        return Role(name, "image", named=True, example=texts[0]) if image else None
+    if texts[0].startswith("[") or all(number_of(text) is not None for text in cells[:100]):
+        return None
+    named = _named(name, TEXT_NAMES)
+    rare = len(cells) > min(MOST_CLASSES, len(texts) / 2)
+    if rare and not _are_labels(cells, words, _named(name, LABEL_NAMES)) and (named or words >= 3):
+        return Role(name, "text", named, words, example=cells[0])
+    return None
+
+
+def _are_labels(cells: Sequence[str], words: float, named: bool) -> bool:
+    """Whether distinct texts are sets of labels rather than sentences."""
+    found = recognise(cells)
+    if found is not None and found.form in ("tags", "hashtags"):
+        return True
+    if path_sign(cells) is not None:
+        return True
+    for sign in ";|,":
+        divided = sum(sign in cell for cell in cells) >= len(cells) / 2
+        # Sentences share parts between commas, too, but not as many as label sets do.
+        parts = parts_of(cells, sign)
+        short = sum(len(part.split()) for part in parts) / len(parts) <= (2 if sign == "|" or named else 0)
+        if divided and (len(parts) <= len(cells) / 2 or (sign != "," and short)):
+            return True
+    return named and words < 8
+
+
+def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> Role | None:
+    items = [item for its in lists[:1_000] for item in its]
+    longest = max(map(len, lists), default=0)
+    if items and all(isinstance(item, str) for item in items):
+        tokens = len(set(items)) > MOST_CLASSES or any(len(its) > len(set(its)) + 3 for its in lists)
+        if tokens or (_named(name, TEXT_NAMES) and not _named(name, LABEL_NAMES)):
+            return Role(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
+    floats = bool(items) and all(isinstance(item, float) for item in items)
+    if floats and all(len(its) == longest for its in lists) and not set(items) <= {0.0, 1.0, -1.0}:
+        shares = all(0 <= item <= 1 for item in items) and _named(name, LABEL_NAMES)
+        return None if shares else Role(name, "vectors", True)
+    return None
+
+
+def _label(rows: Rows, name: str, given: bool) -> Role:
+    """The role of a column that holds no content, by all of its rows."""
+    named = _named(name, LABEL_NAMES)
+    try:
+        column = Column.of(rows, name)
+    except Exception:
+        if given:
+            raise
+        return Role(name, "other", named)
+    cells = [cell for cell in column.first if cell not in MISSING]
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    some = Role(
+        name,
+        "other",
+        named,
+        0.0,
+        len(cells),
+        ", ".join(cells[0]) if cells and isinstance(cells[0], tuple) else str(next(iter(cells), "")),
+    )
+    return _as(some, _kind(column, cells, texts, given))
+
+
+def _as(role: Role, found: tuple[Kind, Notation | None, str | None]) -> Role:
+    kind, notation, sign = found
+    return Role(role.name, kind, role.named, role.words, role.distinct, role.example, notation, sign)
+
+
+def _kind(
+    column: Column, cells: Sequence[Any], texts: Sequence[str], given: bool
+) -> tuple[Kind, Notation | None, str | None]:
+    filled = sum(cell not in MISSING for cell in column.of_row)
+    if cells and len(texts) == len(cells) and all(state_of(text) is not None for text in texts):
+        sure = [state for text in texts if (state := state_of(text)) != UNCERTAIN]
+        return ("flag" if sure else "other"), None, None
+    if len(texts) < len(cells):
+        return "multi_label", recognise(column.first), None
+    if len(cells) < 2:
+        return "constant", None, None
+    numbers = [number for text in texts if (number := number_of(text)) is not None]
+    if len(numbers) == len(texts):
+        if all(0 <= number <= 1 for number in numbers):
+            return "share", None, None
+        if any(number % 1 for number in numbers):
+            return "other", None, None
+    elif sign := path_sign(texts):
+        return "path", None, sign
+    notation = recognise(texts)
+    if notation is None and (joined(texts, " ") or given) and divides(texts, " "):
+        notation = Notation("divided", " ")
+    if notation is None or notation.form != "names":
+        return "multi_label", notation, None
+    rare = len(cells) > min(MOST_CLASSES, filled / 2)
+    return ("other" if rare and not given else "single"), None, None
+
+
+def _codes(rows: Rows, name: str) -> Any:
+    """A number for each distinct value of a column, -1 for a missing one."""
+    column = Column.of(rows, name)
+    number = {cell: -1 if cell in MISSING else i for i, cell in enumerate(column.first)}
+    return pd.Series([number[cell] for cell in column.of_row])
+
+
+def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
+    """Whether each value of one column comes with one value of the other, over the rows that have both."""
+    pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
+    return bool(len(pairs)) and not pairs["fine"].duplicated().any()
+
+
+def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
+    """Columns that name the classes of another column in another way; names are kept rather than numbers."""
+    single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
+    ordered = sorted(single, key=lambda role: number_of(role.example) is not None)
+    codes = {role.name: _codes(rows, role.name) for role in ordered}
+    found: dict[str, str] = {}
+    for at, role in enumerate(ordered):
+        for other in ordered[:at]:
+            one, two = codes[role.name], codes[other.name]
+            flags = role.kind == other.kind == "flag"
+            same = role.distinct == other.distinct and other.name not in found
+            if (
+                same
+                and not flags
+                and ((one < 0) == (two < 0)).all()
+                and _tells(one, two)
+                and _tells(two, one)
+            ):
+                found[role.name] = other.name
+                break
+    return found
+
+
+def _named(column: str, names: Collection[str]) -> bool:
+    """Whether one of the column's words is one of `names`."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", column)
+    forms = {form for word in words for form in _singular(word.lower())}
+    return bool(forms & set(names))
+
+
+def _singular(word: str) -> set[str]:
+    return {word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y"}
+
+
+def _is_id(name: str, rows: Rows) -> bool:
+    lower = name.lower()
+    if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name) and name:
+        return False
+    values = rows.frame[name].map(str)
+    return bool(values.is_unique) and len(values) > 1 and "" not in set(values)
+
+
+def _is_split(name: str, rows: Rows) -> bool:
+    named = {str(value).strip().lower() for value in rows.frame[name]}
+    return name.lower() in SPLIT_COLUMNS and bool(named) and named <= SPLIT_NAMES.keys()

@@ -1,0 +1,153 @@
+"""The rows of one or several tables: their columns whole, their places for messages, and their contents."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mlcl.data.format import Modality
+from mlcl.data.tables.files import Frame, Table
+from mlcl.errors import UserError
+
+Content = str | bytes | Path | list[float]
+EMPTY = "the text is empty"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a row has no content, and what stands there in its place."""
+
+    problem: str
+    found: str | None = None
+
+    def __str__(self) -> str:
+        return self.problem if self.found is None else f"{self.problem}: {self.found}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows numbered from 0 on; `keys` are the number of the table and the line or row in it of each."""
+
+    frame: Frame
+    tables: Sequence[Table]
+    keys: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(cls, tables: Sequence[Table], columns: Collection[str]) -> Rows:
+        """All rows of the tables, with these columns."""
+        frame = pd.concat([table.frame(columns) for table in tables], keys=range(len(tables)))
+        return cls(frame.reset_index(drop=True), tables, frame.index.to_list())
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def only(self, rows: list[int]) -> Rows:
+        """Some of the rows, numbered anew."""
+        return Rows(self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows])
+
+    def place(self, row: int) -> str:
+        """The name of a row's place in messages: "line 7", of several files "line 7 of more.csv"."""
+        table, number = self.keys[row]
+        more = f" of {self.tables[table].path.name}" if len(self.tables) > 1 else ""
+        return f"{self.tables[table].unit} {number}{more}"
+
+    def error(
+        self,
+        row: int,
+        problem: str,
+        column: str,
+        found: object = None,
+        allowed: object = None,
+        more: str = "",
+    ) -> UserError:
+        """The error for a value of a row; `more` follows its place."""
+        file = self.tables[self.keys[row][0]].path
+        found = ascii(found) if isinstance(found, str) and not _visible(found) else found
+        return UserError(
+            f"{problem} at {self.place(row)}{more}", file=file, key=column, found=found, allowed=allowed
+        )
+
+
+def _visible(text: str) -> bool:
+    return text.isprintable() and all(sign == " " or not sign.isspace() for sign in text)
+
+
+def read_contents(
+    frame: Frame, modality: Modality, columns: Sequence[str], files: ImageFiles
+) -> Iterator[Content | Unreadable]:
+    """The text, image (bytes or a path) or vector of each row of a frame; several texts are joined."""
+    for values in zip(*(frame[column] for column in columns), strict=True):
+        if modality == "text":
+            yield _text(values)
+        else:
+            yield _image(values[0], files) if modality == "image" else _vector(values[0])
+
+
+def _text(values: Sequence[Any]) -> str | Unreadable:
+    parts = []
+    for value in values:
+        if value is None or value != value:  # None, or NaN of a Parquet file
+            continue
+        if isinstance(value, list | tuple) and all(isinstance(token, str) for token in value):
+            value = " ".join(value)
+        if not isinstance(value, str):
+            return Unreadable("no text", f"{value!r:.60}")
+        if any("\ud800" <= sign <= "\udfff" for sign in value):
+            return Unreadable("no Unicode text: half of a surrogate pair")
+        parts += [value] if value.strip() else []
+    return "\n".join(parts) if parts else Unreadable(EMPTY)
+
+
+def _vector(value: Any) -> list[float] | Unreadable:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        return [float(number) for number in found]
+    except (TypeError, ValueError):
+        return Unreadable("no list of numbers", f"{value!s:.60}")
+
+
+def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
+    if isinstance(value, Mapping):
+        # The usual way to keep an image in Parquet: {"bytes": ..., "path": ...}.
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str) or not value.strip():
+        return Unreadable("no image")
+    file = files.find(value.strip())
+    return Unreadable("no such image file", value) if file is None else file
+
+
+class ImageFiles:
+    """The image files that a table in `folder` names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, name: str) -> Path | None:
+        """The file of a name: from the table's folder or the one above on, or anywhere below it.
+
+        A name without a folder may lack its suffix; below the folder it must then be the only one.
+        """
+        for base in (self._folder, self._folder.parent):
+            if (base / name).is_file():
+                return base / name
+        return None if "/" in name else self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Path | None]:
+        """The files below the folder by name, with and without suffix; None where several share it."""
+        found: dict[str, Path | None] = {}
+        for place, folders, names in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in names:
+                for key in {name, Path(name).stem}:
+                    found[key] = None if key in found else Path(place) / name
+        return found
