@@ -152,12 +152,22 @@ def _unlabelled(folder: str) -> bool:
 
 
 def _split_depth(folders: list[list[str]]) -> int | None:
-    """The depth at which every image's folder names a split, train and another one among them."""
+    """The depth at which every image's folder names a split, train and another one among them.
+
+    Raises UserError where some folders of a depth name splits and others do not.
+    """
     for at in range(min(map(len, folders))):
         names = {parts[at] for parts in folders}
         found = {split_of_name(name) for name in names}
-        if None not in found and "train" in found and (len(found) > 1 or len(names) == 1):
-            return at
+        if "train" not in found or (len(found - {None}) == 1 < len(names)):
+            continue
+        if None in found:
+            others = sorted(name for name in names if split_of_name(name) is None)
+            raise UserError(
+                "folders beside those of the splits name no split", key="path", found=others[:5],
+                allowed="train, validation and test alone, or classes alone",
+            )  # fmt: skip
+        return at
     return None
 
 

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -79,13 +79,20 @@ def open_table(path: Path, dialect: Dialect | None = None) -> Table:
     """The table in a file, by its suffix. Raises UserError for a form that is not in `FORMS`."""
     if not path.is_file():
         raise UserError("no such file", file=path)
-    suffix = suffix_of(path)
+    suffix, dialect = suffix_of(path), dialect or Dialect()
+    if suffix not in FORMS and _begins(path, FASTTEXT):
+        return lines_table(path, dialect)
     if suffix not in FORMS:
         allowed = [*FORMS, "each also with .gz, but for .parquet"]
         raise UserError(
             "not a form that can be read", file=path, found=suffix or "no suffix", allowed=allowed
         )
-    return FORMS[suffix](path, dialect or Dialect())
+    return FORMS[suffix](path, dialect)
+
+
+def _begins(path: Path, start: str) -> bool:
+    with _raw(path) as file:
+        return file.read(len(start)) == start.encode()
 
 
 def suffix_of(path: Path) -> str:
@@ -184,11 +191,22 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
     csv.field_size_limit(LONGEST_FIELD)
     line = [1]
     with _decoding(path, line, encoding), _text(path, encoding, newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        bare = delimiter == "\t" and _unquoted(path, encoding)
+        quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
+        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
         for fields in reader:
             if fields:
                 yield line[0], fields
             line[0] = reader.line_num + 1
+
+
+def _unquoted(path: Path, encoding: str) -> bool:
+    """Whether a file of tabs has as many in each line, and a quote that opens a field without closing it."""
+    with _text(path, encoding) as file:
+        lines = [line.rstrip("\n") for line in file if line.strip()]
+    fields = (field for line in lines for field in line.split("\t") if field.startswith('"'))
+    open_ = any(len(field) < 2 or not field.endswith('"') or field.count('"') % 2 for field in fields)
+    return open_ and len({line.count("\t") for line in lines}) == 1
 
 
 def json_table(path: Path, dialect: Dialect) -> Table:
@@ -242,8 +260,15 @@ def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]
 
 
 def lines_table(path: Path, dialect: Dialect) -> Table:
-    """A text a line, column `text`; where the first begins with `__label__`, with labels as fastText."""
-    tagged = next(text_lines(path, dialect.encoding), (1, ""))[1].startswith(FASTTEXT)
+    """A text a line, column `text`; where the first begins with `__label__`, with labels as fastText.
+
+    A file with as many tabs in each line is read as CSV.
+    """
+    first = [text for _, text in islice(text_lines(path, dialect.encoding), ROWS_TRIED)]
+    tabs = {text.count("\t") for text in first}
+    if len(first) > 1 and len(tabs) == 1 and tabs != {0}:
+        return csv_table(path, replace(dialect, delimiter="\t"))
+    tagged = "".join(first[:1]).startswith(FASTTEXT)
 
     def rows() -> Records:
         for line, text in text_lines(path, dialect.encoding):

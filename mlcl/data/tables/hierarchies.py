@@ -16,7 +16,7 @@ from mlcl.data.label_spaces import (
     paths_in_file,
 )
 from mlcl.data.tables.labels import Column, Labels
-from mlcl.data.tables.notation import MISSING
+from mlcl.data.tables.notation import MISSING, alone
 from mlcl.data.tables.options import HierarchyOf, PathColumn
 from mlcl.data.tables.rows import Rows
 from mlcl.markup import counted
@@ -31,8 +31,8 @@ def levels_of(rows: Rows, name: str, label: PathColumn) -> dict[str, Labels]:
     column = Column.of(rows, label.column)
     paths: dict[object, list[str]] = {}
     for cell in column.first:
-        one = cell[0] if isinstance(cell, tuple) and len(cell) == 1 else cell
-        if not isinstance(one, str):
+        one = "" if cell == () else alone(cell)
+        if one is None:
             raise column.error(cell, "several paths in a row", list(cell), "one path")
         parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
         if not all(parts):

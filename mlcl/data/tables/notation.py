@@ -225,15 +225,23 @@ def joined(cells: Collection[str], separator: str) -> str | None:
 def path_sign(cells: Collection[Cell]) -> str | None:
     """The sign between levels where these cells are paths in a tree, coarse first; None where they are not.
 
-    Nearly all cells have the sign, and the coarsest names are at most half as many as the cells.
+    Nearly all cells have the sign, between a few words, and the coarsest names are at most half as many as
+    the cells.
     """
-    texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING]
+    texts = [text for cell in cells if (text := alone(cell)) is not None and text not in MISSING]
     for sign in PATH_SIGNS:
         paths = [[part.strip() for part in text.split(sign)] for text in texts]
         deep = [path for path in paths if len(path) > 1 and all(path)]
-        if len(texts) > 2 and len(deep) >= 0.9 * len(texts) and 2 * len({p[0] for p in deep}) <= len(texts):
+        tops = {path[0] for path in deep}
+        few = sum(len(part.split()) for path in deep for part in path) <= 5 * sum(map(len, deep))
+        if few and len(texts) > 2 and len(deep) >= 0.8 * len(texts) and 2 * len(tops) <= len(texts):
             return sign
     return None
+
+
+def alone(cell: Cell) -> str | None:
+    """The text of a cell, or of a list with one item; None for a list of several."""
+    return cell if isinstance(cell, str) else (cell[0] if len(cell) == 1 else None)
 
 
 def form_of(label: str) -> str:

@@ -18,26 +18,30 @@ from mlcl.data.tables.files import Table
 from mlcl.data.tables.labels import UNCERTAIN, Column, state_of
 from mlcl.data.tables.notation import (
     MISSING,
+    Cell,
     Notation,
+    alone,
     divides,
     joined,
     number_of,
     parts_of,
     path_sign,
     recognise,
+    text_of,
 )
 from mlcl.data.tables.rows import ImageFiles, Rows
 from mlcl.data.tables.splits import SPLIT_NAMES
+from mlcl.errors import UserError
 
 SAMPLE = 20_000
 """Rows that are read to tell columns of texts, images and vectors from the others."""
 TEXT_NAMES = {
     "text", "body", "content", "review", "description", "sentence", "abstract", "message", "document",
-    "comment", "tweet",
+    "comment", "tweet", "narrative", "summary", "utterance",
 }  # fmt: skip
 LABEL_NAMES = {
     "label", "class", "category", "cat", "topic", "tag", "target", "y", "intent", "sentiment", "emotion",
-    "code", "level", "l",
+    "code", "genre", "level", "l",
 }  # fmt: skip
 """In small letters, without the s or es of a plural and without a number."""
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
@@ -97,7 +101,8 @@ def roles_of(tables: Sequence[Table], given: Collection[str] = ()) -> Roles:
     sample = table.frame(names, SAMPLE)
     files = ImageFiles(table.path.parent)
     contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
-    rest = [name for name in names if name not in {role.name for role in contents}]
+    # A column without a name is the index that pandas writes.
+    rest = [name for name in names if name and name not in {role.name for role in contents}]
     rows = Rows.of(tables, rest)
     id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
@@ -116,13 +121,15 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> Role | Non
     texts = [value.strip() for value in there if isinstance(value, str) and value.strip() not in MISSING]
     cells = list(dict.fromkeys(texts))
     words = sum(len(text.split()) for text in texts) / max(1, len(texts))
-    if not texts or (words < 2 and files.find(texts[0]) is not None):
-        image = bool(texts) and (IMAGE.search(texts[0]) or files.find(texts[0]))
-        return Role(name, "image", named=True, example=texts[0]) if image else None
+    if not texts:
+        return None
+    names = words < 2 and len(cells) > len(texts) / 2
+    if names and all(IMAGE.search(cell) or files.find(cell) for cell in cells[:20]):
+        return Role(name, "image", named=True, example=cells[0])
     if texts[0].startswith("[") or all(number_of(text) is not None for text in cells[:100]):
         return None
     named = _named(name, TEXT_NAMES)
-    rare = len(cells) > min(MOST_CLASSES, len(texts) / 2)
+    rare = len(cells) > min(MOST_CLASSES, len(texts) / 2) or (named and words >= 3 and len(cells) > 20)
     if rare and not _are_labels(cells, words, _named(name, LABEL_NAMES)) and (named or words >= 3):
         return Role(name, "text", named, words, example=cells[0])
     return None
@@ -164,49 +171,40 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
     named = _named(name, LABEL_NAMES)
     try:
         column = Column.of(rows, name)
-    except Exception:
+    except UserError:
         if given:
             raise
         return Role(name, "other", named)
-    cells = [cell for cell in column.first if cell not in MISSING]
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    some = Role(
-        name,
-        "other",
-        named,
-        0.0,
-        len(cells),
-        ", ".join(cells[0]) if cells and isinstance(cells[0], tuple) else str(next(iter(cells), "")),
-    )
-    return _as(some, _kind(column, cells, texts, given))
-
-
-def _as(role: Role, found: tuple[Kind, Notation | None, str | None]) -> Role:
-    kind, notation, sign = found
-    return Role(role.name, kind, role.named, role.words, role.distinct, role.example, notation, sign)
+    cells = [cell for cell in column.first if cell and cell not in MISSING]
+    filled = sum(cell not in MISSING for cell in column.of_row)
+    kind, notation, sign = _kind(cells, filled, given or named, given)
+    example = next(iter(cells), "")
+    shown = ", ".join(example) if isinstance(example, tuple) else example
+    return Role(name, kind, named and 2 * filled >= len(rows), 0.0, len(cells), shown, notation, sign)
 
 
 def _kind(
-    column: Column, cells: Sequence[Any], texts: Sequence[str], given: bool
+    cells: Sequence[Cell], filled: int, named: bool, given: bool
 ) -> tuple[Kind, Notation | None, str | None]:
-    filled = sum(cell not in MISSING for cell in column.of_row)
-    if cells and len(texts) == len(cells) and all(state_of(text) is not None for text in texts):
-        sure = [state for text in texts if (state := state_of(text)) != UNCERTAIN]
-        return ("flag" if sure else "other"), None, None
+    """What a column is, by its distinct cells; with the notation of labels or the sign between levels."""
+    texts = [text for cell in cells if (text := alone(cell)) is not None]
+    numbers = [number for text in texts if (number := number_of(text)) is not None]
+    if len(numbers) < len(texts) == len(cells) > 1 and (sign := path_sign(texts)):
+        return "path", None, sign
+    texts = [cell for cell in cells if isinstance(cell, str)]
     if len(texts) < len(cells):
-        return "multi_label", recognise(column.first), None
+        return "multi_label", recognise(cells), None
+    states = {state_of(text) for text in texts}
+    if texts and None not in states:
+        return ("flag" if states != {UNCERTAIN} else "other"), None, None
     if len(cells) < 2:
         return "constant", None, None
-    numbers = [number for text in texts if (number := number_of(text)) is not None]
     if len(numbers) == len(texts):
-        if all(0 <= number <= 1 for number in numbers):
-            return "share", None, None
-        if any(number % 1 for number in numbers):
-            return "other", None, None
-    elif sign := path_sign(texts):
-        return "path", None, sign
+        shares = all(0 <= number <= 1 for number in numbers)
+        if shares or any(number % 1 for number in numbers):
+            return ("share" if shares else "other"), None, None
     notation = recognise(texts)
-    if notation is None and (joined(texts, " ") or given) and divides(texts, " "):
+    if notation is None and divides(texts, " ") and (named or joined(texts, " ")):
         notation = Notation("divided", " ")
     if notation is None or notation.form != "names":
         return "multi_label", notation, None
@@ -228,7 +226,7 @@ def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
 
 
 def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
-    """Columns that name the classes of another column in another way; names are kept rather than numbers."""
+    """Columns that say in another way what another column says; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: number_of(role.example) is not None)
     codes = {role.name: _codes(rows, role.name) for role in ordered}
@@ -236,24 +234,28 @@ def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
     for at, role in enumerate(ordered):
         for other in ordered[:at]:
             one, two = codes[role.name], codes[other.name]
-            flags = role.kind == other.kind == "flag"
-            same = role.distinct == other.distinct and other.name not in found
-            if (
-                same
-                and not flags
-                and ((one < 0) == (two < 0)).all()
-                and _tells(one, two)
-                and _tells(two, one)
-            ):
+            both = role.distinct == other.distinct and not role.kind == other.kind == "flag"
+            if both and other.name not in found and (one < 0).equals(two < 0) and _tells(one, two):
                 found[role.name] = other.name
                 break
+    flags = [role.name for role in labels if role.kind == "flag"]
+    if len(flags) > 1:
+        wide = [[name for name, text in zip(flags, row, strict=True) if state_of(text_of(text)) == 1]
+                for row in rows.frame[flags].itertuples(index=False, name=None)]  # fmt: skip
+        for role in labels:
+            if role.kind == "multi_label" and role.notation is not None:
+                cells = Column.of(rows, role.name).of_row
+                if all(
+                    sorted(role.notation.labels(c)) == sorted(w) for c, w in zip(cells, wide, strict=True)
+                ):
+                    found[role.name] = f"the columns {', '.join(flags)}"
     return found
 
 
 def _named(column: str, names: Collection[str]) -> bool:
     """Whether one of the column's words is one of `names`."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", column)
-    forms = {form for word in words for form in _singular(word.lower())}
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+\d*|[A-Z]+\d*", column)]
+    forms = {form for word in words for form in _singular(re.sub(r"(?<!^y)\d+$", "", word))}
     return bool(forms & set(names))
 
 
@@ -263,7 +265,7 @@ def _singular(word: str) -> set[str]:
 
 def _is_id(name: str, rows: Rows) -> bool:
     lower = name.lower()
-    if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name) and name:
+    if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
         return False
     values = rows.frame[name].map(str)
     return bool(values.is_unique) and len(values) > 1 and "" not in set(values)

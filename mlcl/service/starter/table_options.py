@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mlcl.data.format import RESERVED
 from mlcl.data.tables.files import ENCODING, Dialect, Table, open_table, suffix_of
 from mlcl.data.tables.options import Treatment
-from mlcl.data.tables.roles import Role, Roles, roles_of
+from mlcl.data.tables.roles import Kind, Role, Roles, roles_of
 from mlcl.errors import UserError
 
 SOURCES = {
@@ -69,7 +69,8 @@ def table_options(
     roles = roles_of(tables, labels)
     modality, content, lines = _content(table, roles, said, ask)
     taken = {*content, said.group, said.id, said.split}
-    chosen = _given(roles, labels) if labels else _labels(table, roles, taken, ask)
+    flags: tuple[Kind, ...] = ("flag",) if said.threshold is None else ("flag", "share")
+    chosen = _given(roles, labels) if labels else _labels(table, roles, taken, flags, ask)
     spaces, found = _spaces(table, roles, chosen, said)
     options: dict[str, Any] = {
         "path": str(paths[0]) if len(paths) == 1 else [str(path) for path in paths],
@@ -128,22 +129,25 @@ def _given(roles: Roles, labels: Sequence[str]) -> list[Role]:
     return [by_name[name] for name in labels]
 
 
-def _labels(table: Table, roles: Roles, taken: set[str | None], ask: Ask | None) -> list[Role]:
+def _labels(
+    table: Table, roles: Roles, taken: set[str | None], kinds: tuple[Kind, ...], ask: Ask | None
+) -> list[Role]:
+    """The columns of the labels: columns of 0 and 1 (of `kinds`), levels, or one column."""
     repeats = roles.repeats or {}
     candidates = [
         role
-        for role in roles.of("single", "multi_label", "path", "flag")
+        for role in roles.of("single", "multi_label", "path", *kinds)
         if role.name not in taken and role.name not in repeats
     ]
-    if not candidates:
-        shares = [role.name for role in roles.of("share")]
+    shares = [role.name for role in roles.of("share") if role.name not in taken and "share" not in kinds]
+    if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
         problem = "columns of shares need a threshold" if shares else "no column looks like labels: name it"
         allowed = "labels COLUMN with threshold 0.5" if shares else "labels COLUMN, several for levels"
         raise UserError(
             problem, file=table.path, key="labels", found=shares or list(table.columns), allowed=allowed
         )
-    flags = [role for role in candidates if role.kind == "flag"]
-    others = [role for role in candidates if role.kind != "flag"]
+    flags = [role for role in candidates if role.kind in kinds]
+    others = [role for role in candidates if role.kind not in kinds]
     if all(role.kind == "single" for role in candidates) and roles.levels(candidates):
         return candidates
     named = [role for role in others if role.named]
@@ -171,7 +175,7 @@ def _spaces(
     table: Table, roles: Roles, columns: Sequence[Role], said: Said
 ) -> tuple[dict[str, Any], list[str]]:
     """The label spaces of columns, and lines on them; the first is the one to predict."""
-    kinds = {"flag", "share"} if said.threshold is not None else {"flag"}
+    kinds = {"flag"} if said.threshold is None else {"flag", "share"}
     treated = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
     treated = {key: value for key, value in treated.items() if value is not None}
     if len(columns) > 1 and all(role.kind in kinds for role in columns) and said.kind != "single":
@@ -181,14 +185,24 @@ def _spaces(
             f"labels: {len(names)} columns of 0 and 1 are one label space, {', '.join(names)}"
         ]
     spaces, lines = dict[str, Any](), []
+    ordered = said.kind == "path" and len(columns) > 1
     for role in columns:
-        space, line = _space(role, said, treated)
+        space, line = _space(role, replace(said, kind="single") if ordered else said, treated)
         spaces[space_name(role.name)] = space
         lines.append(line)
+    if ordered:
+        names = [space_name(role.name) for role in columns]
+        return spaces | {"path": {"kind": "hierarchy", "levels": names}}, [
+            *lines,
+            f"levels: {' > '.join(names)}",
+        ]
     levels = roles.levels([role for role in columns if role.kind in ("single", "flag")])
     if len(columns) > 1 and len(levels) < len(columns):
-        problem = "not levels of one another: name the one to predict"
-        raise UserError(problem, file=table.path, key="labels", found=[role.name for role in columns])
+        raise UserError(
+            "not levels of one another: name the one to predict", file=table.path, key="labels",
+            found=[role.name for role in columns],
+            allowed="one; or with kind path levels, coarse first, whose names are told apart by their path",
+        )  # fmt: skip
     if levels:
         spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in levels]}
         lines.append(f"levels: {' > '.join(levels)}, since each class of one has one class above it")

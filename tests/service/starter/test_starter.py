@@ -104,8 +104,8 @@ def test_sentences_with_commas_are_texts(begun):
 
 def test_what_the_table_does_not_tell_is_asked_or_refused(begun, tmp_path):
     rows = [[text, tags[0], "good" if i % 3 else "bad"] for i, (_, text, tags) in enumerate(ROWS)]
-    header = ["text", "genre", "mood"]
-    with pytest.raises(UserError, match=r"key labels: several columns may be it.*found: genre, mood"):
+    header = ["text", "style", "mood"]
+    with pytest.raises(UserError, match=r"key labels: several columns may be it.*found: style, mood"):
         begun(header, rows)
     assert not (tmp_path / "out").exists()
     assert (
@@ -113,7 +113,7 @@ def test_what_the_table_does_not_tell_is_asked_or_refused(begun, tmp_path):
         == "mood"
     )
     with pytest.raises(UserError, match=r"job.yaml.*is there already"):
-        begun(header, rows, "genre")
+        begun(header, rows, "style")
 
 
 @pytest.mark.parametrize(
