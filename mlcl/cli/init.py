@@ -38,7 +38,7 @@ def init(
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option("--names", help="Of the classes, in order: a,b,c or a file with one a line."),
+        typer.Option("--names", "--classes", help="Of the classes, in order: a,b,c or a file."),
     ] = None,
     threshold: Annotated[
         float | None, typer.Option("--threshold", min=0, max=1, help="Of shares: the least that is a label.")
@@ -54,6 +54,10 @@ def init(
     group: Annotated[
         str | None, typer.Option("--group", help="The column of what stays in one split, such as a patient.")
     ] = None,
+    twins: Annotated[
+        Literal["apart", "together"],
+        typer.Option("--twins", help="Texts equal but for digits or left and right: kept in one split?"),
+    ] = "apart",
     encoding: Encoding = ENCODING,
     delimiter: Delimiter = None,
     header: Header = None,
@@ -71,7 +75,7 @@ def init(
 
     said = Said(
         tuple(text or ()), image, tuple(labels or ()), kind, separator, _names(names), threshold, missing,
-        uncertain, id, split, group, encoding, delimiter, header, allow_untrained,
+        uncertain, id, split, group, encoding, delimiter, header, twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
     made = start(paths, to, home, said, ask)

@@ -440,7 +440,7 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened, make_pn
 
     (tmp_path / "pictures" / "1.png").unlink()
     (tmp_path / "data.csv").write_text("\n".join([*lines, ""]))
-    with pytest.raises(UserError, match="key file: no such image file at line 3; found: pictures/1.png"):
+    with pytest.raises(UserError, match=r"key file: no such image file at line 3; found: pictures/1.png"):
         opened("csv", tmp_path / "data.csv", image="file", **options)
 
 

@@ -115,7 +115,7 @@ def test_a_table_with_another_vector(second, found, tmp_path):
     table.write_text(f'v,kind\n"[1, 2, 3]",a\n"{second}",b\n')
     options = {"path": str(table), "vectors": "v", "labels": LABELS}
     with pytest.raises(
-        UserError, match="(no vector of the first row's size|no list of numbers) at line 3"
+        UserError, match=r"(no vector of the first row's size|no list of numbers) at line 3"
     ) as error:
         prepare("csv", tmp_path / "home", options)
     assert (error.value.key, error.value.found) == ("v", found)

@@ -279,8 +279,8 @@ def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(
     (tmp_path / "in.jsonl").write_text("\n".join(texts))
     (tmp_path / "a.png").write_bytes(png(235))
     images = [png(20), b"no image", None, {"bytes": None, "path": "nowhere.png"}, png(235)]
-    pq.write_table(pa.table({"image": [{"bytes": i, "path": None} if isinstance(i, bytes) else i for i in images]}),
-                   tmp_path / "in.parquet")  # fmt: skip
+    cells = [{"bytes": cell, "path": None} if isinstance(cell, bytes) else cell for cell in images]
+    pq.write_table(pa.table({"image": cells}), tmp_path / "in.parquet")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(png(20))
     (tmp_path / "in" / "b.png").write_bytes(b"no image")

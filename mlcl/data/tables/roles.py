@@ -56,7 +56,10 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Role:
-    """What a column is; `named` says that its name is one that texts, or labels, often have."""
+    """What a column is; `named` says that its name is one that texts, or labels, often have.
+
+    `problem` is why a column that may hold labels cannot be read.
+    """
 
     name: str
     kind: Kind
@@ -66,6 +69,7 @@ class Role:
     example: str = ""
     notation: Notation | None = None
     sign: str | None = None
+    problem: UserError | None = None
 
 
 @dataclass(frozen=True)
@@ -171,10 +175,10 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
     named = _named(name, LABEL_NAMES)
     try:
         column = Column.of(rows, name)
-    except UserError:
+    except UserError as error:
         if given:
             raise
-        return Role(name, "other", named)
+        return Role(name, "other", named, problem=error)
     cells = [cell for cell in column.first if cell and cell not in MISSING]
     filled = sum(cell not in MISSING for cell in column.of_row)
     kind, notation, sign = _kind(cells, filled, given or named, given)
@@ -228,7 +232,7 @@ def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
 def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
     """Columns that say in another way what another column says; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
-    ordered = sorted(single, key=lambda role: number_of(role.example) is not None)
+    ordered = sorted(single, key=lambda role: (not role.named, number_of(role.example) is not None))
     codes = {role.name: _codes(rows, role.name) for role in ordered}
     found: dict[str, str] = {}
     for at, role in enumerate(ordered):
@@ -244,10 +248,8 @@ def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
                 for row in rows.frame[flags].itertuples(index=False, name=None)]  # fmt: skip
         for role in labels:
             if role.kind == "multi_label" and role.notation is not None:
-                cells = Column.of(rows, role.name).of_row
-                if all(
-                    sorted(role.notation.labels(c)) == sorted(w) for c, w in zip(cells, wide, strict=True)
-                ):
+                lists = map(role.notation.labels, Column.of(rows, role.name).of_row)
+                if all(sorted(own) == sorted(its) for own, its in zip(lists, wide, strict=True)):
                     found[role.name] = f"the columns {', '.join(flags)}"
     return found
 

@@ -39,7 +39,7 @@ def first_job(
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
             problem = f"too few rows for {split}: a sweep needs all three splits"
-            raise UserError(problem, key="fractions", found=rows, allowed=f"{least} or more")
+            raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
     target = _target(info, labels)
     kind, train = info.space(target).kind, info.rows["train"]
     encoder, rule = _encoder(info, description, gpu=gpu)

@@ -44,6 +44,7 @@ class Said:
     encoding: str = ENCODING
     delimiter: str | None = None
     header: bool | None = None
+    twins: Literal["apart", "together"] = "apart"
     allow_untrained: bool = False
 
 
@@ -89,7 +90,9 @@ def table_options(
     options |= {key: value for key, value in given.items() if value != default[key]}
     if said.allow_untrained:
         options["allow_untrained"] = True
-    return SOURCES[suffix_of(table.path)], options, [*lines, *unused]
+    if said.twins == "together":
+        options["twins"] = said.twins
+    return SOURCES.get(suffix_of(table.path), "txt"), options, [*lines, *unused]
 
 
 def _content(
@@ -140,6 +143,9 @@ def _labels(
         if role.name not in taken and role.name not in repeats
     ]
     shares = [role.name for role in roles.of("share") if role.name not in taken and "share" not in kinds]
+    unread = [role.problem for role in roles.of("other") if role.named and role.problem is not None]
+    if unread and not candidates:
+        raise unread[0]
     if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
         problem = "columns of shares need a threshold" if shares else "no column looks like labels: name it"
         allowed = "labels COLUMN with threshold 0.5" if shares else "labels COLUMN, several for levels"
@@ -175,10 +181,9 @@ def _spaces(
     table: Table, roles: Roles, columns: Sequence[Role], said: Said
 ) -> tuple[dict[str, Any], list[str]]:
     """The label spaces of columns, and lines on them; the first is the one to predict."""
-    kinds = {"flag"} if said.threshold is None else {"flag", "share"}
     treated = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
     treated = {key: value for key, value in treated.items() if value is not None}
-    if len(columns) > 1 and all(role.kind in kinds for role in columns) and said.kind != "single":
+    if len(columns) > 1 and all(role.kind in ("flag", "share") for role in columns) and said.kind != "single":
         names = [role.name for role in columns]
         space = {"kind": "multi_label", "columns": names, **treated}
         return {"labels": space}, [
@@ -192,10 +197,8 @@ def _spaces(
         lines.append(line)
     if ordered:
         names = [space_name(role.name) for role in columns]
-        return spaces | {"path": {"kind": "hierarchy", "levels": names}}, [
-            *lines,
-            f"levels: {' > '.join(names)}",
-        ]
+        lines.append(f"levels: {' > '.join(names)}, as named")
+        return spaces | {"path": {"kind": "hierarchy", "levels": names}}, lines
     levels = roles.levels([role for role in columns if role.kind in ("single", "flag")])
     if len(columns) > 1 and len(levels) < len(columns):
         raise UserError(

@@ -1,0 +1,199 @@
+"""`init`, a training, and `predict` on layouts of public files that were not touched."""
+
+import csv
+import shlex
+
+import pytest
+import torch
+from data.conftest import png
+from service.starter.layouts import LAYOUTS, NAMES, ROWS, body, table
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.config import load_job
+from mlcl.data import Dataset
+from mlcl.data.validation import check
+from mlcl.errors import UserError
+from mlcl.service.starter import first_job
+from mlcl.service.starter.starter import start
+from mlcl.service.starter.table_options import Said, table_options
+from mlcl.testing.sources import put
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.export import write_export
+from mlcl.training.job_data import JobData
+
+
+@pytest.fixture(autouse=True)
+def _no_model(monkeypatch):
+    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_a_public_layout_is_read_trained_on_and_predicted(layout, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "in", layout.files)
+    paths = [tmp_path / "in" / path for path in layout.paths]
+    made = start(paths, tmp_path, tmp_path / "home", layout.said)
+    told = "\n".join(made.found)
+    assert [part for part in layout.says if part not in told] == [], told
+    job = load_job(made.files[0], ["train.epochs=2", "evaluation.every=1"])
+    labels = job.objective.classifier.labels
+    classes = Dataset.open(made.data).info.space(labels).classes
+    assert {name.rpartition(" > ")[2] for name in classes} == set(layout.labels)
+    assert check(made.data).rows == dict(Dataset.open(made.data).info.rows)
+    data = JobData.of(job, tmp_path / "home")
+    run_experiment(
+        data, folder=tmp_path / "run", context=Context(torch.device("cpu")), listener=lambda _: None
+    )
+    write_export(tmp_path / "model", tmp_path / "run", data, {})
+    line = next(line for line in made.files[2].read_text().splitlines() if line.startswith("mlcl predict"))
+    answer = CliRunner().invoke(app, [*shlex.split(line)[1:], "--out", "out.csv", "--device", "cpu"])
+    assert answer.exit_code == 0, (answer.output, answer.exception)
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert len(rows) >= 80
+    assert {row["error"] for row in rows} == {""}
+
+
+def flagged(last):
+    return table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 2, i % 3 // 2, last(i)))
+
+
+REFUSED = {
+    "a header that is data": (
+        "in.csv",
+        table(None, lambda i, t: (i % 4, body(i, t))),
+        Said(),
+        "the first line looks like data: say whether it is a header; found: 0",
+    ),
+    "missing among 0 and 1": (
+        "in.csv",
+        flagged(lambda i: "" if i == 7 else i % 2),
+        Said(),
+        "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative, leave_out or ignore",
+    ),
+    "uncertain": (
+        "in.csv",
+        flagged(lambda i: -1 if i == 7 else i % 2),
+        Said(),
+        "1 of 720 cells of 0 and 1 are -1, uncertain, the first at line 9; allowed: uncertain",
+    ),
+    "a share without a threshold": (
+        "in.csv",
+        flagged(lambda i: 0.25 if i == 7 else i % 2),
+        Said(labels=("a", "b", "c")),
+        "a share: say from which on it is a label at line 9; found: 0.25; allowed: threshold",
+    ),
+    "shares alone": (
+        "in.csv",
+        table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 7 / 7, i % 9 / 9, i % 5 / 5)),
+        Said(),
+        "columns of shares need a threshold; found: a, b, c; allowed: labels COLUMN with threshold 0.5",
+    ),
+    "several columns of labels": (
+        "in.csv",
+        table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
+        Said(),
+        "several columns may be it: name one with labels; found: a, b",
+    ),
+    "a list with a null": (
+        "in.jsonl",
+        b"\n".join(
+            b'{"text": "a b c %d", "labels": ["x", %s]}' % (i, b"null" if i == 70 else b'"y"')
+            for i in range(240)
+        ),
+        Said(),
+        "a list with a missing item at line 71",
+    ),
+    "numbers with fractions": (
+        "in.jsonl",
+        b"\n".join(b'{"text": "a b c %d", "labels": [1, %d.5]}' % (i, i % 3) for i in range(240)),
+        Said(labels=("labels",)),
+        "a list of numbers with fractions at line 1; found: 0.5",
+    ),
+    "0 and 1 of other lengths": (
+        "in.jsonl",
+        b"\n".join(
+            b'{"text": "a b c %d", "labels": [0, 1, 0%s]}' % (i, b", 1" * (i == 70)) for i in range(240)
+        ),
+        Said(),
+        "a number for each class, but not as many at line 1; found: 3; allowed: 4 numbers",
+    ),
+    "fewer names than numbers": (
+        "in.jsonl",
+        b"\n".join(b'{"text": "a b c %d", "labels": [0, 1, 0]}' % i for i in range(240)),
+        Said(names=("x", "y")),
+        "a number for each class, but not as many at line 1; found: 3; allowed: 2 classes are named",
+    ),
+    "half of a surrogate pair": (
+        "in.jsonl",
+        b"\n".join(
+            b'{"text": "a b c %d", "label": "%s"}' % (i, b"\\ud800" if i == 70 else b"xy"[i % 2 :][:1])
+            for i in range(240)
+        ),
+        Said(labels=("label",)),
+        "half of a surrogate pair at line 71",
+    ),
+    "names that differ to the eye": (
+        "in.csv",
+        table(("text", "label"), lambda i, t: (body(i, t), "Law" if i == 70 else t[0])),
+        Said(),
+        "a class is spelt in two ways at line 72 and line",
+    ),
+    "levels that are none": (
+        "in.csv",
+        table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
+        Said(labels=("a", "b")),
+        "not levels of one another: name the one to predict",
+    ),
+    "another encoding": (
+        "in.csv",
+        table(("text", "label"), lambda i, t: (f"Größe {body(i, t)}", t[0]), encoding="cp1252"),
+        Said(),
+        "no text in utf-8-sig at or after line 1",
+    ),
+    "a class without an image": (
+        "in",
+        {"in/a/1.png": png(1), "in/b/notes.txt": b"x"},
+        Said(),
+        "no image is in the folder of a class; found: notes.txt",
+    ),
+    "folders of splits beside others": (
+        "in",
+        {f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
+        Said(),
+        "folders beside those of the splits name no split; found: ground_truth",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_clear_is_one_line_and_leaves_no_file(name, tmp_path):
+    path, content, said, message = REFUSED[name]
+    put(tmp_path, content if isinstance(content, dict) else {path: content})
+    with pytest.raises(UserError) as caught:
+        start([tmp_path / path], tmp_path / "out", tmp_path / "home", said)
+    assert message in caught.value.line()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):
+    """A 0/1 column whose first 1 comes late, and a hierarchy that late rows break."""
+    late = [(i, ROWS[i % 240][1]) for i in range(20_100)]
+    rows = table(
+        ("text", "area", "topic", "a", "b", "c"),
+        lambda i, t: (
+            body(i, t),
+            ("fun", "life")[(t[0] in NAMES[2:]) != (i == 20_052)],
+            t[0],
+            i % 2,
+            i % 3 // 2,
+            int(i == 20_001),
+        ),
+        rows=late,
+    )
+    (tmp_path / "in.csv").write_bytes(rows)
+    _, options, _ = table_options([tmp_path / "in.csv"], Said(labels=("a", "b", "c")))
+    assert options["labels"]["labels"]["columns"] == ["a", "b", "c"]
+    with pytest.raises(UserError, match="not levels of one another"):
+        table_options([tmp_path / "in.csv"], Said(labels=("area", "topic")))
