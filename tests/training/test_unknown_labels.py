@@ -194,6 +194,14 @@ def test_a_metric_that_does_not_leave_unknown_entries_out_chooses_nothing(findin
     assert error.value.key == "evaluation.metric"
 
 
+def test_a_transfer_is_scored_on_known_entries(findings, tmp_path):
+    transfer = f"evaluation.transfer_to={{path: {findings}, labels: findings, metric: micro_f1}}"
+    job_data = JobData.of(open_job(findings, transfer, epochs=1), tmp_path)
+    found = run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None).metrics
+    assert 0 <= found["transfer/test/micro_f1"] <= 1
+    assert found["transfer/test/labels_scored"] == 5
+
+
 def test_an_unknown_entry_of_training_is_no_negative(findings, tmp_path):
     """One more unknown positive of a row changes the loss; calling it absent would, too, in another way."""
     split = Dataset.open(findings).split("train")
