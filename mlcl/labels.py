@@ -20,7 +20,9 @@ class LabelRows:
     `offsets` (B + 1) and `columns` (N) are int64 on one device; row b holds the labels
     `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L. Of rows of nodes of
     a hierarchy, `levels` says how many of the columns each level has, the coarsest level first. `on_host`
-    are the offsets in the host's memory, of rows that were moved from there to a device.
+    are the offsets in the host's memory, of rows that were moved from there to a device. `unknown` are the
+    entries, none of them a label, of which the rows do not tell whether they have them; None where a row
+    tells all.
     """
 
     offsets: Tensor
@@ -28,6 +30,7 @@ class LabelRows:
     width: int
     levels: tuple[int, ...] = ()
     on_host: Tensor | None = None
+    unknown: LabelRows | None = None
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
@@ -70,7 +73,14 @@ class LabelRows:
         """Rows of several parts, one after the other; all must have the same width."""
         counts = torch.cat([part.counts() for part in parts])
         columns = torch.cat([part.columns for part in parts])
-        return LabelRows(_offsets(counts), columns, parts[0].width, parts[0].levels)
+        unknown = [part.unknown for part in parts if part.unknown is not None]
+        return LabelRows(
+            _offsets(counts),
+            columns,
+            parts[0].width,
+            parts[0].levels,
+            unknown=LabelRows.cat(unknown) if unknown else None,
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -88,11 +98,25 @@ class LabelRows:
         """The row of every stored entry (N,), int64."""
         return torch.repeat_interleave(self.counts(), output_size=len(self.columns))
 
+    def cells(self) -> Tensor:
+        """The place row * L + label of every stored entry (N,) in the dense matrix, ascending int64."""
+        return self.row_index() * self.width + self.columns
+
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The (B, L) matrix of zeros and ones."""
         y_BL = torch.zeros(len(self), self.width, dtype=dtype, device=self.device)
         y_BL[self.row_index(), self.columns] = 1
         return y_BL
+
+    def known(self) -> Tensor | None:
+        """Which entries the rows tell (B, L) bool; None where that is all of them."""
+        if self.unknown is None or not len(self.unknown.columns):
+            return None
+        return ~self.unknown.dense(torch.bool)
+
+    def without_unknown(self) -> LabelRows:
+        """The labels alone, for what counts an unknown entry as absent."""
+        return self if self.unknown is None else replace(self, unknown=None)
 
     def take(self, rows: Tensor) -> LabelRows:
         """The given rows (int64 indices, repeats allowed), in that order."""
@@ -101,13 +125,16 @@ class LabelRows:
         total = int(offsets[-1])
         first = torch.repeat_interleave(self.offsets[:-1][rows] - offsets[:-1], counts, output_size=total)
         columns = self.columns[first + torch.arange(total, device=self.device)]
-        return LabelRows(offsets, columns, self.width, self.levels)
+        unknown = None if self.unknown is None else self.unknown.take(rows)
+        return LabelRows(offsets, columns, self.width, self.levels, unknown=unknown)
 
     def only(self, columns: Tensor) -> LabelRows:
         """The rows with these labels alone (int64, ascending), which are numbered anew in their order."""
         kept_N = torch.isin(self.columns, columns)
         counts = torch.bincount(self.row_index()[kept_N], minlength=len(self))
-        return LabelRows(_offsets(counts), torch.searchsorted(columns, self.columns[kept_N]), len(columns))
+        number_N = torch.searchsorted(columns, self.columns[kept_N])
+        unknown = None if self.unknown is None else self.unknown.only(columns)
+        return LabelRows(_offsets(counts), number_N, len(columns), unknown=unknown)
 
     def to(self, device: torch.device | str) -> LabelRows:
         """The same rows on another device, for which the host does not wait."""
@@ -116,7 +143,11 @@ class LabelRows:
             return self
         on_host = self.offsets if self.device.type == "cpu" else None
         return replace(
-            self, offsets=sent(self.offsets, device), columns=sent(self.columns, device), on_host=on_host
+            self,
+            offsets=sent(self.offsets, device),
+            columns=sent(self.columns, device),
+            on_host=on_host,
+            unknown=None if self.unknown is None else self.unknown.to(device),
         )
 
     @property

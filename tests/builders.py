@@ -60,6 +60,36 @@ def text_dataset(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def unknown_dataset(folder: Path, unknown: bool = True) -> Path:
+    """Texts of two words, each a finding (5), of which a row leaves every fourth or so open if at all."""
+    rng = np.random.default_rng(0)
+    splits = [split for split, count in SPLITS.items() for _ in range(count)]
+    words = [sorted({int(word) for word in rng.integers(0, 5, 2)}) for _ in splits]
+    left_open = [np.flatnonzero(rng.random(5) < 0.25 * unknown).tolist() for _ in splits]
+    write_dataset(
+        folder,
+        name="open",
+        modality="text",
+        label_spaces={
+            "findings": LabelSpace(
+                kind="multi_label", classes=tuple(f"word{i}" for i in range(5)), unknown=unknown
+            )
+        },
+        batches=[
+            {
+                "id": [f"r{i}" for i in range(len(splits))],
+                "text": [" ".join(f"word{word}" for word in row) for row in words],
+                "split": splits,
+                "findings": [sorted({*row} - {*its}) for row, its in zip(words, left_open, strict=True)],
+                "findings.unknown": left_open,
+            }
+        ],
+        source="made for tests",
+        licence="none",
+    )
+    return folder
+
+
 def tree_dataset(folder: Path) -> Path:
     """Texts of one or two words, each a tag (6), in groups (3): several paths a row."""
     words = [[i % 6] if i % 3 else sorted({i % 6, (i // 6) % 6}) for i in range(72)]

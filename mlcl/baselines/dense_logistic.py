@@ -5,7 +5,7 @@ For a C it minimises, over weights W (K, F) and biases, with standardised featur
     C sum_n loss(W x_n + b, y_n) + |W|^2 / 2
 
 where the loss is the binary cross-entropy summed over labels, or the cross-entropy of a row's class, of each
-aspect. Missing classes have no part in the sum.
+aspect. Missing classes and unknown labels have no part in the sum.
 
 Shapes: N rows, F features, A aspects (1 for other tasks), C classes or labels, K = A C columns.
 """
@@ -29,13 +29,17 @@ STEPS = 100
 
 @dataclass
 class DenseLogistic:
-    """The problem with standardised rows `x` (N, F) and `y`: labels (N, L) float32, or classes (N, A)."""
+    """The problem with standardised rows `x` (N, F) and `y`: labels (N, L) float32, or classes (N, A).
+
+    `known` (N, L) float32 is 0 where a row does not tell of a label; None where all rows tell of all.
+    """
 
     problem: Problem
     mean: Array
     scale: Array
     x: Tensor
     y: Tensor
+    known: Tensor | None = None
     start: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
@@ -46,9 +50,10 @@ class DenseLogistic:
         scale_F[scale_F == 0] = 1
         x = torch.from_numpy((rows - mean_F) / scale_F)
         if problem.task == "multi_label":
-            y = as_rows(problem.targets).dense()
-        else:
-            y = torch.from_numpy(as_classes(problem.targets)).reshape(len(rows), -1)
+            targets = as_rows(problem.targets)
+            known = targets.known()
+            return cls(problem, mean_F, scale_F, x, targets.dense(), None if known is None else known.float())
+        y = torch.from_numpy(as_classes(problem.targets)).reshape(len(rows), -1)
         return cls(problem, mean_F, scale_F, x, y)
 
     def fit(self, value: float) -> Fitted:
@@ -92,6 +97,8 @@ class DenseLogistic:
 
     def _loss(self, logit_NK: Tensor) -> Tensor:
         if self.problem.task == "multi_label":
-            return functional.binary_cross_entropy_with_logits(logit_NK, self.y, reduction="sum")
+            return functional.binary_cross_entropy_with_logits(
+                logit_NK, self.y, weight=self.known, reduction="sum"
+            )
         logits = logit_NK.reshape(-1, self.problem.n_classes)
         return functional.cross_entropy(logits, self.y.reshape(-1), ignore_index=-1, reduction="sum")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mlcl.baselines.baseline import Fitted, Problem, best_of
 from mlcl.evaluation import Task
-from mlcl.evaluation.tasks import Array, as_classes, as_rows
+from mlcl.evaluation.tasks import Array, as_classes, as_rows, known_entries
 
 NEVER = 20.0
 """The score of a class that all training rows have, and less it of one that none has."""
@@ -25,12 +25,17 @@ NEVER = 20.0
 def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
     """For each column its rows (n,) int64, and which of them have the class (n,) bool.
 
-    Rows whose class is missing are left out.
+    Rows whose class is missing, or that do not tell of a label, are left out.
     """
     if problem.task == "multi_label":
-        has_NL = as_rows(problem.targets).dense(torch.bool).numpy()
-        everything = np.arange(len(has_NL))
-        yield from ((everything, has_N) for has_N in has_NL.T)
+        targets = as_rows(problem.targets)
+        has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
+        if known_NL is None:
+            everything = np.arange(len(has_NL))
+            yield from ((everything, has_N) for has_N in has_NL.T)
+        else:
+            telling = (np.flatnonzero(known_N) for known_N in known_NL.T)
+            yield from ((rows, has_N[rows]) for rows, has_N in zip(telling, has_NL.T, strict=True))
         return
     class_NA = as_classes(problem.targets).reshape(len(problem.targets), -1)
     for class_N in class_NA.T:

@@ -89,6 +89,13 @@ def bad_rows(column: Any, space: LabelSpace) -> NDArray[np.bool_]:
     return np.asarray(~np.isin(rating_NA, allowed).all(axis=1))
 
 
+def open_and_known(known: Any, unknown: Any, width: int) -> NDArray[np.int64]:
+    """The entries (E, 2), as row and class, of both of two list<int32> columns."""
+    rows, open_rows = label_rows(known, width), label_rows(unknown, width)
+    both_E = np.intersect1d(rows.cells().numpy(), open_rows.cells().numpy())
+    return np.stack(np.divmod(both_E, width), axis=1)
+
+
 def to_arrow(values: Any, arrow_type: Any) -> Any:
     """Plain values as an Arrow array; a missing row of ratings becomes zeros.
 

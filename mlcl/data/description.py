@@ -31,6 +31,7 @@ class LabelDescription:
 
     `cardinality`: labels a row. `density`: that over the number of classes. `imbalance`: most over least
     frequent class that occurs. `missing`: rows without a label. `unused`: classes without a training row.
+    `unknown`: entries of which the rows do not tell whether they have them; `unknown_share`: that over all.
     """
 
     kind: str
@@ -40,6 +41,8 @@ class LabelDescription:
     imbalance: float
     missing: int
     unused: int
+    unknown: int
+    unknown_share: float
     most_frequent: dict[str, int]
     least_frequent: dict[str, int]
 
@@ -123,6 +126,7 @@ def _labels_in_words(name: str, labels: LabelDescription) -> str:
     parts += [f"most often {often}", f"least often {rarest} {count:,}"]
     parts += [f"{labels.unused:,} without a training row"] if labels.unused else []
     parts += [f"training rows without a label: {labels.missing:,}"] if labels.missing else []
+    parts += [f"unknown entries: {labels.unknown:,} ({labels.unknown_share:.1%})"] if labels.unknown else []
     return f"{name}: {'; '.join(parts)}"
 
 
@@ -134,6 +138,7 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
     ]
     used = [(label, count) for label, count in ranked if count]
     cardinality = len(rows.columns) / len(rows)
+    unknown = 0 if rows.unknown is None else len(rows.unknown.columns)
     return LabelDescription(
         kind=space.kind,
         classes=space.n_classes,
@@ -142,6 +147,8 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
         imbalance=used[0][1] / used[-1][1] if used else 0.0,
         missing=int((rows.counts() == 0).sum()),
         unused=space.n_classes - len(used),
+        unknown=unknown,
+        unknown_share=unknown / (len(rows) * space.n_classes),
         most_frequent=dict(used[:SHOWN]),
         least_frequent=dict(used[-SHOWN:][::-1]),
     )

@@ -2,7 +2,7 @@
 
 A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
 is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
-hierarchy names other columns and has none).
+hierarchy names other columns and has none). A multi-label space with `unknown` has a second column.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class LabelSpace(Section):
     multi-label. Of single levels the rows tell which class is above which; for multi-label ones `parents`
     does: for each level but the coarsest, the class one level up of each of its classes. A row of
     multi-label levels has the parents of its labels too.
+
+    With `unknown`, for multi_label alone, rows do not tell of every class whether they have it: the column
+    `<space>.unknown` lists the classes that are left open.
     """
 
     kind: Literal["single", "multi_label", "aspects", "hierarchy"]
@@ -44,6 +47,7 @@ class LabelSpace(Section):
     parents: tuple[tuple[int, ...], ...] = ()
     aspects: tuple[str, ...] = ()
     scale: tuple[float, ...] = ()
+    unknown: bool = Field(False, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
     def _parts(self) -> Self:
@@ -59,6 +63,8 @@ class LabelSpace(Section):
             raise ValueError("an aspects space needs a scale, such as [1, 2, 3, 4, 5]")
         if any(a >= b for a, b in pairwise((0.0, *self.scale))):
             raise ValueError("scale must ascend and lie above 0, which stands for missing")
+        if self.unknown and self.kind != "multi_label":
+            raise ValueError(f"unknown is of multi_label spaces alone, this one is {self.kind}")
         return self
 
     @property
@@ -178,6 +184,8 @@ def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -
     for level in space.levels:
         if level not in spaces or spaces[level].kind not in ("single", "multi_label"):
             raise ValueError(f"level {level} of {name} is not a single or multi-label space")
+        if spaces[level].unknown:
+            raise ValueError(f"level {level} of {name} has unknown entries, which no level may have")
     if len({spaces[level].kind for level in space.levels}) > 1:
         raise ValueError(f"the levels of {name} must be all single or all multi-label")
     several = bool(space.levels) and spaces[space.levels[0]].kind == "multi_label"
@@ -193,11 +201,26 @@ def columns(modality: Modality, spaces: dict[str, LabelSpace], dim: int | None =
     """Names and Arrow types of the columns of a data set with these label spaces; `dim` is of vectors."""
     content = {"text": pa.string(), "image": pa.binary(), "vectors": pa.list_(pa.float32(), dim or 1)}
     fixed = {"id": pa.string(), modality: content[modality], "split": pa.string()}
-    return fixed | {name: label_type(space) for name, space in spaces.items() if space.kind != "hierarchy"}
+    labels = {
+        column: label_type(space) for name, space in spaces.items() for column in label_columns(name, space)
+    }
+    return fixed | labels
+
+
+def label_columns(name: str, space: LabelSpace) -> tuple[str, ...]:
+    """The names of a label space's columns: its own, and that of the classes that a row leaves open."""
+    if space.kind == "hierarchy":
+        return ()
+    return (name, unknown_column(name)) if space.unknown else (name,)
+
+
+def unknown_column(name: str) -> str:
+    """The column of the classes of which a row does not tell whether it has them."""
+    return f"{name}.unknown"
 
 
 def label_type(space: LabelSpace) -> Any:
-    """The Arrow type of a label space's column."""
+    """The Arrow type of a label space's columns."""
     if space.kind == "multi_label":
         return pa.list_(pa.int32())
     if space.kind == "aspects":

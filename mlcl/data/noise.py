@@ -47,8 +47,9 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
     So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
     the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is
     replaced, so that it keeps its number of labels, less repeats: the paper has no such data, this is our
-    extension. Coarser levels of a hierarchy become those of the drawn class. The noise of a row depends on
-    the seed and the whole split alone: every subset has the same.
+    extension. Unknown entries stay unknown: a label that is drawn where a row has one is left out. Coarser
+    levels of a hierarchy become those of the drawn class. The noise of a row depends on the seed and the
+    whole split alone: every subset has the same.
     Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
     """
     reached_by(part.info, name)
@@ -80,8 +81,11 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
     """Label rows with some entries drawn anew; repeats within a row become one."""
     hit_E = rng.random(len(labels.columns)) < rate
     drawn_E = rng.integers(labels.width, size=len(labels.columns))
-    column_E = np.where(hit_E, drawn_E, labels.columns.numpy())
-    return rows_of_entries(labels.row_index().numpy(), column_E, len(labels), labels.width)
+    row_E, column_E = labels.row_index().numpy(), np.where(hit_E, drawn_E, labels.columns.numpy())
+    if labels.unknown is not None:
+        known_E = ~np.isin(row_E * labels.width + column_E, labels.unknown.cells().numpy())
+        row_E, column_E = row_E[known_E], column_E[known_E]
+    return replace(rows_of_entries(row_E, column_E, len(labels), labels.width), unknown=labels.unknown)
 
 
 def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:

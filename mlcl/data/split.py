@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
-from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, plural
+from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, label_columns, plural, unknown_column
 from mlcl.data.shard_reader import ImageColumn, ShardReader
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
@@ -96,17 +96,34 @@ class SplitRows:
         return whole
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
-        chunks = self.chunks(name)
+        read = {column: self._checked(column, space) for column in label_columns(name, space)}
+        chunks = read[name]
+        if space.kind == "multi_label":
+            rows, *unknown = (_label_rows(its, space) for its in read.values())
+            if not unknown:
+                return rows
+            for part, known, left_open in zip(self.parts, *read.values(), strict=True):
+                for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
+                    file = self.reader.shard_file(part.number)
+                    raise both_error(name, space.classes[label], file, int(part.here[row]))
+            return replace(rows, unknown=unknown[0])
+        if space.kind == "aspects":
+            return torch.cat([columns.ratings(chunk, len(space.aspects)) for chunk in chunks])
+        return torch.cat([columns.single_classes(chunk) for chunk in chunks])
+
+    def _checked(self, column: str, space: LabelSpace) -> list[Any]:
+        """A label column's rows, part by part. Raises UserError for a label that the space does not have."""
+        chunks = self.chunks(column)
         for part, chunk in chunks:
             bad = np.flatnonzero(columns.bad_rows(chunk, space))
             if len(bad):
                 row, file = int(bad[0]), self.reader.shard_file(part.number)
-                raise label_error(name, space, chunk[row].as_py(), file, int(part.here[row]))
-        if space.kind == "multi_label":
-            return LabelRows.cat([columns.label_rows(chunk, space.n_classes) for _, chunk in chunks])
-        if space.kind == "aspects":
-            return torch.cat([columns.ratings(chunk, len(space.aspects)) for _, chunk in chunks])
-        return torch.cat([columns.single_classes(chunk) for _, chunk in chunks])
+                raise label_error(column, space, chunk[row].as_py(), file, int(part.here[row]))
+        return [chunk for _, chunk in chunks]
+
+
+def _label_rows(chunks: list[Any], space: LabelSpace) -> LabelRows:
+    return LabelRows.cat([columns.label_rows(chunk, space.n_classes) for chunk in chunks])
 
 
 def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -124,8 +141,17 @@ def label_error(
     """The error for a class index or a rating that the space does not have."""
     allowed = space.scale if space.kind == "aspects" else f"0 to {space.n_classes - 1}"
     what = "rating outside the scale" if space.kind == "aspects" else "class index outside the classes"
-    where = f"row {row}" if row_id is None else f"row {row}, id {row_id}"
-    return UserError(f"{what} at {where}", file=file, key=name, found=found, allowed=allowed)
+    return UserError(f"{what} at {_where(row, row_id)}", file=file, key=name, found=found, allowed=allowed)
+
+
+def both_error(name: str, label: str, file: str, row: int, row_id: str | None = None) -> UserError:
+    """The error for a class that a row has and leaves open."""
+    problem = f"class both known and unknown at {_where(row, row_id)}"
+    return UserError(problem, file=file, key=unknown_column(name), found=label, allowed="one of the two")
+
+
+def _where(row: int, row_id: str | None) -> str:
+    return f"row {row}" if row_id is None else f"row {row}, id {row_id}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,16 +222,24 @@ class Split:
     def labels(self, name: str) -> Tensor | LabelRows:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
 
-        single, an aspect or a level: (N,) int64, -1 missing. multi_label: `LabelRows`. aspects: (N, A)
-        float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1 unknown; of multi-label levels
-        `LabelRows` with levels. Raises UserError for an unknown name and for a label that the space does not
-        have.
+        single, an aspect or a level: (N,) int64, -1 missing. multi_label: `LabelRows`, which know their
+        unknown entries. aspects: (N, A) float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1
+        unknown; of multi-label levels `LabelRows` with levels. Raises UserError for an unknown name and for a
+        label that the space does not have.
         """
         self.info.space(name)
         labels = self.whole.labels(name, self.changed)
         if self.index is None:
             return labels
         return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
+
+    def unknown(self, name: str) -> LabelRows | None:
+        """The classes of which the rows do not tell whether they have them; None where a row tells all.
+
+        Raises UserError as `labels` does.
+        """
+        labels = self.labels(name)
+        return labels.unknown if isinstance(labels, LabelRows) else None
 
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""

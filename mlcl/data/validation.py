@@ -19,9 +19,9 @@ from torch import Tensor
 from mlcl.data import columns
 from mlcl.data.columns import parent_rows
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace
+from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
 from mlcl.data.images import decoded_split
-from mlcl.data.split import Split, label_error
+from mlcl.data.split import Split, both_error, label_error
 from mlcl.data.split_assignment import copies_between, digest_of
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
@@ -46,8 +46,8 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
-    a label without its parent, and (unless allowed here or in `dataset.json`) a label of the test split that
-    neither train nor validation has.
+    a class both known and unknown, a label without its parent, and (unless allowed here or in `dataset.json`)
+    a label of the test split that neither train nor validation has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -61,7 +61,8 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
                 pass
     ends = check_class_trees(data, splits)
     untrained = _untrained(data, splits, allow_untrained or data.info.allow_untrained)
-    warnings = tuple(dict.fromkeys((*data.info.notes, *ends, *untrained, *_copies(data, splits))))
+    found = (*ends, *untrained, *_unknown(data, splits), *_copies(data, splits))
+    warnings = tuple(dict.fromkeys((*data.info.notes, *found)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
 
@@ -99,12 +100,14 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
         for row in np.flatnonzero(~finite)[:1].tolist():
             raise bad(row, "vector has numbers that are not finite", "vectors")
     for name, space in data.info.label_spaces.items():
-        if space.kind != "hierarchy":
-            column = data.reader.column(number, name)
-            outside = np.flatnonzero(columns.bad_rows(column, space))
-            if len(outside):
-                row = int(outside[0])
-                raise label_error(name, space, column[row].as_py(), file, row, ids[row])
+        read = {column: data.reader.column(number, column) for column in label_columns(name, space)}
+        for key, column in read.items():
+            for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
+                raise label_error(key, space, column[row].as_py(), file, row, ids[row])
+        if space.unknown:
+            known, left_open = read.values()
+            for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
+                raise both_error(name, space.classes[label], file, row, ids[row])
     return Counter(splits)
 
 
@@ -119,6 +122,16 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
             found=declared,
             allowed=dict(splits),
         )
+
+
+def _unknown(data: Dataset, splits: Iterable[str]) -> Iterator[str]:
+    """A line for each label space with unknown entries."""
+    for name, space in data.info.label_spaces.items():
+        rows = [data.split(split).unknown(name) for split in splits] if space.unknown else []
+        unknown = sum(len(its.columns) for its in rows if its is not None)
+        cells = sum(len(its) * its.width for its in rows if its is not None)
+        if unknown:
+            yield f"{name}: {unknown:,} of {cells:,} entries are unknown ({unknown / cells:.1%})"
 
 
 def _untrained(data: Dataset, splits: Counter[str], allowed: bool) -> Iterator[str]:
@@ -189,8 +202,8 @@ def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)
-    wanted_E = _keys(parent_rows(fine_rows, parents, coarse_rows.width))
-    found_E = _keys(coarse_rows)
+    wanted_E = parent_rows(fine_rows, parents, coarse_rows.width).cells().numpy()
+    found_E = coarse_rows.cells().numpy()
     missing_E = np.setdiff1d(wanted_E, found_E)
     if len(missing_E):
         row, parent = divmod(int(missing_E[0]), coarse_rows.width)
@@ -205,9 +218,3 @@ def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -
             allowed=f"with {split.info.space(coarse).classes[parent]} in {coarse}",
         )
     return len(np.unique(np.setdiff1d(found_E, wanted_E) // coarse_rows.width))
-
-
-def _keys(rows: LabelRows) -> NDArray[np.int64]:
-    """A number for each row and label."""
-    keys: NDArray[np.int64] = (rows.row_index() * rows.width + rows.columns).numpy()
-    return keys

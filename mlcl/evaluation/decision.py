@@ -16,11 +16,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from torch import Tensor
 
-from mlcl.evaluation.global_threshold import SortedScores, global_threshold, values_of
+from mlcl.evaluation.global_threshold import UNKNOWN, SortedScores, global_threshold, values_of
 from mlcl.evaluation.label_thresholds import choose_label_thresholds
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts
-from mlcl.evaluation.tasks import Array, Targets, array, as_rows
+from mlcl.evaluation.tasks import Array, Targets, array, as_rows, known_entries
 
 Mode = float | Literal["global", "per_label", "top_k"]
 """A threshold that is given, or what is chosen on validation: one threshold, one a label, or a number of
@@ -93,7 +93,8 @@ def choose(
     A number is taken as it is. `global`: the best of all thresholds. `per_label`: see
     `choose_label_thresholds`. `top_k`: the best k up to the most labels that a row has. A threshold lies
     in the middle between two probabilities; of equally good ones the closest to one half wins, then the
-    lower, and of equally good k the smallest. Without a true entry it is one half, or k = 1.
+    lower, and of equally good k the smallest. Without a true entry it is one half, or k = 1. Unknown entries
+    are not counted.
 
     Raises ValueError for shapes that disagree.
     """
@@ -102,11 +103,14 @@ def choose(
         raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
     if isinstance(mode, float | int):
         return Decision.fixed(mode, at_least_one=at_least_one)
-    true_NL = rows.dense().numpy() > 0
+    true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
     wanted = choice_metric(metric)
     if mode == "top_k":
-        return Decision("top_k", k=_best_k(p_NL, true_NL, wanted))
+        known_NL = np.ones(p_NL.shape, dtype=bool) if known_NL is None else known_NL
+        return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, wanted))
     scores_NL = decision_scores(p_NL, at_least_one=at_least_one)
+    if known_NL is not None:
+        scores_NL[~known_NL] = UNKNOWN
     if mode == "global":
         one = global_threshold(SortedScores.of(scores_NL, true_NL), wanted)
         return Decision("global", (one,), at_least_one=at_least_one)
@@ -120,15 +124,15 @@ def choice_metric(name: str) -> Metric:
     return metric if metric.counts is not None else METRICS["micro_f1"]
 
 
-def _best_k(p_NL: Array, true_NL: Array, metric: Metric) -> int:
+def _best_k(p_NL: Array, true_NL: Array, known_NL: Array, metric: Metric) -> int:
     most = max(1, int(true_NL.sum(1).max(initial=1)))
     label_NK = order_labels(p_NL)[:, :most]
-    right_NK = np.take_along_axis(true_NL, label_NK, axis=1)
-    n_labels = p_NL.shape[1]
+    right_NK, known_NK = (np.take_along_axis(each, label_NK, axis=1) for each in (true_NL, known_NL))
+    n_labels, cells = p_NL.shape[1], int(known_NL.sum())
     value_K = []
     right_L, predicted_L = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels, dtype=np.int64)
-    for label_N, right_N in zip(label_NK.T, right_NK.T, strict=True):
-        predicted_L = predicted_L + np.bincount(label_N, minlength=n_labels)
+    for label_N, right_N, known_N in zip(label_NK.T, right_NK.T, known_NK.T, strict=True):
+        predicted_L = predicted_L + np.bincount(label_N[known_N], minlength=n_labels)
         right_L = right_L + np.bincount(label_N[right_N], minlength=n_labels)
-        value_K.append(values_of(metric, Counts(right_L, predicted_L, true_NL.sum(0), p_NL.size)))
+        value_K.append(values_of(metric, Counts(right_L, predicted_L, true_NL.sum(0), cells)))
     return int(np.argmax(value_K)) + 1

@@ -53,22 +53,22 @@ class EmbeddedRows:
         """Every row is a query, the other M - 1 rows are the items; K is 10, or M - 1 if that is less.
 
         The relevance of item j to query q is the Jaccard coefficient of their label sets,
-        J_qj = |S_q & S_j| / |S_q | S_j|. Items are ordered by Euclidean distance, of equal ones the lower row
-        first. Queries that share no label with any item are left out.
+        J_qj = |S_q & S_j| / |S_q | S_j|, over the labels of which both rows tell. Items are ordered
+        by Euclidean distance, of equal ones the lower row first. Queries that share no label with any item
+        are left out.
         """
         rows = len(self.labels)
         places = min(PLACES, rows - 1)
         if places < 1:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
         near_MK = self._nearest_others(places)
-        has = scipy.sparse.csr_array(
-            (np.ones(len(self.labels.columns)), array(self.labels.columns), array(self.labels.offsets)),
-            shape=(rows, self.labels.width),
-        )
+        has = _matrix(self.labels)
+        unknown = None if self.labels.known() is None else self.labels.unknown
+        left_open = None if unknown is None else _matrix(unknown)
         found, ideal = np.empty((rows, places)), np.empty((rows, places))
         for first in range(0, rows, CHUNK):
             query_B = np.arange(first, min(first + CHUNK, rows))
-            jaccard_BM = _jaccard(has, query_B)
+            jaccard_BM = _jaccard(has, left_open, query_B)
             found[query_B] = np.take_along_axis(jaccard_BM, near_MK[query_B], axis=1)
             jaccard_BM[np.arange(len(query_B)), query_B] = -1
             ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :places]
@@ -101,8 +101,21 @@ class EmbeddedRows:
         return np.asarray(index_MK[~own_MK].reshape(-1, places))
 
 
-def _jaccard(has: scipy.sparse.csr_array, query_B: Array) -> Array:
-    """The Jaccard coefficients (B, M) of some rows' label sets with all."""
+def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:
+    """The rows (M, L) as a sparse matrix of ones."""
+    entries = np.ones(len(rows.columns)), array(rows.columns), array(rows.offsets)
+    return scipy.sparse.csr_array(entries, shape=(len(rows), rows.width))
+
+
+def _jaccard(has: scipy.sparse.csr_array, left_open: scipy.sparse.csr_array | None, query_B: Array) -> Array:
+    """The Jaccard coefficients (B, M) of some rows' label sets with all; 0 for two sets that tell nothing.
+
+    A label of one row that the other leaves open is in neither set.
+    """
     size_M = np.diff(has.indptr)
     shared_BM = (has[query_B] @ has.T).toarray()
-    return np.asarray(shared_BM / (size_M[query_B, None] + size_M - shared_BM))
+    either_BM = size_M[query_B, None] + size_M - shared_BM
+    if left_open is None:
+        return np.asarray(shared_BM / either_BM)
+    either_BM -= (has[query_B] @ left_open.T).toarray() + (left_open[query_B] @ has.T).toarray()
+    return np.asarray(np.divide(shared_BM, either_BM, out=np.zeros_like(shared_BM), where=either_BM > 0))

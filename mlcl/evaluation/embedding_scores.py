@@ -19,8 +19,12 @@ def embedding_metrics(groups: Collection[str]) -> list[EmbeddingMetric]:
 def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collection[str]) -> dict[str, float]:
     """Their values for embeddings (N, D) float32 with the label sets of the N rows, by name.
 
-    Rows without a label are left out. Raises ValueError for embeddings that are not finite.
+    Rows without a label are left out. Where others have unknown entries, metrics that are not `masked` are
+    NaN. Raises ValueError for embeddings that are not finite.
     """
     wanted = embedding_metrics(groups)
     rows = EmbeddedRows.of(embeddings, labels)
-    return {metric.name: metric.of_rows(rows) for metric in wanted}
+    whole = rows.labels.known() is None
+    return {
+        metric.name: metric.of_rows(rows) if whole or metric.masked else float("nan") for metric in wanted
+    }

@@ -51,7 +51,8 @@ class FewShot:
         """The mean figures of a logistic regression on `shots` rows of each class, over `draws` seeded draws.
 
         Embeddings are scaled to length 1, the penalty is C = 1. Of several labels each has a regression of
-        its own, in which its rows and the others weigh alike; a row that is drawn for two labels counts once.
+        its own, in which its rows and the others weigh alike; a row that is drawn for two labels counts once,
+        and an unknown entry of a row as absent.
         Source: Tian et al. 2020, Rethinking few-shot image classification.
         """
         figures = []

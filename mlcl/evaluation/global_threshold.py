@@ -19,6 +19,8 @@ from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array
 
 HALF = 0.5
+UNKNOWN = -np.inf
+"""The score of a cell whose truth is not known: no threshold predicts it, and it is not counted."""
 CHUNK = 4_000_000
 """Counts (candidates x labels) that are held at once."""
 
@@ -35,8 +37,8 @@ class SortedScores:
 
     @classmethod
     def of(cls, scores_NL: Array, true_NL: Array) -> Self:
-        """The cells of scores (N, L) and truth (N, L) bool."""
-        order_E = np.argsort(scores_NL, axis=None)
+        """The known cells of scores (N, L) and truth (N, L) bool."""
+        order_E = np.argsort(scores_NL, axis=None)[np.count_nonzero(scores_NL == UNKNOWN) :]
         row_E, label_E = (part.astype(np.int32) for part in np.divmod(order_E, scores_NL.shape[1]))
         score_E, true_E = scores_NL.reshape(-1)[order_E], true_NL.reshape(-1)[order_E]
         return cls(score_E, row_E, label_E, true_E, scores_NL.shape[1])
@@ -58,7 +60,7 @@ class SortedScores:
         return np.bincount(self.label[self.true], minlength=self.n_labels)
 
     def columns(self) -> list[tuple[Array, Array]]:
-        """Each label's scores (N,) and those of its true entries, ascending."""
+        """Each label's scores, of up to N rows, and those of its true entries, ascending."""
         order_E = np.argsort(self.label, kind="stable")
         ends = np.bincount(self.label, minlength=self.n_labels).cumsum()[:-1]
         scores, true = (np.split(part[order_E], ends) for part in (self.score, self.true))

@@ -41,7 +41,8 @@ def knn_probabilities(
 
     `labels` are the datastore's: classes (N,), label rows, or classes (N, A). Gives float32 (M, C), (M, L) or
     (M, A, C). A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all
-    are missing, every class has the same probability. Sums are float64, in the order of the neighbours.
+    are missing, every class has the same probability. An unknown entry of a neighbour counts as absent. Sums
+    are float64, in the order of the neighbours.
 
     Raises ValueError for k < 1 and for a temperature that is not positive. Source: kNN-MLTC Eq. 1.
     """
@@ -108,7 +109,8 @@ def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classe
 
 
 def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballot:
-    rows = as_rows(labels).take(torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1)))
+    index_V = torch.from_numpy(np.ascontiguousarray(index_MK).reshape(-1))
+    rows = as_rows(labels).without_unknown().take(index_V)
     flat_V = array(rows.row_index())
     row, rank = np.divmod(flat_V, index_MK.shape[1])
     return Ballot(row, array(rows.columns), rank, distance_MK, None, (len(index_MK), rows.width))
@@ -119,17 +121,21 @@ def neighbour_overlap(
 ) -> float:
     """Share of the k nearest neighbours' labels that the query has, mean over queries.
 
-    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|. Queries whose neighbours have no label
+    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels of which the query does
+    not tell. Queries whose neighbours have no label
     are left out; NaN where no query remains. The paper states the statistic in words alone; this is the
     nearest reading.
     Source: kNN-MLTC Table 6.
     """
     width = train_labels.width
     votes = ballot(neighbours, train_labels, "multi_label", k, width)
-    own = array(query_labels.row_index() * width + query_labels.columns)
-    shared_V = np.isin(votes.row * width + votes.column, own)
-    labels_M = np.bincount(votes.row, minlength=len(votes.distance))
-    share_M = np.bincount(votes.row, shared_V, len(votes.distance)) / np.maximum(labels_M, 1)
+    row_V, cell_V = votes.row, votes.row * width + votes.column
+    if query_labels.unknown is not None:
+        known_V = ~np.isin(cell_V, array(query_labels.unknown.cells()))
+        row_V, cell_V = row_V[known_V], cell_V[known_V]
+    shared_V = np.isin(cell_V, array(query_labels.cells()))
+    labels_M = np.bincount(row_V, minlength=len(votes.distance))
+    share_M = np.bincount(row_V, shared_V, len(votes.distance)) / np.maximum(labels_M, 1)
     return float(share_M[labels_M > 0].mean()) if labels_M.any() else float("nan")
 
 

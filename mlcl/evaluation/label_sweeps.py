@@ -15,22 +15,23 @@ by at most (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). A threshold lies after ev
 of their blends.
 
 Shapes: M queries, L labels, E cells, X crossing cells, P true entries, B levels, G lambdas, J steps, U groups
-(1, or L).
+(1, or L). Cells of which the targets do not tell whether they are true are counted nowhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+import torch
 from scipy import sparse
 
 from mlcl.evaluation.knn import Ballot
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts
-from mlcl.evaluation.tasks import Array, array
+from mlcl.evaluation.tasks import Array, array, known_entries
 from mlcl.evaluation.vote_cells import Grid, make_vote_cells
 from mlcl.labels import LabelRows
 
@@ -48,7 +49,8 @@ def threshold_sweep(
     With `pooled` the labels are added up to one, (G, 1), for metrics that need no more.
     """
     limit = float(np.float32(threshold))
-    slots = make_vote_cells(votes, grid.ks, model_ML >= limit)
+    votes, known_ML = _known(votes, targets)
+    slots = make_vote_cells(votes, grid.ks, (model_ML >= limit) & known_ML)
     m_E = model_ML[slots.row, slots.column].astype(np.float64)
     true_E = slots.true(targets)
     label_E = np.zeros_like(slots.column) if pooled else slots.column
@@ -66,7 +68,17 @@ def threshold_sweep(
             sign_X, label_X, right_X = np.where(rises_X, 1, -1), label_E[cells_X], true_E[cells_X]
             change = grid.totals(label_X, at_X, sign_X, n_labels)
             change_right = grid.totals(label_X, at_X, sign_X * right_X, n_labels)
-            yield Counts(start_right_L + change_right, start_L + change, true_L, model_ML.size)
+            yield Counts(start_right_L + change_right, start_L + change, true_L, int(known_ML.sum()))
+
+
+def _known(votes: Ballot, targets: LabelRows) -> tuple[Ballot, Array]:
+    """The votes for known cells, and which cells (M, L) bool are known."""
+    known_ML = known_entries(targets)
+    if known_ML is None:
+        return votes, np.ones((len(targets), targets.width), dtype=bool)
+    kept_V = known_ML[votes.row, votes.column]
+    row, column, rank = (part[kept_V] for part in (votes.row, votes.column, votes.rank))
+    return replace(votes, row=row, column=column, rank=rank), known_ML
 
 
 def _crossing(m_X: Array, q_X: Array, rises_X: Array, limit: float, lambda_G: Array) -> Array:
@@ -144,20 +156,28 @@ def quantised_sweep(
     `metric` is one of `counts`. The thresholds fall; they are the same in all calls with the same levels.
     """
     assert metric.counts is not None
-    sorting = levels.sorting(grid.lambda_G)
+    sorting, (votes, known_ML) = levels.sorting(grid.lambda_G), _known(votes, targets)
+    n_cells = int(known_ML.sum())
     true_L = np.bincount(array(targets.columns), minlength=targets.width)
     true_U = true_L.sum(keepdims=True) if metric.pooled else true_L
-    for pairs_UCP in _pair_counts(votes, targets, model_ML, grid, levels, pooled=metric.pooled):
+    for pairs_UCP in _pair_counts(votes, targets, known_ML, model_ML, grid, levels, pooled=metric.pooled):
         n_groups, _, n_pairs = pairs_UCP.shape
         sorted_pairs = sorting @ pairs_UCP.reshape(-1, n_pairs).T
         counts_GJUC = sorted_pairs.reshape(len(grid.lambda_G), -1, n_groups, 2).cumsum(axis=1)
-        yield metric.counts(Counts(counts_GJUC[..., 1], counts_GJUC[..., 0], true_U, model_ML.size))
+        yield metric.counts(Counts(counts_GJUC[..., 1], counts_GJUC[..., 0], true_U, n_cells))
 
 
 def _pair_counts(
-    votes: Ballot, targets: LabelRows, model_ML: Array, grid: Grid, levels: Levels, *, pooled: bool
+    votes: Ballot,
+    targets: LabelRows,
+    known_ML: Array,
+    model_ML: Array,
+    grid: Grid,
+    levels: Levels,
+    *,
+    pooled: bool,
 ) -> Iterator[Array]:
-    """How many cells, and how many true ones, have each pair (U, 2, B * B)."""
+    """How many known cells, and how many true ones, have each pair (U, 2, B * B)."""
     cells = make_vote_cells(votes, grid.ks, np.zeros(model_ML.shape, dtype=bool))
     true_E = cells.true(targets)
     n_groups, n_pairs = (1 if pooled else targets.width), levels.count**2
@@ -170,9 +190,8 @@ def _pair_counts(
         return np.stack(both).reshape(2, n_groups, n_pairs).transpose(1, 0, 2)
 
     # Cells without a vote have q = 0 at every setting: all cells, less those that are voted for.
-    true = np.zeros(model_ML.size, dtype=bool)
-    true[array(targets.row_index()) * targets.width + array(targets.columns)] = True
-    silent = count(pair_ML.reshape(-1), true) - count(pair_E, true_E)
+    true_ML = targets.dense(torch.bool).numpy()
+    silent = count(pair_ML[known_ML], true_ML[known_ML]) - count(pair_E, true_E)
     for temperature in grid.temperatures:
         for q_E in cells.shares(temperature):
             yield (silent + count(pair_E + levels.of_votes(q_E), true_E)).astype(np.float64)

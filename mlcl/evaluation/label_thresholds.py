@@ -19,7 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlcl.evaluation.global_threshold import SortedScores, count_from, curve, global_threshold, values_of
+from mlcl.evaluation.global_threshold import (
+    UNKNOWN,
+    SortedScores,
+    count_from,
+    curve,
+    global_threshold,
+    values_of,
+)
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array
@@ -32,7 +39,10 @@ STEPS = 50
 
 
 def choose_label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
-    """Thresholds (L,) float64 for scores (N, L) and truth (N, L) bool; row n is in the fold n mod `FOLDS`."""
+    """Thresholds (L,) float64 for scores (N, L) and truth (N, L) bool; row n is in the fold n mod `FOLDS`.
+
+    A cell whose truth is not known has the score `UNKNOWN`.
+    """
     cells, fold_N = SortedScores.of(scores_NL, true_NL), np.arange(len(scores_NL)) % FOLDS
     if min(true_NL[fold_N != fold].sum() for fold in range(FOLDS)) == 0:
         return np.full(scores_NL.shape[1], global_threshold(cells, metric))
@@ -41,9 +51,10 @@ def choose_label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) ->
         inside_N = fold_N == fold
         candidates = LabelCandidates.of(cells.rows(~inside_N), metric)
         scores, true = scores_NL[inside_N], true_NL[inside_N]
+        cells_here = int(np.count_nonzero(scores > UNKNOWN))
         for at, strength in enumerate(STRENGTHS):
             predicted = scores >= candidates.best(strength)
-            counts = Counts((predicted & true).sum(0), predicted.sum(0), true.sum(0), scores.size)
+            counts = Counts((predicted & true).sum(0), predicted.sum(0), true.sum(0), cells_here)
             value_FS[fold, at] = values_of(metric, counts)
     return LabelCandidates.of(cells, metric).best(_strongest(value_FS))
 

@@ -31,7 +31,8 @@ class Metric:
       training then scores all lambdas at once. With `pooled` the labels may be added up to one before;
     - `labels`, which takes a `LabelPrediction`. `depth` is how many of a row's first labels it looks at: for
       fewer labels the metric is left out. With `ranks` it reads the probabilities alone, not what is
-      predicted from them.
+      predicted from them. With `masked` it leaves out the entries that are not `known`; without, it is NaN
+      where there are any.
 
     For classes, where the value of several aspects is the mean over them, one of
 
@@ -54,6 +55,7 @@ class Metric:
     labels: Callable[[LabelPrediction], float] | None = field(default=None, repr=False)
     depth: int = 1
     ranks: bool = False
+    masked: bool = False
     hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
 
@@ -79,11 +81,18 @@ class Metric:
         """Whether its value for several labels depends on which of them are predicted."""
         return self.counts is not None or (self.labels is not None and not self.ranks)
 
+    @property
+    def takes_unknown(self) -> bool:
+        """Whether it has a value for labels of which some entries are not known."""
+        return self.counts is not None or self.masked
+
     def of_labels(self, prediction: LabelPrediction) -> float:
         """The value of a multi-label prediction."""
         if self.counts is not None:
             return float(self.counts(prediction.counts))
         assert self.labels is not None
+        if prediction.known is not None and not self.takes_unknown:
+            return float("nan")
         return float(self.labels(prediction))
 
     def of_classes(self, prediction: ClassPrediction) -> float:
@@ -98,7 +107,8 @@ class Metric:
 class EmbeddingMetric(Metric):
     """A metric of a split's embeddings and label sets, for all tasks: `of_rows` takes `EmbeddedRows`.
 
-    It is measured once, after training. Raises ValueError for one without a group.
+    It is measured once, after training. `masked` says that it leaves out the unknown entries of the label
+    sets; without, it is NaN where there are any. Raises ValueError for one without a group.
     """
 
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)

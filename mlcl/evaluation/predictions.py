@@ -30,27 +30,37 @@ class LabelRanking:
     auc: Array
 
 
-def rank_labels(scores_NL: Array, row_P: Array, label_P: Array) -> LabelRanking:
-    """Average precision and AUC of every label; equal scores share a rank, as in scikit-learn."""
-    n_labels = scores_NL.shape[1]
+def rank_labels(
+    scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | None = None
+) -> LabelRanking:
+    """Average precision and AUC of every label; equal scores share a rank, as in scikit-learn.
+
+    A label ranks the rows of which `known_NL` says that they tell it, None for all.
+    """
+    n_rows, n_labels = scores_NL.shape
+    told_L = np.full(n_labels, n_rows) if known_NL is None else known_NL.sum(0)
     order_P = np.argsort(label_P, kind="stable")
     bounds = np.searchsorted(label_P[order_P], np.arange(n_labels + 1))
     positives_P = scores_NL[row_P[order_P], label_P[order_P]]
     precision_L, auc_L = np.full(n_labels, np.nan), np.full(n_labels, np.nan)
     for first in range(0, n_labels, CHUNK):
-        columns = np.sort(scores_NL[:, first : first + CHUNK].T.copy(), axis=1)
+        columns = scores_NL[:, first : first + CHUNK].T.copy()
+        if known_NL is not None:
+            columns[~known_NL[:, first : first + CHUNK].T] = np.inf  # behind the others
+        columns.sort(axis=1)
         for label, column_N in enumerate(columns, start=first):
             positives = positives_P[bounds[label] : bounds[label + 1]]
             if len(positives):
-                precision_L[label], auc_L[label] = _rank(column_N, np.sort(positives))
+                precision_L[label], auc_L[label] = _rank(column_N[: told_L[label]], np.sort(positives))
     return LabelRanking(precision_L, auc_L)
 
 
-def micro_auc(scores_NL: Array, row_P: Array, label_P: Array) -> float:
-    """AUC of all row-label cells pooled; NaN without a positive or a negative."""
+def micro_auc(scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | None = None) -> float:
+    """AUC of all known row-label cells pooled; NaN without a positive or a negative."""
     if not len(row_P):
         return float("nan")
-    return _rank(np.sort(scores_NL, axis=None), np.sort(scores_NL[row_P, label_P]))[1]
+    cells = scores_NL if known_NL is None else scores_NL[known_NL]
+    return _rank(np.sort(cells, axis=None), np.sort(scores_NL[row_P, label_P]))[1]
 
 
 def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
@@ -91,7 +101,9 @@ def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
 
 @dataclass(frozen=True)
 class Counts:
-    """Per label: entries right (..., L), predicted (..., L) and true (L,) or (..., L); `cells` is N x L.
+    """Per label: entries right (..., L), predicted (..., L) and true (L,) or (..., L).
+
+    `cells` is their number, N x L, less the entries that are not known: those are counted nowhere.
 
     They are int64, or float64 where labels are joined by a share of the others' counts.
     """
@@ -126,7 +138,8 @@ class LabelPrediction:
     """`probabilities` (N, L) float, the labels that are `predicted` (N, L) bool, and the true entries.
 
     These are given by `row` and `label` (P,) int64; `depth` labels of a row are put in order. `facts` are
-    those of the labels.
+    those of the labels. `known` (N, L) bool says of which entries it is known whether they are true, None for
+    all; of the others none is `predicted`.
     """
 
     probabilities: Array
@@ -135,6 +148,18 @@ class LabelPrediction:
     label: Array
     depth: int
     facts: LabelFacts = NO_FACTS
+    known: Array | None = None
+
+    def telling(self, least: int) -> Array:
+        """Which rows (N,) bool have at least so many known entries."""
+        if self.known is None:
+            return np.full(len(self.probabilities), self.probabilities.shape[1] >= least)
+        return np.asarray(self.known.sum(axis=1) >= least)
+
+    @cached_property
+    def in_rows(self) -> Array:
+        """The probabilities (N, L) as a row ranks its labels: one that is not known comes last, as -inf."""
+        return self.probabilities if self.known is None else np.where(self.known, self.probabilities, -np.inf)
 
     @cached_property
     def right(self) -> Array:
@@ -149,18 +174,18 @@ class LabelPrediction:
             right=np.bincount(self.label[self.right], minlength=n_labels),
             predicted=self.predicted.sum(0),
             true=np.bincount(self.label, minlength=n_labels),
-            cells=n * n_labels,
+            cells=n * n_labels if self.known is None else int(self.known.sum()),
         )
 
     @cached_property
     def ranking(self) -> LabelRanking:
         """Each label's average precision and area under the ROC curve."""
-        return rank_labels(self.probabilities, self.row, self.label)
+        return rank_labels(self.probabilities, self.row, self.label, self.known)
 
     @cached_property
     def position(self) -> Array:
         """The rank (P,) of every true entry in its row, 0 the highest; `depth` for all after the first."""
-        return position(self.probabilities, self.row, self.label, self.depth)
+        return position(self.in_rows, self.row, self.label, self.depth)
 
 
 def ratio(part: Array, whole: Array) -> Array:

@@ -53,7 +53,8 @@ def linear_probe(
     Features are standardised by the training rows' mean and deviation; the returned layer includes that and
     takes features as they are. All configurations see the same batches, shuffled by the grid's seed; their
     losses are added up, so each has its own gradient. Cross-entropy, or binary cross-entropy for labels. Rows
-    without a target are left out; the bias has no weight decay. Of equal configurations the first wins.
+    without a target and unknown entries are left out; the bias has no weight decay. Of equal configurations
+    the first wins.
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
     but for the rounding of sums, equal one process. Every process holds all validation rows and

@@ -144,7 +144,11 @@ def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
     configurations = logits_BHO.shape[1]
     if isinstance(y, LabelRows):
         y_BHL = y.dense().unsqueeze(1).expand_as(logits_BHO)
-        return functional.binary_cross_entropy_with_logits(logits_BHO, y_BHL) * configurations
+        known_BL = y.known()
+        if known_BL is None:
+            return functional.binary_cross_entropy_with_logits(logits_BHO, y_BHL) * configurations
+        terms_BHL = functional.binary_cross_entropy_with_logits(logits_BHO, y_BHL, reduction="none")
+        return terms_BHL.where(known_BL.unsqueeze(1), 0).sum() / known_BL.sum().clamp(min=1)
     y_BA = y.reshape(len(y), -1)
     logits = logits_BHO.reshape(len(y), configurations, y_BA.shape[1], -1)
     y_BHA = y_BA.unsqueeze(1).expand(-1, configurations, -1)
@@ -152,8 +156,10 @@ def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
 
 
 def _known_entries(y: Targets) -> int:
-    """The number of targets over which `_loss` takes each configuration's mean, or a multiple of it."""
-    return len(y) if isinstance(y, LabelRows) else int((y >= 0).sum())
+    """The number of targets over which `_loss` takes each configuration's mean."""
+    if not isinstance(y, LabelRows):
+        return int((y >= 0).sum())
+    return len(y) * y.width - (0 if y.unknown is None else len(y.unknown.columns))
 
 
 def _standard(x_nD: Tensor, known_n: Tensor, rows: ProbeRows) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
-from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows
+from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_entries
 from mlcl.labels import LabelRows
 
 AT_HALF = Decision.fixed(0.5)
@@ -128,10 +128,10 @@ def evaluate(
     """The metrics of a task without a group, or those named in `only`, in the order of `metric_names`.
 
     `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
-    where -1 is left out. `decision` says which labels are predicted; of equal classes the lower one is.
-    `aspects` names the A aspects, by default their numbers; `facts` are those of the labels, which some
-    metrics read. What each metric is stands in its declaration, see `mlcl metrics`; metrics such as `map`
-    are NaN where nothing can be scored.
+    where -1 is left out, as are unknown entries of label rows. `decision` says which labels are predicted; of
+    equal classes the lower one is. `aspects` names the A aspects, by default their numbers; `facts` are those
+    of the labels, which some metrics read. What each metric is stands in its declaration, see `mlcl metrics`;
+    metrics such as `map` are NaN where nothing can be scored.
 
     Raises ValueError for probabilities that are not finite, shapes that disagree, targets that are all
     missing and facts that are, and UserError for an unknown name in `only`.
@@ -163,7 +163,12 @@ def _of_labels(
     wanted = [METRICS[name] for name in names]
     depth = max((metric.depth for metric in wanted), default=1)
     row_P, label_P = array(targets.row_index()), array(targets.columns)
-    prediction = LabelPrediction(p_NL, decision.predict(p_NL), row_P, label_P, depth, facts)
+    predicted_NL, known_NL = decision.predict(p_NL), known_entries(targets)
+    if known_NL is not None:
+        if not known_NL.any():
+            raise ValueError("no row has a target")
+        predicted_NL &= known_NL
+    prediction = LabelPrediction(p_NL, predicted_NL, row_P, label_P, depth, facts, known_NL)
     return {metric.name: metric.of_labels(prediction) for metric in wanted}
 
 

@@ -18,7 +18,8 @@ Task = Literal["single", "multi_label", "aspects"]
 """Probabilities are (N, C) for `single`, (N, L) for `multi_label` and (N, A, C) for `aspects`."""
 
 Targets = Tensor | LabelRows
-"""Classes (N,) int64, label rows, or classes (N, A) int64; -1 is missing and left out everywhere."""
+"""Classes (N,) int64, label rows, or classes (N, A) int64; -1 is missing and left out everywhere, as are the
+unknown entries of label rows."""
 
 Array = NDArray[Any]
 
@@ -43,6 +44,12 @@ def as_rows(targets: Targets) -> LabelRows:
     return targets.to("cpu")
 
 
+def known_entries(rows: LabelRows) -> Array | None:
+    """Which entries the rows tell (N, L) bool; None where that is all of them."""
+    known_NL = rows.known()
+    return None if known_NL is None else array(known_NL)
+
+
 def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
     """Targets as label sets: each of the classes, or each of the classes of each aspect, is one label."""
     if isinstance(targets, LabelRows):
@@ -54,8 +61,9 @@ def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
 
 
 def known_rows(task: Task, targets: Targets) -> Array:
-    """Which rows have any target (N,) bool; a row of a multi-label set always has."""
+    """Which rows have any target (N,) bool: of a multi-label set those that tell any of the labels."""
     if task == "multi_label":
-        return np.ones(len(targets), dtype=bool)
+        told_NL = known_entries(as_rows(targets))
+        return np.ones(len(targets), dtype=bool) if told_NL is None else np.asarray(told_NL.any(axis=1))
     known = np.asarray(as_classes(targets) >= 0)
     return known if task == "single" else np.asarray(known.any(axis=1))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,6 +122,19 @@ class MetricTestCase(PluginTestCase):
         best = _values(name, task, perfect, targets)[name]
         random = _values(name, task, p, targets)[name]
         assert best >= random if METRICS[name].mode == "max" else best <= random
+
+    def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
+        """Its probability may be any other; a metric that does not say so has no value."""
+        if task == "multi_label":
+            p, targets = scene(task, 0, tied=False)
+            assert isinstance(targets, LabelRows)
+            asked = torch.rand(p.shape, generator=torch.Generator().manual_seed(1)) < 0.2
+            unknown = LabelRows.from_dense(asked & (targets.dense() == 0))
+            rows = replace(targets, unknown=unknown)
+            other = torch.where(unknown.dense() > 0, 1 - p, p)
+            values = [_values(name, task, each, rows)[name] for each in (p, other)]
+            assert values[0] == pytest.approx(values[1], rel=1e-12, nan_ok=True)
+            assert METRICS[name].takes_unknown or math.isnan(values[0])
 
     @pytest.mark.parametrize("tied", [False, True])
     def test_the_search_after_training_equals_one_setting_after_the_other(

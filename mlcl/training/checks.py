@@ -232,5 +232,13 @@ def _check_metric(job: JobConfig, info: DatasetInfo, task: Task) -> None:
             found=job.evaluation.metric,
             allowed=[f"{family}/{n}" for n in names],
         )
+    if space.unknown and not METRICS[name].takes_unknown:
+        taken = [n for n in names if METRICS[n].takes_unknown]
+        raise UserError(
+            f"does not leave out the unknown entries of {job.objective.classifier.labels}",
+            key="evaluation.metric",
+            found=job.evaluation.metric,
+            allowed=[f"{family}/{n}" for n in taken],
+        )
     if family.startswith("knn/") and job.evaluation.knn is None:
         raise UserError("needs evaluation.knn", key="evaluation.metric", found=job.evaluation.metric)

@@ -92,7 +92,8 @@ class Classifier(nn.Module):
     """A classifier, its loss as a mean over all ranks, and its regulariser if any.
 
     `reduction`: `mean` over rows and their targets, those that are missing left out; or `sum_labels`, the
-    mean over rows with a target of the sum over a row's targets.
+    mean over rows with a target of the sum over a row's targets. An unknown entry of label rows is a missing
+    target.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class Classifier(nn.Module):
         with torch.autocast(output_RO.device.type, enabled=False):
             logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
         if isinstance(targets, LabelRows):
-            term_RK = self.loss(logits, targets.to(logits.device).dense(logits.dtype))
-            known_RK = torch.ones_like(term_RK, dtype=torch.bool)
+            rows = targets.to(logits.device)
+            term_RK, told_RK = self.loss(logits, rows.dense(logits.dtype)), rows.known()
+            known_RK = torch.ones_like(term_RK, dtype=torch.bool) if told_RK is None else told_RK
+            term_RK = term_RK if told_RK is None else term_RK.where(told_RK, 0)
         else:
             targets = sent(targets, logits.device)
             term_RK = self.loss(logits, targets)
@@ -154,13 +157,17 @@ def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Te
 
     From the targets of the N training rows. balanced: for a label, rows without it / rows with it; for a
     class, in proportion to 1 / its rows, with mean 1 over the rows. sqrt: in proportion to the root. A label
-    that no row has, or every row, counts as one that a single row has, or has not.
+    that no row has, or every row, counts as one that a single row has, or has not. Rows that do not tell of a
+    label are not counted for it.
     """
     if isinstance(targets, LabelRows):
         if config.pos_weight == "none":
             return None
         with_L = torch.bincount(targets.columns, minlength=classes)
-        ratio_L = (len(targets) - with_L).clamp(min=1) / with_L.clamp(min=1)
+        told_L: int | Tensor = len(targets)
+        if targets.unknown is not None:
+            told_L = len(targets) - torch.bincount(targets.unknown.columns, minlength=classes)
+        ratio_L = (told_L - with_L).clamp(min=1) / with_L.clamp(min=1)
         return ratio_L if config.pos_weight == "balanced" else ratio_L.sqrt()
     if config.class_weight == "none":
         return None

@@ -175,7 +175,7 @@ class JobData:
         wanted = ENCODERS[self.job.encoder.name].needs("label_graph_LL")
         if not wanted or not isinstance(targets, LabelRows):
             return None
-        return label_graph(targets)
+        return label_graph(targets.without_unknown())
 
     def class_distances(self) -> Tensor | None:
         """Distances of the classes on the data set's tree (C, C), for a classifier that asks for them."""
@@ -247,4 +247,4 @@ def _for_loss(loss: str, dataset: Dataset, split: Split, name: str) -> Labels:
     labels = split.labels(name)
     if LOSSES[loss].labels == "multi_label" and isinstance(labels, Tensor):
         return LabelRows.from_classes(labels, dataset.info.space(name).n_classes)
-    return labels
+    return labels.without_unknown() if isinstance(labels, LabelRows) else labels

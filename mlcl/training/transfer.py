@@ -17,7 +17,17 @@ from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import Mode, ProbeGrid, Scoring, Task, evaluate, linear_probe, metric_names, predict
+from mlcl.evaluation import (
+    METRICS,
+    Mode,
+    ProbeGrid,
+    Scoring,
+    Task,
+    evaluate,
+    linear_probe,
+    metric_names,
+    predict,
+)
 from mlcl.training.classifier import Labels
 from mlcl.training.neighbours import RankRows
 from mlcl.training.split_metrics import targets_of
@@ -68,6 +78,8 @@ class Transfer:
                 allowed=list(KINDS),
             )  # fmt: skip
         names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
+        if space.unknown:
+            names = tuple(name for name in names if METRICS[name].takes_unknown)
         if config.metric not in names:
             raise UserError(
                 "no such metric for this task", key=f"{key}.metric", found=config.metric, allowed=names

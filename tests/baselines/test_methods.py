@@ -1,5 +1,7 @@
 """Each baseline against scikit-learn, class by class, and against slow loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -168,3 +170,54 @@ def test_a_stop_ends_a_fit():
         given = problem("multi_label", sparse=sparse_for(name))
         with pytest.raises(KeyboardInterrupt):
             BASELINES[name].fit(Problem(**{**vars(given), "check_stop": stop}))
+
+
+def unknown_problem(*, sparse):
+    """A fifth of the entries is unknown, of the last label all are."""
+    given = problem("multi_label", sparse=sparse)
+    known = torch.rand(N, C, generator=torch.Generator().manual_seed(0)) >= 0.2
+    known[:, -1] = False
+    rows = LabelRows.from_dense((given.targets.dense() > 0) & known)
+    return replace(given, targets=replace(rows, unknown=LabelRows.from_dense(~known))), known.numpy()
+
+
+@pytest.mark.parametrize("name", ["tfidf_svm", "tfidf_logreg", "encoder_logreg", "majority"])
+def test_a_label_is_fitted_to_the_rows_that_tell_it(name):
+    given, known = unknown_problem(sparse=sparse_for(name))
+    found = BASELINES[name].fit(given).probabilities(given.validation).numpy()
+    has = given.targets.dense().numpy()
+    for label in range(C - 1):
+        rows_n = np.flatnonzero(known[:, label])
+        one = replace(
+            given,
+            n_classes=1,
+            rows=given.rows[rows_n] if sparse_for(name) else given.rows,
+            targets=LabelRows.from_dense(torch.from_numpy(has[rows_n, label : label + 1])),
+        )
+        if name == "encoder_logreg":  # rows are standardised together, so that they stay
+            left_open = LabelRows.from_dense(torch.from_numpy(~known[:, label : label + 1]))
+            targets = LabelRows.from_dense(torch.from_numpy(has[:, label : label + 1]))
+            one = replace(one, targets=replace(targets, unknown=left_open))
+        alone = BASELINES[name].fit(one).probabilities(given.validation).numpy()
+        np.testing.assert_allclose(found[:, label], alone[:, 0], atol=5e-3)
+
+
+def test_dense_logistic_regression_with_unknown_entries_is_that_of_scikit_learn():
+    given, known = unknown_problem(sparse=False)
+    mean_F, scale_F = given.rows.mean(0), given.rows.std(0)
+    found = DenseLogistic.of(given).fit(1.0).probabilities(given.validation).numpy()
+    has = given.targets.dense().numpy()
+    for label in range(C - 1):
+        n = known[:, label]
+        one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000)
+        one.fit((given.rows[n] - mean_F) / scale_F, has[n, label])
+        wanted = one.predict_proba((given.validation - mean_F) / scale_F)[:, 1]
+        np.testing.assert_allclose(found[:, label], wanted, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", ["tfidf_svm", "encoder_logreg", "majority"])
+def test_rows_that_tell_all_are_fitted_as_before(name):
+    given = problem("multi_label", sparse=sparse_for(name))
+    told = replace(given, targets=replace(given.targets, unknown=LabelRows.from_lists([[]] * N, C)))
+    both = [BASELINES[name].fit(each).probabilities(given.validation) for each in (given, told)]
+    assert torch.equal(*both)

@@ -1,6 +1,7 @@
 """What each process does for tests/training/test_rank_evaluation.py; importable by a spawned child."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -66,11 +67,17 @@ def probe_scenes():
     few_N = torch.where(torch.arange(61) < 16, -1, class_N)
     rating_NA = torch.stack([class_N, torch.where(torch.arange(61) % 3 == 0, -1, few_N)], dim=1)
     lists = [sorted({c, 2}) if c else [] for c in class_N.tolist()]
+    rows = LabelRows.from_lists(lists, 3)
+    # Of the first quarter no row tells a label.
+    left_open = [[0, 1, 2] if i < 16 else [i % 3] for i in range(61)]
+    known = [sorted({*row} - {*its}) for row, its in zip(lists, left_open, strict=True)]
+    some = replace(LabelRows.from_lists(known, 3), unknown=LabelRows.from_lists(left_open, 3))
     return [
         (x_ND, class_N, "single", 3),
         (x_ND, few_N, "single", 3),
         (x_ND, rating_NA, "aspects", 3),
-        (x_ND, LabelRows.from_lists(lists, 3), "multi_label", 3),
+        (x_ND, rows, "multi_label", 3),
+        (x_ND, some, "multi_label", 3),
     ]
 
 

@@ -1,6 +1,7 @@
 """Clusters of the embeddings against the rows' label sets, each distinct set a class: NMI and ARI.
 
-k-means makes as many clusters as there are classes, see `EmbeddedRows.clusters`.
+k-means makes as many clusters as there are classes, see `EmbeddedRows.clusters`. Both are NaN where label
+sets have unknown entries: whether two such sets are equal is not known.
 """
 
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score

@@ -42,6 +42,7 @@ def f1_of_band(band: str, average: str) -> Metric:
         source=SOURCE,
         group="bands",
         labels=of_labels,
+        masked=True,
         classes=of_classes,
     )
 

@@ -27,6 +27,7 @@ def average_precision_at(k: int) -> EmbeddingMetric:
         summary=f"graded average precision of the {k} nearest rows, by the Jaccard of label sets",
         source="average precision at k; graded: g_i in place of relevant or not",
         group="retrieval",
+        masked=True,
         of_rows=value,
     )
 
@@ -45,6 +46,7 @@ def recall_at(k: int) -> EmbeddingMetric:
         summary=f"relevance of the {k} nearest rows, by the Jaccard of label sets, over the best possible",
         source="recall at k over what k places can hold; graded: Järvelin & Kekäläinen 2002, cumulated gain",
         group="retrieval",
+        masked=True,
         of_rows=value,
     )
 

@@ -1,14 +1,21 @@
-"""Precision at k: the share of a row's k most probable labels that are its own."""
+"""Precision at k: the share of a row's k most probable labels that are its own.
+
+Labels of which a row does not tell are not ranked; rows that tell fewer than k are left out.
+"""
 
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import LabelPrediction
 
 
 def precision_at(k: int) -> Metric:
-    """The metric `precision_at_<k>`. Of labels of one probability the lower comes first."""
+    """The metric `precision_at_<k>`. Of labels of one probability the lower comes first; NaN without rows."""
 
     def share(prediction: LabelPrediction) -> float:
-        return float((prediction.position < k).sum() / (k * len(prediction.probabilities)))
+        telling_N = prediction.telling(k)
+        if not telling_N.any():
+            return float("nan")
+        hits_P = (prediction.position < k) & telling_N[prediction.row]
+        return float(hits_P.sum() / (k * telling_N.sum()))
 
     return Metric(
         name=f"precision_at_{k}",
@@ -17,6 +24,7 @@ def precision_at(k: int) -> Metric:
         labels=share,
         depth=k,
         ranks=True,
+        masked=True,
     )
 
 

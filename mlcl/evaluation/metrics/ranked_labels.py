@@ -1,7 +1,7 @@
 """Each label's ranking of the rows: average precision and area under the ROC curve, and their means.
 
 Labels that cannot be scored are left out of the means: those without a positive, for the area also those
-without a negative. How many remain is a metric too.
+without a negative. How many remain is a metric too. A label ranks the rows that tell whether they have it.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def known_count(values_L: Array) -> float:
 
 def pooled_auc(prediction: LabelPrediction) -> float:
     """The area under the ROC curve of all row-label cells."""
-    return micro_auc(prediction.probabilities, prediction.row, prediction.label)
+    return micro_auc(prediction.probabilities, prediction.row, prediction.label, prediction.known)
 
 
 MAP = Metric(
@@ -33,6 +33,7 @@ MAP = Metric(
     source="scikit-learn, average_precision_score with average macro",
     labels=lambda prediction: known_mean(prediction.ranking.average_precision),
     ranks=True,
+    masked=True,
 )
 MACRO_AUC = Metric(
     name="macro_auc",
@@ -40,6 +41,7 @@ MACRO_AUC = Metric(
     source="scikit-learn, roc_auc_score with average macro",
     labels=lambda prediction: known_mean(prediction.ranking.auc),
     ranks=True,
+    masked=True,
 )
 MICRO_AUC = Metric(
     name="micro_auc",
@@ -47,6 +49,7 @@ MICRO_AUC = Metric(
     source="scikit-learn, roc_auc_score with average micro",
     labels=pooled_auc,
     ranks=True,
+    masked=True,
 )
 LABELS_SCORED = Metric(
     name="labels_scored",
@@ -54,6 +57,7 @@ LABELS_SCORED = Metric(
     source="scikit-learn scores labels with a positive",
     labels=lambda prediction: known_count(prediction.ranking.average_precision),
     ranks=True,
+    masked=True,
 )
 LABELS_SCORED_AUC = Metric(
     name="labels_scored_auc",
@@ -61,4 +65,5 @@ LABELS_SCORED_AUC = Metric(
     source="scikit-learn scores labels with a positive and a negative",
     labels=lambda prediction: known_count(prediction.ranking.auc),
     ranks=True,
+    masked=True,
 )

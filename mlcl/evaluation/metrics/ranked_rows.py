@@ -1,7 +1,8 @@
 """Each row's ranking of the labels: R-precision, nDCG, coverage error and ranking loss.
 
-They are means over the rows that have a label, NaN where none has. Shapes: N rows, R rows with a label,
-L labels.
+They are means over the rows that have a label, NaN where none has. Labels of which a row does not tell are
+not ranked; but for R-precision, rows that tell of one label alone are left out. Shapes: N rows, R rows with a
+label, L labels.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from mlcl.evaluation.tasks import Array
 
 def r_precision(prediction: LabelPrediction) -> float:
     """Of the n_i labels of row i, the share that is among the n_i most probable; of equal ones the lower."""
-    p_NL, row_P = prediction.probabilities, prediction.row
+    p_NL, row_P = prediction.in_rows, prediction.row
     size_N = np.bincount(row_P, minlength=len(p_NL))
     if not size_N.any():
         return float("nan")
@@ -34,9 +35,28 @@ def of_labelled_rows(measure: Callable[[Array, Array], float]) -> Callable[[Labe
             return float("nan")
         true_RL = np.zeros((len(row_R), prediction.probabilities.shape[1]), dtype=np.int8)
         true_RL[row_P, prediction.label] = 1
-        return float(measure(true_RL, prediction.probabilities[row_R]))
+        p_RL = prediction.probabilities[row_R]
+        if prediction.known is None:
+            return float(measure(true_RL, p_RL))
+        return _of_known(measure, true_RL, p_RL, prediction.known[row_R])
 
     return value
+
+
+def _of_known(
+    measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
+) -> float:
+    """The mean over rows of their known labels alone, from the means of rows that have as many of them."""
+    told_R = known_RL.sum(axis=1)
+    sizes = np.unique(told_R[told_R > 1])
+    if not len(sizes):
+        return float("nan")
+    means = []
+    for size in sizes:
+        rows = told_R == size
+        true, p = (each[rows][known_RL[rows]].reshape(-1, size) for each in (true_RL, p_RL))
+        means.append(measure(true, p))
+    return float(np.average(means, weights=[(told_R == size).sum() for size in sizes]))
 
 
 R_PRECISION = Metric(
@@ -47,6 +67,7 @@ R_PRECISION = Metric(
     labels=r_precision,
     depth=2,
     ranks=True,
+    masked=True,
 )
 NDCG = Metric(
     name="ndcg",
@@ -56,6 +77,7 @@ NDCG = Metric(
     labels=of_labelled_rows(ndcg_score),
     depth=2,
     ranks=True,
+    masked=True,
 )
 COVERAGE_ERROR = Metric(
     name="coverage_error",
@@ -66,6 +88,7 @@ COVERAGE_ERROR = Metric(
     labels=of_labelled_rows(coverage_error),
     depth=2,
     ranks=True,
+    masked=True,
 )
 RANKING_LOSS = Metric(
     name="ranking_loss",
@@ -76,4 +99,5 @@ RANKING_LOSS = Metric(
     labels=of_labelled_rows(label_ranking_loss),
     depth=2,
     ranks=True,
+    masked=True,
 )

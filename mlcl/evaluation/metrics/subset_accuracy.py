@@ -1,4 +1,7 @@
-"""Subset accuracy: the share of rows whose label set is predicted exactly."""
+"""Subset accuracy: the share of rows whose label set is predicted exactly.
+
+Of a row with unknown entries the known ones count; a row that tells nothing is left out.
+"""
 
 import numpy as np
 
@@ -11,7 +14,8 @@ def subset_accuracy(prediction: LabelPrediction) -> float:
     n, right_P = len(prediction.probabilities), prediction.right
     missed_N = np.bincount(prediction.row[~right_P], minlength=n)
     right_N = np.bincount(prediction.row[right_P], minlength=n)
-    return float(((missed_N == 0) & (prediction.predicted.sum(1) == right_N)).mean())
+    exact_N = (missed_N == 0) & (prediction.predicted.sum(1) == right_N)
+    return float(exact_N[prediction.telling(1)].mean())
 
 
 SUBSET_ACCURACY = Metric(
@@ -19,4 +23,5 @@ SUBSET_ACCURACY = Metric(
     summary="share of rows whose label set is predicted exactly",
     source="scikit-learn, accuracy_score of label rows",
     labels=subset_accuracy,
+    masked=True,
 )

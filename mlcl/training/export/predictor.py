@@ -166,7 +166,11 @@ def _readable(batch: Sequence[Item], problems: Sequence[str]) -> list[Item]:
 
 def _can_score(index: Index, split: Split) -> bool:
     """Whether the split has the model's label space, class by class, and any row a label in it."""
-    if index.labels not in split.info.space_names() or split.info.space(index.labels) != index.space:
+    if index.labels not in split.info.space_names():
+        return False
+    # Unknown entries are left out, so that rows may have them whether or not the training rows had.
+    space = split.info.space(index.labels).model_copy(update={"unknown": index.space.unknown})
+    if space != index.space:
         return False
     return bool(known_rows(index.task, targets_of(split, index.labels, index.task)).any())
 

@@ -1,0 +1,220 @@
+"""Multi-label rows that do not tell of every class: their column, and what carries it along."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.data import Dataset, LabelSpace, add_label_noise, hold_out, subset
+from mlcl.data.description import describe, in_words
+from mlcl.data.format import DatasetInfo, HeldOut
+from mlcl.data.validation import check
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+ROWS = 120
+CLASSES = tuple("abcdef")
+SPACE = LabelSpace(kind="multi_label", classes=CLASSES, unknown=True)
+PLAIN = LabelSpace(kind="multi_label", classes=CLASSES)
+
+
+def known_and_unknown(rows=ROWS):
+    rng = np.random.default_rng(0)
+    answer = rng.choice([0, 1, -1], (rows, len(CLASSES)), p=[0.5, 0.3, 0.2])
+    return [[np.flatnonzero(row == value).tolist() for row in answer] for value in (1, -1)]
+
+
+@pytest.fixture
+def findings():
+    known, unknown = known_and_unknown()
+    return {
+        "id": [f"r{i}" for i in range(ROWS)],
+        "text": [f"text {i}" for i in range(ROWS)],
+        "split": [("train", "train", "validation", "test")[i % 4] for i in range(ROWS)],
+        "findings": known,
+        "findings.unknown": unknown,
+    }
+
+
+@pytest.fixture
+def place(write, findings):
+    return write(findings, label_spaces={"findings": SPACE}, shard_rows=25)
+
+
+def read_validation(place):
+    Dataset.open(place).split("validation").labels("findings")
+
+
+def numbers(split):
+    return [int(row_id[1:]) for row_id in split.ids]
+
+
+def assert_rows_are_those_written(split, findings):
+    rows = numbers(split)
+    assert split.labels("findings").lists() == [findings["findings"][i] for i in rows]
+    assert split.unknown("findings").lists() == [findings["findings.unknown"][i] for i in rows]
+    assert split.labels("findings").unknown.lists() == split.unknown("findings").lists()
+
+
+def test_every_row_comes_back_with_its_unknown_classes(place, findings):
+    data = Dataset.open(place, verify=True)
+    for name in ("train", "validation", "test"):
+        assert_rows_are_those_written(data.split(name), findings)
+
+
+def test_parts_of_a_split_carry_their_unknown_classes(place, findings):
+    train = Dataset.open(place).split("train")
+    parts = [
+        train.take(torch.tensor([5, 3, 3, 50])),
+        subset(train, "findings", per_class=3),
+        subset(train, "findings", n=20).take(torch.arange(7)),
+    ]
+    for part in parts:
+        assert_rows_are_those_written(part, findings)
+
+
+def test_held_out_classes_carry_unknown_entries_along(place, findings):
+    data = Dataset.open(place).without(HeldOut("findings", (1, 4)))
+    seen, unseen = data.split("train"), data.unseen("train")
+    for part in (seen, unseen):
+        assert_rows_are_those_written(part, findings)
+    assert all(not {1, 4} & set(row) for row in seen.labels("findings").lists())
+    # An unknown entry holds no row out.
+    assert any({1, 4} & set(row) for row in seen.unknown("findings").lists())
+    only = unseen.labels("findings").only(torch.tensor([1, 4]))
+    wanted = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in unseen.unknown("findings").lists()]
+    assert only.unknown.lists() == wanted
+    assert hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").unknown("findings") is not None
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_noise_keeps_unknown_entries_unknown(place, rate):
+    train = Dataset.open(place).split("train")
+    noisy = add_label_noise(train, "findings", rate, seed=1)
+    assert noisy.unknown("findings").lists() == train.unknown("findings").lists()
+    rows = noisy.labels("findings")
+    assert rows.lists() != train.labels("findings").lists()
+    assert not np.intersect1d(rows.cells().numpy(), rows.unknown.cells().numpy()).size
+    part = noisy.take(torch.tensor([4, 1]))
+    assert part.unknown("findings").lists() == [train.unknown("findings").lists()[i] for i in (4, 1)]
+
+
+def test_a_space_without_unknown_has_none_and_dataset_json_does_not_name_it(write, findings):
+    place = write(findings, label_spaces={"findings": PLAIN})
+    split = Dataset.open(place).split("train")
+    assert split.unknown("findings") is None
+    assert split.labels("findings").unknown is None
+    assert "unknown" not in json.loads((place / "dataset.json").read_text())["label_spaces"]["findings"]
+
+
+def test_the_fingerprint_is_that_of_before_unless_a_space_has_unknown():
+    def info(space):
+        shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
+        return DatasetInfo(
+            name="n",
+            modality="text",
+            rows={"train": 1},
+            source="s",
+            licence="l",
+            label_spaces={"tags": space},
+            shards=shards,
+        )
+
+    space = {"kind": "multi_label", "classes": ["a", "b"]}
+    assert info(space).fingerprint == info({**space, "unknown": False}).fingerprint == "9518196175b2fb84"
+    assert info({**space, "unknown": True}).fingerprint != "9518196175b2fb84"
+
+
+def test_unknown_is_of_multi_label_spaces_alone_and_of_no_level():
+    with pytest.raises(ValueError, match="unknown is of multi_label spaces alone, this one is single"):
+        LabelSpace(kind="single", classes=("a",), unknown=True)
+    spaces = {
+        "coarse": LabelSpace(kind="multi_label", classes=("x",)),
+        "fine": LabelSpace(kind="multi_label", classes=("a", "b"), unknown=True),
+        "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine"), parents=((0, 0),)),
+    }
+    shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
+    with pytest.raises(ValueError, match="level fine of path has unknown entries, which no level may have"):
+        DatasetInfo(
+            name="n",
+            modality="text",
+            rows={"train": 1},
+            source="s",
+            licence="l",
+            label_spaces=spaces,
+            shards=shards,
+        )
+
+
+def test_a_missing_column_of_unknown_classes_is_named(write, findings):
+    del findings["findings.unknown"]
+    with pytest.raises(UserError, match=r"column is missing") as error:
+        write(findings, label_spaces={"findings": SPACE})
+    assert error.value.key == "findings.unknown"
+
+
+@pytest.mark.parametrize(
+    "read", [check, lambda place: Dataset.open(place).split("validation").labels("findings")]
+)
+def test_an_unknown_class_outside_the_space_is_refused(write, findings, read):
+    findings["findings.unknown"][6] = [6]
+    place = write(findings, label_spaces={"findings": SPACE})
+    with pytest.raises(UserError, match="class index outside the classes at row 1") as error:
+        read(place)
+    assert error.value.key == "findings.unknown"
+    assert error.value.file.endswith("validation-00000.parquet")
+
+
+@pytest.mark.parametrize(
+    "read", [check, lambda place: Dataset.open(place).split("validation").labels("findings")]
+)
+def test_a_class_both_known_and_unknown_is_refused(write, findings, read):
+    findings["findings"][10], findings["findings.unknown"][10] = [0, 3], [1, 3]
+    place = write(findings, label_spaces={"findings": SPACE})
+    with pytest.raises(UserError, match="class both known and unknown at row 2") as error:
+        read(place)
+    assert (error.value.key, error.value.found) == ("findings.unknown", "d")
+    assert error.value.file.endswith("validation-00000.parquet")
+
+
+def test_the_check_counts_unknown_entries(place, findings):
+    count = sum(map(len, findings["findings.unknown"]))
+    share = f"{count / (ROWS * 6):.1%}"
+    assert f"findings: {count} of 720 entries are unknown ({share})" in check(place).warnings
+
+
+def test_the_check_of_rows_that_tell_all_has_no_note(write, findings):
+    findings["findings.unknown"] = [[] for _ in range(ROWS)]
+    assert not any(
+        "unknown" in line for line in check(write(findings, label_spaces={"findings": SPACE})).warnings
+    )
+
+
+def test_the_description_counts_unknown_entries_of_the_training_rows(place, findings):
+    found = describe(place).labels["findings"]
+    count = sum(
+        len(row)
+        for row, split in zip(findings["findings.unknown"], findings["split"], strict=True)
+        if split == "train"
+    )
+    assert (found.unknown, found.unknown_share) == (count, count / (60 * 6))
+    assert any(
+        f"unknown entries: {count} ({found.unknown_share:.1%})" in line for line in in_words(describe(place))
+    )
+
+
+def test_label_rows_carry_unknown_entries_through_every_operation():
+    known, unknown = known_and_unknown(9)
+    rows = LabelRows.from_lists(known, 6)
+    both = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists(unknown, 6))
+    assert LabelRows.cat([both, both]).unknown.lists() == unknown * 2
+    assert both.to("meta").unknown.device.type == "meta"
+    mask = both.known()
+    for i in range(9):
+        for label in range(6):
+            assert bool(mask[i, label]) == (label not in unknown[i])
+    assert rows.known() is None
+    assert both.without_unknown().known() is None
+    told = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists([[]] * 9, 6))
+    assert told.known() is None

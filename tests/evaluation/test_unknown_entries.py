@@ -1,0 +1,451 @@
+"""Unknown entries: metrics, decisions, neighbours and the probe against loops over the known ones."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from mlcl.evaluation import (
+    METRICS,
+    LabelFacts,
+    ProbeGrid,
+    ProbeRows,
+    QueryRows,
+    Scoring,
+    blend,
+    evaluate,
+    knn_probabilities,
+    linear_probe,
+    metric_names,
+    retrieve,
+    search,
+)
+from mlcl.evaluation.decision import Decision, choose
+from mlcl.evaluation.embedding_scores import evaluate_embeddings
+from mlcl.evaluation.knn import neighbour_overlap
+from mlcl.evaluation.metric import EmbeddingMetric, Metric
+from mlcl.evaluation.predictions import LabelPrediction
+from mlcl.evaluation.probe_training import _loss
+from mlcl.evaluation.tasks import known_rows
+from mlcl.labels import LabelRows
+
+ROWS, LABELS = 50, 17
+FACTS = LabelFacts(band=np.arange(LABELS) % 3)
+COUNTED = ["micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss"]
+
+
+def with_unknown(true, known):
+    rows, unknown = LabelRows.from_dense(true & known), LabelRows.from_dense(~known)
+    return LabelRows(rows.offsets, rows.columns, rows.width, unknown=unknown)
+
+
+def scene(seed, tied=False, rows=ROWS, labels=LABELS, share=0.25):
+    """A label that never occurs, one that always does, one that no row tells, and such rows, too."""
+    g = torch.Generator().manual_seed(seed)
+    p = torch.rand(rows, labels, generator=g, dtype=torch.float64)
+    p = (p * 8).round() / 8 if tied else p
+    true = torch.rand(rows, labels, generator=g) < 0.25
+    true[:, 0], true[:, 1], true[:3] = False, True, False
+    known = torch.rand(rows, labels, generator=g) >= share
+    known[:, 2], known[4] = False, False
+    known[5], known[6] = torch.arange(labels) < 1, torch.arange(labels) == 1
+    return p, true & known, known
+
+
+def cells(p, true, known):
+    """The known cells by label, as (row, probability, true)."""
+    return [
+        [(i, p[i, label].item(), bool(true[i, label])) for i in range(len(p)) if known[i, label]]
+        for label in range(p.shape[1])
+    ]
+
+
+def ratio(a, b):
+    return a / b if b else 0.0
+
+
+def mean(values):
+    values = [value for value in values if not math.isnan(value)]
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def counted(name, p, true, known, threshold=0.5, labels=None):
+    columns = cells(p, true, known)
+    chosen = range(p.shape[1]) if labels is None else labels
+    right = [sum(y and q >= threshold for _, q, y in columns[label]) for label in chosen]
+    size = [sum(q >= threshold for _, q, _ in columns[label]) for label in chosen]
+    have = [sum(y for _, _, y in columns[label]) for label in chosen]
+    each = list(zip(right, size, have, strict=True))
+    if name == "micro_f1":
+        return ratio(2 * sum(right), sum(size) + sum(have))
+    if name == "macro_f1":
+        return mean([ratio(2 * r, s + t) for r, s, t in each])
+    if name == "hamming_loss":
+        return (sum(size) + sum(have) - 2 * sum(right)) / sum(map(len, columns))
+    precision, recall = mean([ratio(r, s) for r, s, _ in each]), mean([ratio(r, t) for r, _, t in each])
+    return ratio(2 * precision * recall, precision + recall)
+
+
+def average_precision(column):
+    positives = [q for _, q, y in column if y]
+    if not positives:
+        return math.nan
+    above = [sum(y for _, q, y in column if q >= at) / sum(q >= at for _, q, _ in column) for at in positives]
+    return math.fsum(above) / len(above)
+
+
+def area(column):
+    positives, negatives = ([q for _, q, y in column if y is kind] for kind in (True, False))
+    if not positives or not negatives:
+        return math.nan
+    pairs = itertools.product(positives, negatives)
+    return math.fsum((a > b) + (a == b) / 2 for a, b in pairs) / (len(positives) * len(negatives))
+
+
+def row_value(name, q, y):
+    """Of one row: `q` and `y` of its known labels, in their order. NaN: the row is left out."""
+    order = sorted(range(len(q)), key=lambda label: (-q[label], label))
+    if name.startswith("precision_at_"):
+        k = int(name.rpartition("_")[2])
+        return sum(y[label] for label in order[:k]) / k if len(q) >= k else math.nan
+    if name == "subset_accuracy":
+        return float([a >= 0.5 for a in q] == y) if q else math.nan
+    n = sum(y)
+    if not n:
+        return math.nan
+    if name == "r_precision":
+        return sum(y[label] for label in order[:n]) / n
+    if len(q) < 2:
+        return math.nan
+    own, other = [a for a, b in zip(q, y, strict=True) if b], [a for a, b in zip(q, y, strict=True) if not b]
+    if name == "coverage_error":
+        return float(sum(a >= min(own) for a in q))
+    if name == "ranking_loss":
+        wrong = sum(b >= a for a, b in itertools.product(own, other))
+        return wrong / (len(own) * len(other)) if other else 0.0
+    assert name == "ndcg"
+    ideal = math.fsum(1 / math.log2(2 + place) for place in range(n))
+    gain = 0.0
+    for a in own:
+        first, tied = sum(b > a for b in q), sum(b == a for b in q)
+        gain += math.fsum(1 / math.log2(2 + first + place) for place in range(tied)) / tied
+    return gain / ideal
+
+
+def looped(name, p, true, known):
+    columns = cells(p, true, known)
+    if name in COUNTED:
+        return counted(name, p, true, known)
+    for place, band in enumerate(("head", "medium", "tail")):
+        if name.startswith(band):
+            return counted(name.removeprefix(f"{band}_"), p, true, known, labels=range(place, LABELS, 3))
+    if name in ("map", "labels_scored"):
+        values = [average_precision(column) for column in columns]
+    elif name in ("macro_auc", "labels_scored_auc"):
+        values = [area(column) for column in columns]
+    elif name == "micro_auc":
+        return area([cell for column in columns for cell in column])
+    else:
+        values = [row_value(name, p[i, known[i]].tolist(), true[i, known[i]].tolist()) for i in range(len(p))]
+    return float(sum(not math.isnan(v) for v in values)) if name.startswith("labels") else mean(values)
+
+
+NAMES = list(metric_names("multi_label", n_labels=LABELS, groups=None))
+LOOPED = [name for name in NAMES if METRICS[name].takes_unknown]
+
+
+def test_every_metric_but_those_of_a_hierarchy_leaves_unknown_entries_out():
+    assert set(NAMES) - set(LOOPED) == {name for name in NAMES if METRICS[name].group == "hierarchy"}
+
+
+@pytest.mark.parametrize("name", LOOPED)
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_metric_equals_the_loop_over_known_entries(name, tied, seed):
+    p, true, known = scene(seed, tied)
+    found = evaluate("multi_label", p, with_unknown(true, known), only=[name], facts=FACTS)[name]
+    assert found == pytest.approx(looped(name, p, true, known), rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_the_probability_of_an_unknown_entry_has_no_part(name):
+    p, true, known = scene(3)
+    other = torch.where(known, p, 1 - p / 2)
+    values = [
+        evaluate("multi_label", each, with_unknown(true, known), only=[name], facts=FACTS)[name]
+        for each in (p, other)
+    ]
+    assert values[0] == pytest.approx(values[1], abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_targets_without_an_unknown_entry_give_the_same_bits(name):
+    p, true, _ = scene(1)
+    plain, told = LabelRows.from_dense(true), with_unknown(true, torch.ones_like(true))
+    values = [evaluate("multi_label", p, rows, only=[name], facts=FACTS)[name] for rows in (plain, told)]
+    assert values[0] == pytest.approx(values[1], abs=0, nan_ok=True)
+
+
+def test_rows_that_tell_too_few_labels_leave_a_metric_without_a_value():
+    p, true, _ = scene(0)
+    rows = with_unknown(true, torch.arange(LABELS).expand(ROWS, -1) < 1)
+    values = evaluate("multi_label", p, rows, only=["precision_at_5", "ndcg", "coverage_error"])
+    assert all(math.isnan(value) for value in values.values())
+
+
+def test_a_metric_that_does_not_say_it_is_masked_is_nan():
+    p, true, known = scene(0)
+    metric = Metric(name="mine", summary="", source="", labels=lambda prediction: 1.0)
+
+    def value(mask):
+        given = LabelPrediction(p.numpy(), p.numpy() > 0.5, *np.nonzero(true.numpy()), 1, known=mask)
+        return metric.of_labels(given)
+
+    assert value(None) == 1.0
+    assert math.isnan(value(known.numpy()))
+
+
+def test_targets_that_tell_nothing_are_refused():
+    p, true, known = scene(0)
+    rows = with_unknown(true, torch.zeros_like(known))
+    assert not known_rows("multi_label", rows).any()
+    with pytest.raises(ValueError, match="no row has a target"):
+        evaluate("multi_label", p, rows)
+
+
+def signed(name, predicted, true, known):
+    value = counted(name, torch.from_numpy(predicted.astype(float)), true, known)
+    return -value if name == "hamming_loss" else value
+
+
+@pytest.mark.parametrize("at_least_one", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_global_threshold_is_the_best_on_known_entries(name, tied, at_least_one):
+    p, true, known = scene(2, tied, rows=30, labels=5)
+    p[~known] = torch.where(p[~known] > 0.5, 0.99, 0.01).double()
+    found = choose(p, with_unknown(true, known), "global", name, at_least_one=at_least_one)
+    best = max(
+        signed(name, Decision("global", (t,), None, at_least_one).predict(p.numpy()), true, known)
+        for t in [*p.unique().tolist(), 3.0]
+    )
+    assert signed(name, found.predict(p.numpy()), true, known) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("mode", ["global", "per_label"])
+def test_an_unknown_entry_chooses_no_threshold(name, mode):
+    p, true, known = scene(4, rows=60, labels=5)
+    rows = with_unknown(true, known)
+    other = torch.where(known, p, 1 - p)
+    assert choose(p, rows, mode, name) == choose(other, rows, mode, name)
+    plain = choose(p, LabelRows.from_dense(true), mode, name)
+    told = choose(p, with_unknown(true, torch.ones_like(known)), mode, name)
+    assert plain == told
+
+
+def test_thresholds_by_label_are_found_where_the_known_entries_are_separable():
+    """A label's unknown entries, as negatives, would hide the threshold between its classes."""
+    p, true, known = scene(5, rows=200, labels=4, share=0.4)
+    known[:, 2], known[4:7] = True, True
+    wanted = torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=torch.float64)
+    true = (p >= wanted) & known
+    found = choose(p, with_unknown(true, known), "per_label", "macro_f1")
+    predicted = torch.from_numpy(found.predict(p.numpy()))
+    assert bool((predicted == true)[known].float().mean() > 0.97)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_top_k_is_the_best_on_known_entries(name):
+    p, true, known = scene(6, tied=True, labels=6)
+    found = choose(p, with_unknown(true, known), "top_k", name)
+    most = int(true.sum(1).max())
+    values = [
+        signed(name, Decision("top_k", k=k).predict(p.numpy()), true, known) for k in range(1, most + 1)
+    ]
+    assert found.k == int(np.argmax(values)) + 1
+
+
+KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
+
+
+def neighbourhood():
+    g = torch.Generator().manual_seed(2)
+    train, queries = (torch.randn(ROWS, 3, generator=g) for _ in range(2))
+    return retrieve(train, queries, max(KS))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", LOOPED)
+def test_the_search_after_training_equals_one_setting_after_the_other(name, tied):
+    p, true, known = scene(0, tied)
+    targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
+    found = search(
+        QueryRows(neighbours, targets, p.float()),
+        train,
+        task="multi_label",
+        ks=KS,
+        lambdas=LAMBDAS,
+        temperatures=TEMPERATURES,
+        scoring=Scoring(name, METRICS[name].mode, facts=FACTS),
+    )
+    expected = []
+    for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
+        votes = knn_probabilities(neighbours, train, "multi_label", k, temperature, LABELS)
+        mixed = blend(votes, p.float(), lambda_)
+        value = evaluate("multi_label", mixed, targets, only=[name], facts=FACTS)[name]
+        expected.append((k, lambda_, temperature, value))
+    assert [tuple(row)[:3] for row in found.table.tolist()] == [row[:3] for row in expected]
+    values = [row[3] for row in expected]
+    assert found.table[name].tolist() == pytest.approx(values, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("threshold", ["global", "per_label", "top_k"])
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_search_with_a_chosen_decision_reads_known_entries_alone(name, threshold):
+    """Rounded: what the unknown cells of the model are makes no difference to any setting."""
+    p, true, known = scene(0)
+    targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
+    found = [
+        search(
+            QueryRows(neighbours, targets, model.float()),
+            train,
+            task="multi_label",
+            ks=KS,
+            lambdas=LAMBDAS,
+            temperatures=TEMPERATURES,
+            scoring=Scoring(name, METRICS[name].mode, threshold, facts=FACTS),
+        )
+        for model in (p, torch.where(known, p, torch.where(p > 0.5, p, p / 3)))
+    ]
+    if threshold != "top_k":  # an unknown label may be among a row's first
+        assert found[0].table.tolist() == found[1].table.tolist()
+        assert found[0].decision == found[1].decision
+    best = found[0]
+    votes = knn_probabilities(neighbours, train, "multi_label", best.best.k, best.best.temperature, LABELS)
+    mixed = blend(votes, p.float(), best.best.lambda_)
+    assert evaluate("multi_label", mixed, targets, best.decision)[name] == best.metrics[name]
+
+
+def test_an_unknown_entry_of_a_neighbour_counts_as_absent():
+    _, true, known = scene(1)
+    neighbours = neighbourhood()
+    votes = [
+        knn_probabilities(neighbours, rows, "multi_label", 3, 0.5, LABELS)
+        for rows in (with_unknown(true, known), LabelRows.from_dense(true))
+    ]
+    assert torch.equal(*votes)
+
+
+def test_the_overlap_leaves_out_labels_that_the_query_does_not_tell():
+    (_, train, _), (_, true, known), neighbours = scene(1), scene(0), neighbourhood()
+    shares = []
+    for i, near in enumerate(neighbours.index.tolist()):
+        labels = [label for j in near for label in range(LABELS) if train[j, label] and known[i, label]]
+        if labels:
+            shares.append(sum(bool(true[i, label]) for label in labels) / len(labels))
+    found = neighbour_overlap(neighbours, LabelRows.from_dense(train), with_unknown(true, known), 3)
+    assert found == pytest.approx(math.fsum(shares) / len(shares), rel=1e-12)
+
+
+def test_retrieval_compares_labels_that_both_rows_tell_and_clusters_have_no_value():
+    _, true, known = scene(0)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, 4, generator=g)
+    found = evaluate_embeddings(x, with_unknown(true, known), ["retrieval", "clustering"])
+    assert math.isnan(found["nmi"])
+    assert math.isnan(found["ari"])
+    rows = [i for i in range(ROWS) if true[i].any()]
+
+    def jaccard(a, b):
+        both = known[a] & known[b]
+        either = int(((true[a] | true[b]) & both).sum())
+        return int((true[a] & true[b] & both).sum()) / either if either else 0.0
+
+    values = []
+    for q in rows:
+        others = [j for j in rows if j != q]
+        near = min(others, key=lambda j: (float((x[q] - x[j]).double().norm()), j))
+        ideal = max(jaccard(q, j) for j in others)
+        if ideal:
+            values.append(jaccard(q, near) / ideal)
+    assert found["retrieval_recall_at_1"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
+    groups = {each.group for each in METRICS.values() if isinstance(each, EmbeddingMetric)}
+    assert groups == {"retrieval", "clustering"}
+
+
+def test_the_probes_loss_is_the_mean_over_known_entries():
+    _, true, known = scene(0)
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(ROWS, 2, LABELS, generator=g, dtype=torch.float64, requires_grad=True)
+    value = _loss(logits, with_unknown(true, known))
+    (gradient,) = torch.autograd.grad(value, logits)
+    terms = []
+    for h in range(2):
+        for i in range(ROWS):
+            for label in range(LABELS):
+                p = 1 / (1 + math.exp(-logits[i, h, label].item()))
+                wanted = 0.0
+                if known[i, label]:
+                    y = bool(true[i, label])
+                    terms.append(-math.log(p if y else 1 - p))
+                    wanted = (p - y) / int(known.sum())
+                assert gradient[i, h, label].item() == pytest.approx(wanted, rel=1e-9, abs=1e-15)
+    assert value.item() == pytest.approx(math.fsum(terms) / int(known.sum()), rel=1e-6)
+    plain = _loss(logits, LabelRows.from_dense(true))
+    assert torch.equal(plain, _loss(logits, with_unknown(true, torch.ones_like(known))))
+
+
+def probe(x, targets, first=0, total=None, **changes):
+    grid = ProbeGrid(
+        **({"lrs": (0.1,), "weight_decays": (0.0,), "epochs": 5, "batch_size": 16, "seed": 0} | changes)
+    )
+    return linear_probe(
+        ProbeRows(x, targets, first, total),
+        x,
+        targets,
+        task="multi_label",
+        n_classes=LABELS,
+        grid=grid,
+        scoring=Scoring("micro_f1", "max"),
+    )
+
+
+def test_the_probe_equals_one_plain_layer_with_the_masked_loss():
+    _, true, known = scene(0)
+    known[4, 0] = True  # every row tells a label
+    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
+    found = probe(x, with_unknown(true, known), batch_size=ROWS)
+    weight, bias = torch.zeros(LABELS, 4, requires_grad=True), torch.zeros(LABELS, requires_grad=True)
+    optimizer = torch.optim.AdamW([weight, bias], lr=0.1, weight_decay=0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+    mean_D, scale_D = x.mean(0), x.std(0, correction=0)
+    for _ in range(5):
+        optimizer.zero_grad()
+        logits = functional.linear((x - mean_D) / scale_D, weight, bias)
+        terms = functional.binary_cross_entropy_with_logits(logits, true.float(), reduction="none")
+        (terms[known].sum() / known.sum()).backward()
+        optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(found.weight, (weight / scale_D).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_probe_of_rows_without_an_unknown_entry_has_the_same_bits():
+    _, true, known = scene(0)
+    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
+    plain, told = probe(x, LabelRows.from_dense(true)), probe(x, with_unknown(true, torch.ones_like(known)))
+    assert torch.equal(plain.weight, told.weight)
+    assert plain.metrics == told.metrics
+
+
+def test_one_that_no_row_tells_is_not_learnt():
+    """A label that no row tells keeps the layer's start; as a negative it would get a low bias."""
+    _, true, known = scene(0)
+    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
+    found = probe(x, with_unknown(true, known))
+    assert not found.weight[2].any()
+    assert float(found.bias[2]) == 0
+    assert float(found.bias[0]) < 0
