@@ -1,5 +1,6 @@
 """Data sets: one format, sources that write it, and what training reads from it."""
 
+from mlcl.data.class_parents import check_class_parents, class_parents
 from mlcl.data.class_tree import class_tree
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
@@ -38,6 +39,8 @@ __all__ = [
     "Tokenizer",
     "add_label_noise",
     "augment",
+    "check_class_parents",
+    "class_parents",
     "class_tree",
     "decode_all",
     "encode",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from mlcl.data.class_parents import class_parents
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import HeldOut
 from mlcl.data.split import Split
@@ -33,7 +33,7 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
     """
     name = _finest(data, labels)
     train = data.split("train")
-    count_C, group_C = _counts(train, name), _groups(train, labels, name)
+    count_C, group_C = _counts(train, name), _groups(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])
     drawn: list[int] = []
     for group in np.unique(group_C):
@@ -75,18 +75,11 @@ def _counts(train: Split, name: str) -> Indices:
     return np.bincount(column_E.numpy(), minlength=classes)
 
 
-def _groups(train: Split, labels: str, name: str) -> Indices:
+def _groups(data: Dataset, labels: str, name: str) -> Indices:
     """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; of other spaces 0."""
-    group_C = np.zeros(train.info.space(name).n_classes, dtype=np.int64)
-    hierarchy = None if name == labels else train.info.label_spaces[labels]
+    hierarchy = None if name == labels else data.info.label_spaces[labels]
     if hierarchy is None or len(hierarchy.levels) < 2:
-        return group_C
+        return np.zeros(data.info.space(name).n_classes, dtype=np.int64)
     if hierarchy.parents:
         return np.asarray(hierarchy.parents[-1], dtype=np.int64)
-    fine_N, coarse_N = train.labels(name), train.labels(hierarchy.levels[-2])
-    assert isinstance(fine_N, Tensor)
-    assert isinstance(coarse_N, Tensor)
-    group_C[:] = -1
-    known_N = fine_N >= 0
-    group_C[fine_N[known_N]] = coarse_N[known_N]
-    return group_C
+    return class_parents(data, name)[hierarchy.levels[-2]].numpy()

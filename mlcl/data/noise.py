@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mlcl.data.class_parents import class_parents
 from mlcl.data.columns import parent_rows, rows_of_entries
+from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.split import Split
 from mlcl.errors import UserError
@@ -47,24 +49,25 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
     So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
     the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is
     replaced, so that it keeps its number of labels, less repeats: the paper has no such data, this is our
-    extension. Unknown entries stay unknown: a label that is drawn where a row has one is left out. Coarser
-    levels of a hierarchy become those of the drawn class. The noise of a row depends on the seed and the
-    whole split alone: every subset has the same.
+    extension. Unknown entries stay unknown: a label that is drawn where a row has one is left out. Where a
+    row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise of a row
+    depends on the seed and the whole split alone: every subset has the same.
     Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
     """
     reached_by(part.info, name)
     space, labels = part.info.space(name), part.whole.labels(name)
     rng = np.random.default_rng([seed, 0x401])
-    above = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
     if isinstance(labels, LabelRows):
         rows = _noisy_rows(labels, rate, rng)
+        above = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
         coarser = {level: its for hierarchy in above for level, its in _levels_above(part, hierarchy, rows)}
         return replace(part, changed={**part.changed, name: rows, **coarser})
     noisy = _noisy(labels, space, rate, rng)
     changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
-    for hierarchy in above:
-        for level in hierarchy.levels[:-1]:
-            changed[level] = _parents(part, name, level)[noisy]
+    for level, parent_C in class_parents(Dataset(part.whole.reader), name).items():
+        own = part.whole.labels(level)
+        assert isinstance(own, Tensor)
+        changed[level] = torch.where(noisy == labels, own, parent_C[noisy])
     return replace(part, changed=changed)
 
 
@@ -93,15 +96,3 @@ def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterat
     for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
         rows = parent_rows(rows, parents, part.info.space(level).n_classes)
         yield level, rows
-
-
-def _parents(part: Split, fine: str, coarse: str) -> Tensor:
-    """The class of level `coarse` above each class of `fine`, -1 where no row tells; the last entry, which
-    the missing class -1 points to, is -1 too."""
-    fine_N, coarse_N = part.whole.labels(fine), part.whole.labels(coarse)
-    assert isinstance(fine_N, Tensor)
-    assert isinstance(coarse_N, Tensor)
-    known_N = fine_N >= 0
-    parent = torch.full((part.info.space(fine).n_classes + 1,), -1)
-    parent[fine_N[known_N]] = coarse_N[known_N]
-    return parent

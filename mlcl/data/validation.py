@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
+from mlcl.data.class_parents import check_class_parents
 from mlcl.data.columns import parent_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
@@ -46,8 +47,8 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
-    a class both known and unknown, a label without its parent, and (unless allowed here or in `dataset.json`)
-    a label of the test split that neither train nor validation has.
+    a class both known and unknown, a label without its parent, a class with two parents, and (unless allowed
+    here or in `dataset.json`) a label of the test split that neither train nor validation has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -59,9 +60,9 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
         for split in splits:
             for _ in decoded_split(data.split(split), CHECK_SIZE):
                 pass
-    ends = check_class_trees(data, splits)
+    trees = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     untrained = _untrained(data, splits, allow_untrained or data.info.allow_untrained)
-    found = (*ends, *untrained, *_unknown(data, splits), *_copies(data, splits))
+    found = (*trees, *untrained, *_unknown(data, splits), *_copies(data, splits))
     warnings = tuple(dict.fromkeys((*data.info.notes, *found)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 

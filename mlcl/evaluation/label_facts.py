@@ -1,6 +1,6 @@
 """What some metrics read of the labels beside a prediction: how frequent they are, and where in a hierarchy.
 
-Shapes: L labels or classes, A aspects, H levels of a hierarchy.
+Shapes: N rows, L labels or classes, A aspects, H levels of a hierarchy.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ class LabelFacts:
     """`band` (L,) int64, of aspects (A, L): the frequency band of each label, by its place in `BANDS`.
 
     `path` (L, H) int64: the class of each label at every level of a hierarchy, the coarsest first and the
-    label itself last. None where it is not known.
+    label itself last. `row_path` (N, H) int64: the classes that the rows that are scored have themselves at
+    these levels, -1 missing; without it those of each row's target. None where it is not known.
     """
 
     band: Array | None = None
     path: Array | None = None
+    row_path: Array | None = None
 
     def of_aspect(self, aspect: int) -> LabelFacts:
         """Those of the classes of one aspect."""
         return self if self.band is None or self.band.ndim == 1 else replace(self, band=self.band[aspect])
+
+    def of_rows(self, rows: Array) -> LabelFacts:
+        """Those of some of the rows, by a mask (N,) or their numbers."""
+        return self if self.row_path is None else replace(self, row_path=self.row_path[rows])
 
     def in_band(self, name: str) -> Array:
         """Which labels are in a band (L,) bool. Raises ValueError where the bands are not known."""

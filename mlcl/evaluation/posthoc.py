@@ -83,8 +83,10 @@ def search(
     else:
         settings = [_setting(grid, int(signed_KGT.argmax()))]
     best = max((_decided(question, scoring, setting) for setting in settings), key=lambda each: each.value)
-    targets = question.splits[0].targets
-    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=scoring.facts)
+    known = question.splits[0]
+    metrics = evaluate(
+        task, best.probabilities, known.targets, best.decision, scoring.aspects, facts=known.facts
+    )
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
     return PosthocResult(
         best.setting, best.decision, metrics, _table(grid, scoring.metric, value_SKGT[0]), tested
@@ -121,9 +123,8 @@ def _decided(question: Question, scoring: Scoring, setting: Setting) -> _Decided
     rows, name = question.splits[0], scoring.metric
     mixed = question.blended(rows, setting)
     decision = scoring.decide(question.task, mixed, rows.targets)
-    value = evaluate(question.task, mixed, rows.targets, decision, scoring.aspects, [name], scoring.facts)[
-        name
-    ]
+    found = evaluate(question.task, mixed, rows.targets, decision, scoring.aspects, [name], rows.facts)
+    value = found[name]
     return _Decided(setting, mixed, decision, value if scoring.mode == "max" else -value)
 
 

@@ -116,7 +116,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing; `facts` of the classes."""
+    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing; `facts` of both."""
 
     probabilities: Array
     targets: Array
@@ -131,6 +131,12 @@ class ClassPrediction:
     def right(self) -> Array:
         """Whether that is the target (N,) bool."""
         return np.asarray(self.predicted == self.targets)
+
+    @property
+    def true_path(self) -> Array:
+        """The rows' own classes (N, H) at every level of a hierarchy, the coarsest first, -1 missing."""
+        own = self.facts.row_path
+        return self.facts.paths()[self.targets] if own is None else own
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
 from mlcl.evaluation.probe_training import GridTraining, ProbeGrid, ProbeRows
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate
 from mlcl.evaluation.tasks import Array, Targets, Task, as_classes, as_rows, known_rows
@@ -47,6 +48,7 @@ def linear_probe(
     n_classes: int,
     grid: ProbeGrid,
     scoring: Scoring,
+    val_facts: LabelFacts = NO_FACTS,
 ) -> ProbeResult:
     """Trains every (lr, weight decay) from zero, AdamW and a cosine schedule; the best on validation wins.
 
@@ -58,7 +60,7 @@ def linear_probe(
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
     but for the rounding of sums, equal one process. Every process holds all validation rows and
-    returns the same result.
+    returns the same result. `val_facts` are what some metrics read of the validation rows.
 
     Raises ValueError where no training row has a target or every configuration diverged.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).
@@ -74,7 +76,7 @@ def linear_probe(
         layer = ProbeResult(
             weight_OD.reshape(*shape, -1), bias_O.reshape(shape), lr, decay, {}, np.empty(0), task
         )
-        scores.append(_score(layer, val_features, val_targets, scoring))
+        scores.append(_score(layer, val_features, val_targets, scoring, val_facts))
         if not math.isnan(scores[-1]) and (best is None or scoring.better(scores[-1], best[0])):
             best = (scores[-1], layer)
     if best is None:
@@ -82,7 +84,7 @@ def linear_probe(
     layer = best[1]
     predicted = predict(layer, val_features)
     decision = scoring.decide(task, predicted, val_targets)
-    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=scoring.facts)
+    metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=val_facts)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
     rows = [(*pair, score) for pair, score in zip(grid.pairs(), scores, strict=True)]
     return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))
@@ -96,8 +98,10 @@ def predict(result: ProbeResult, features: Tensor) -> Tensor:
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
 
 
-def _score(layer: ProbeResult, features: Tensor, targets: Targets, scoring: Scoring) -> float:
+def _score(
+    layer: ProbeResult, features: Tensor, targets: Targets, scoring: Scoring, facts: LabelFacts
+) -> float:
     probabilities = predict(layer, features)
     if not torch.isfinite(probabilities).all():
         return math.nan
-    return scoring.evaluate(layer.task, probabilities, targets, [scoring.metric])[scoring.metric]
+    return scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)[scoring.metric]

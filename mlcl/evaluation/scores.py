@@ -28,8 +28,7 @@ AT_HALF = Decision.fixed(0.5)
 class Scoring:
     """The metric that chooses on validation, and what it needs to be computed.
 
-    `threshold` and `at_least_one` say how several labels are predicted, see `choose`; `facts` are those of
-    the labels.
+    `threshold` and `at_least_one` say how several labels are predicted, see `choose`.
     """
 
     metric: str
@@ -37,7 +36,6 @@ class Scoring:
     threshold: Mode = 0.5
     aspects: Sequence[str] | None = None
     at_least_one: bool = False
-    facts: LabelFacts = NO_FACTS
 
     def better(self, value: float, than: float) -> bool:
         """Whether one value of the metric beats another."""
@@ -56,11 +54,16 @@ class Scoring:
         return choose(probabilities, targets, self.threshold, self.metric, at_least_one=self.at_least_one)
 
     def evaluate(
-        self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
+        self,
+        task: Task,
+        probabilities: Tensor,
+        targets: Targets,
+        only: Collection[str] | None = None,
+        facts: LabelFacts = NO_FACTS,
     ) -> dict[str, float]:
         """`evaluate` for these aspects, with the decision that the same rows choose."""
         decision = self.decide(task, probabilities, targets, only)
-        return evaluate(task, probabilities, targets, decision, self.aspects, only, self.facts)
+        return evaluate(task, probabilities, targets, decision, self.aspects, only, facts)
 
 
 def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] | None = ()) -> list[Metric]:
@@ -130,8 +133,8 @@ def evaluate(
     `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
     where -1 is left out, as are unknown entries of label rows. `decision` says which labels are predicted; of
     equal classes the lower one is. `aspects` names the A aspects, by default their numbers; `facts` are those
-    of the labels, which some metrics read. What each metric is stands in its declaration, see `mlcl metrics`;
-    metrics such as `map` are NaN where nothing can be scored.
+    of the labels and rows, which some metrics read. What each metric is stands in its declaration, see
+    `mlcl metrics`; metrics such as `map` are NaN where nothing can be scored.
 
     Raises ValueError for probabilities that are not finite, shapes that disagree, targets that are all
     missing and facts that are, and UserError for an unknown name in `only`.
@@ -176,7 +179,7 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
     known_N = target_N >= 0
     if not known_N.any():
         raise ValueError("no row has a target")
-    prediction = ClassPrediction(p_NC[known_N], target_N[known_N], facts)
+    prediction = ClassPrediction(p_NC[known_N], target_N[known_N], facts.of_rows(known_N))
     return {name: METRICS[name].of_classes(prediction) for name in names}
 
 

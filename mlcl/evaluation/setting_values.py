@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mlcl.evaluation.argmax_sweep import argmax_sweep
 from mlcl.evaluation.knn import ballot, blend, knn_probabilities
+from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
 from mlcl.evaluation.label_sweeps import Levels, quantised_sweep, threshold_sweep
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.retrieval import Neighbours
@@ -35,20 +36,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """M queries: their nearest neighbours, their targets, and the model's probabilities."""
+    """M queries: their nearest neighbours, targets and facts, and the model's probabilities."""
 
     neighbours: Neighbours
     targets: Targets
     model: Tensor
+    facts: LabelFacts = NO_FACTS
 
     def known(self, task: Task) -> QueryRows:
         """Those that have a target, on the CPU."""
-        rows = torch.from_numpy(np.flatnonzero(known_rows(task, self.targets)))
-        targets = self.targets
+        known_M = known_rows(task, self.targets)
+        rows, targets = torch.from_numpy(np.flatnonzero(known_M)), self.targets
         return QueryRows(
             Neighbours(self.neighbours.distance.cpu()[rows], self.neighbours.index.cpu()[rows]),
             targets.take(rows) if isinstance(targets, LabelRows) else targets.cpu()[rows],
             self.model.float().cpu()[rows],
+            self.facts.of_rows(known_M),
         )
 
 
@@ -67,7 +70,7 @@ class Question:
         # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
         for rows in question.splits:
             metric, aspects = self.scoring.metric, self.scoring.aspects
-            evaluate(self.task, rows.model, rows.targets, AT_HALF, aspects, [metric], self.scoring.facts)
+            evaluate(self.task, rows.model, rows.targets, AT_HALF, aspects, [metric], rows.facts)
         return question
 
     @property
@@ -136,10 +139,10 @@ class Question:
             yield np.array(values).T
 
     def _of_votes(self, votes: Sequence[Tensor], lambda_: float) -> list[float]:
-        name, aspects, facts = self.scoring.metric, self.scoring.aspects, self.scoring.facts
+        name, aspects = self.scoring.metric, self.scoring.aspects
         mixed = [blend(vote, rows.model, lambda_) for vote, rows in zip(votes, self.splits, strict=True)]
         decision = self.scoring.decide(self.task, mixed[0], self.splits[0].targets, [name])
         return [
-            evaluate(self.task, each, rows.targets, decision, aspects, [name], facts)[name]
+            evaluate(self.task, each, rows.targets, decision, aspects, [name], rows.facts)[name]
             for each, rows in zip(mixed, self.splits, strict=True)
         ]

@@ -144,13 +144,13 @@ class MetricTestCase(PluginTestCase):
         p, targets = scene(task, 0, tied)
         train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
         found = search(
-            QueryRows(neighbours, targets, p),
+            QueryRows(neighbours, targets, p, _facts(task)),
             train,
             task=task,
             ks=KS,
             lambdas=LAMBDAS,
             temperatures=TEMPERATURES,
-            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task), facts=_facts(task)),
+            scoring=Scoring(name, METRICS[name].mode, aspects=_aspects(task)),
         )
         expected = []
         for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):

@@ -119,11 +119,11 @@ def _fit(job_data: JobData, context: Context, test: bool, check_stop: Callable[[
     cache = FeatureCache(job_data.cache, job_data.train, str(context.device))
     began = time.process_time()
     validation = job_data.dataset.split("validation")
-    targets = job_data.targets(validation)
+    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
 
     def figure(probabilities: Tensor) -> float:
         only = [scoring.metric]
-        value = scoring.evaluate(job_data.task, probabilities, targets, only)[scoring.metric]
+        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
         return value if scoring.mode == "max" else -value
 
     rows = read_rows(baseline, job, cache, validation)

@@ -22,7 +22,6 @@ from mlcl.evaluation import (
     Decision,
     Neighbours,
     PosthocResult,
-    QueryRows,
     Task,
     blend,
     choose,
@@ -156,7 +155,7 @@ class Evaluator:
     ) -> PosthocResult:
         """The best (k, lambda, tau) of the grid on validation, and its decision."""
         return search(
-            QueryRows(neighbours, self._job_data.targets(self._validation), model),
+            self._job_data.queries(self._validation, neighbours, model),
             store.labels,
             task=store.task,
             ks=grid.k,
@@ -175,6 +174,7 @@ class Evaluator:
             n_classes=self._job_data.space.n_classes,
             grid=probe_grid(config, self._job_data.job.train.seed),
             scoring=self._job_data.scoring,
+            val_facts=self._job_data.facts_of(self._validation),
         )
         result.probe = probe
         return lambda output_MO: predict(probe, self._embedding(output_MO))

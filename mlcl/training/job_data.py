@@ -21,6 +21,8 @@ from mlcl.data import (
     Tokenizer,
     TokenRows,
     add_label_noise,
+    check_class_parents,
+    class_parents,
     hold_out,
     hugging_face_tokenizer,
     load_tokenizer,
@@ -30,7 +32,7 @@ from mlcl.data import (
 )
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
-from mlcl.evaluation import METRICS, LabelFacts, Scoring, Task, frequency_bands
+from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
 from mlcl.evaluation.tasks import as_label_sets
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
@@ -40,12 +42,12 @@ from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels, target_weight
 from mlcl.training.features import FeatureRows, Features
-from mlcl.training.hierarchy import parents, paths
+from mlcl.training.hierarchy import paths
 from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore, RankRows
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.sampler import build_sampler
-from mlcl.training.split_metrics import SplitMetrics, targets_of
+from mlcl.training.split_metrics import SplitMetrics, facts_of, targets_of
 from mlcl.training.transfer import Transfer
 
 
@@ -87,6 +89,7 @@ class JobData:
             if split not in present:
                 raise UserError("the data set has no such split", file=dataset.place, found=split)
         task = check_job(job, dataset.info)
+        check_class_parents(dataset)
         train = dataset.split("train")
         wanted = job.data.subset
         if wanted is not None:
@@ -141,6 +144,10 @@ class JobData:
         """The classifier's targets; aspects as classes (N, A), -1 missing."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
+    def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:
+        """A split's rows, for the search after training, with the model's probabilities of them."""
+        return QueryRows(neighbours, self.targets(split), model, self.facts_of(split))
+
     def datastore(self, train: RankRows) -> Datastore:
         """The training rows, of which `train` are the embeddings, as a datastore for neighbours."""
         return Datastore(train, self.targets(self.train), self.task, self.space.n_classes)
@@ -148,7 +155,7 @@ class JobData:
     def metrics(self) -> SplitMetrics:
         """The metrics of the classifier's label space."""
         labels, groups = self.job.objective.classifier.labels, self.job.evaluation.metrics
-        levels = parents(self.dataset, labels)
+        levels = class_parents(self.dataset, labels)
         return SplitMetrics(self.task, labels, self.space.aspects, levels, groups, self.facts)
 
     @cached_property
@@ -161,13 +168,17 @@ class JobData:
         band = frequency_bands(counts.numpy(), self.job.evaluation.bands)
         return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
+    def facts_of(self, split: Split) -> LabelFacts:
+        """The facts of the classifier's labels with those of a split's rows."""
+        return facts_of(self.facts, split, self.job.objective.classifier.labels)
+
     @property
     def scoring(self) -> Scoring:
         """The job's metric of the classifier's label space."""
         given = self.job.evaluation
         metric = given.metric.rpartition("/")[2]
         mode, aspects = default_mode(metric), self.space.aspects
-        return Scoring(metric, mode, given.threshold, aspects, given.at_least_one, self.facts)
+        return Scoring(metric, mode, given.threshold, aspects, given.at_least_one)
 
     def label_graph(self) -> Tensor | None:
         """How the labels of the training rows stand together, for an encoder that asks for it."""
@@ -182,7 +193,7 @@ class JobData:
         classifier = self.job.objective.classifier
         if classifier.loss != "guided":
             return None
-        levels = parents(self.dataset, classifier.labels)
+        levels = class_parents(self.dataset, classifier.labels)
         leaves = torch.arange(self.space.n_classes)
         return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -24,8 +24,9 @@ from mlcl.evaluation import (
     evaluate_embeddings,
     metric_names,
 )
-from mlcl.evaluation.tasks import as_label_sets
+from mlcl.evaluation.tasks import array, as_label_sets
 from mlcl.training.classifier import Labels
+from mlcl.training.hierarchy import row_paths
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ class SplitMetrics:
         """
         targets = targets_of(split, self.labels, self.task)
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)
-        values = evaluate(self.task, probabilities, targets, decision, self.aspects, names, self.facts)
+        facts = facts_of(self.facts, split, self.labels)
+        values = evaluate(self.task, probabilities, targets, decision, self.aspects, names, facts)
         if decision.mode != "fixed":
             read = [name for name in values if METRICS[name].thresholded]
-            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read, facts=self.facts)
+            half = evaluate(self.task, probabilities, targets, AT_HALF, only=read, facts=facts)
             values |= {f"{name}{HALF_SUFFIX}": value for name, value in half.items()}
         values |= coarse_accuracy(probabilities, split, self.parents)
         if not math.isnan(overlap):
@@ -84,6 +86,12 @@ def decision_figures(prefix: str, decision: Decision) -> dict[str, float]:
     return {} if decision.k is None else {f"{prefix}top_k": decision.k}
 
 
+def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
+    """The facts of a classifier's label space with those of a split's rows."""
+    path_NH = None if facts.path is None else row_paths(split, labels)
+    return facts if path_NH is None else replace(facts, row_path=array(path_NH))
+
+
 def targets_of(split: Split, name: str, task: Task) -> Labels:
     """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
     labels = split.labels(name)
@@ -96,7 +104,7 @@ def targets_of(split: Split, name: str, task: Task) -> Labels:
 def coarse_accuracy(
     probabilities_NC: Tensor, split: Split, parents: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """`accuracy_<level>` of the predicted class's parent, over rows whose class there is known."""
+    """`accuracy_<level>`: how often the predicted class's parent is the row's own class, where it has one."""
     predicted_N = probabilities_NC.argmax(1)
     metrics: dict[str, float] = {}
     for level, parent_C in parents.items():

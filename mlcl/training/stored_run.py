@@ -150,7 +150,7 @@ def stored_grid(
 
     def rows(split: str) -> QueryRows:
         neighbours = store.retrieve(run.embeddings[split], max(ks, default=1))
-        return QueryRows(neighbours, run.job_data.targets(run.split(split)), run.probabilities[split])
+        return run.job_data.queries(run.split(split), neighbours, run.probabilities[split])
 
     found = search(
         rows("validation"),

@@ -98,7 +98,7 @@ def test_classes_that_are_numbers_are_ordered_as_numbers(tmp_path, opened):
 
 
 def test_hierarchies_go_through_single_spaces(csv_file, opened):
-    rows = [(*row[:4], row[4], "1", "1") for row in ROWS]
+    rows = [(*row[:2], "cold" if row[3] == "blue" else "warm", *row[3:5], "1", "1") for row in ROWS]
     labels = {
         "coarse": {"kind": "single", "column": "part"},
         "fine": LABELS["colour"],

@@ -8,11 +8,14 @@ from mlcl.data import dataset
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
+BLANK = "topic: 1 rows have a class of detail without one of topic; the others tell its parent"
+"""The note on row r1 of the toy set."""
+
 
 def test_a_good_set_passes_with_its_counts(text_set):
     report = check(text_set)
     assert report.rows == {"train": 24, "validation": 8, "test": 8}
-    assert (report.name, report.shards, report.warnings) == ("toy", 5, ())
+    assert (report.name, report.shards, report.warnings) == ("toy", 5, (BLANK,))
     assert json.loads(json.dumps(asdict(report)))["fingerprint"] == report.fingerprint
 
 
@@ -95,6 +98,7 @@ def test_a_corrupt_image_is_named(write_images, image_batch):
 def test_a_label_in_the_test_split_only_is_an_error(write, batch, column, value, label):
     other = 0 if column == "detail" else [0]
     batch[column] = [value if i == 14 else other for i in range(40)]
+    batch["topic"] = [0] * 40
     folder = write(batch)
     with pytest.raises(UserError, match="label in the test split only, at row 2, id r14") as error:
         check(folder)
@@ -108,9 +112,10 @@ def test_a_label_in_the_test_split_only_is_an_error(write, batch, column, value,
 
 def test_a_label_in_validation_and_test_only_is_a_warning(write, batch):
     batch["detail"] = [1 if split == "train" else 2 for split in batch["split"]]
+    batch["topic"] = [0] * 40
     assert check(write(batch)).warnings == ("detail: 1 classes have no training row: vote",)
 
 
 def test_a_rating_in_the_test_split_only_is_a_warning(write, batch):
     batch["ratings"] = [[2, 1] if split == "test" else [1, 1] for split in batch["split"]]
-    assert check(write(batch)).warnings == ("ratings.value: 1 classes have no training row: 2",)
+    assert check(write(batch)).warnings == (BLANK, "ratings.value: 1 classes have no training row: 2")

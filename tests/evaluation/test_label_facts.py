@@ -62,3 +62,35 @@ def test_metrics_say_what_they_lack():
         evaluate("single", p, y, only=["head_accuracy"], facts=NO_FACTS)
     with pytest.raises(ValueError, match="hierarchy"):
         evaluate("single", p, y, only=["lca_distance"])
+
+
+HIERARCHY = ("hierarchical_precision", "hierarchical_recall", "hierarchical_f1", "lca_distance")
+PATHS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
+
+
+def of_hierarchy(predicted, row_path, target=None):
+    row_path = None if row_path is None else np.array(row_path)
+    targets = torch.tensor(row_path[:, -1] if target is None else target)
+    p = torch.nn.functional.one_hot(torch.tensor(predicted), len(PATHS)).float()
+    return evaluate("single", p, targets, only=HIERARCHY, facts=LabelFacts(path=PATHS, row_path=row_path))
+
+
+def test_the_hierarchy_is_that_of_the_rows_own_labels():
+    found = of_hierarchy([0, 2], [[0, 0, 0], [1, 2, 2]])
+    assert found == dict.fromkeys(HIERARCHY[:3], 4 / 6) | {"lca_distance": 1.0}
+
+
+def test_a_level_that_a_row_lacks_is_left_out_for_that_row():
+    found = of_hierarchy([0, 0, 3], [[-1, 0, 1], [-1, -1, 0], [0, -1, 2]])
+    assert found == dict.fromkeys(HIERARCHY[:3], 2 / 5) | {"lca_distance": pytest.approx(1.0)}
+
+
+def test_rows_without_a_target_are_left_out_with_their_paths():
+    found = of_hierarchy([3, 0, 2], [[1, 2, -1], [0, 0, 0], [0, 1, 2]])
+    assert found == dict.fromkeys(HIERARCHY[:3], 1.0) | {"lca_distance": 0.0}
+
+
+def test_for_sound_rows_their_own_paths_change_no_value():
+    rng = np.random.default_rng(0)
+    predicted, target = rng.integers(0, 4, (2, 500))
+    assert of_hierarchy(predicted, PATHS[target]) == of_hierarchy(predicted, None, target)

@@ -1,7 +1,10 @@
 """Predictions in a hierarchy of classes: how far off, whether the levels agree, and the best whole path.
 
 The probability of a coarser class is the sum of those of the classes below it. A class whose parent is not
-known has one of its own. Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes.
+known has one of its own. A single class is compared, with those above it, with the row's own classes at all
+levels; a level at which the row has none is left out for that row.
+
+Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes.
 """
 
 import numpy as np
@@ -17,13 +20,14 @@ KIRITCHENKO = "Kiritchenko et al. 2006, Learning and evaluation in the presence 
 def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, float, float]:
     """sum_i |T_i & P_i|, sum_i |P_i| and sum_i |T_i|.
 
-    T_i are the true labels of row i with all classes above them, P_i the predicted ones with all above.
+    T_i are the true labels of row i with all classes above them, P_i the predicted ones with all above. Of
+    single classes T_i are the row's own at all levels, and both leave out the levels at which it has none.
     """
     path = prediction.facts.paths()
     if isinstance(prediction, ClassPrediction):
-        right = (path[prediction.predicted] == path[prediction.targets]).sum()
-        nodes = path.shape[1] * len(prediction.targets)
-        return float(right), float(nodes), float(nodes)
+        true_NH = prediction.true_path
+        nodes = float((true_NH >= 0).sum())
+        return float((path[prediction.predicted] == true_NH).sum()), nodes, nodes
     above_LV = _nodes_above(path)
     true = np.zeros(prediction.predicted.shape, dtype=bool)
     true[prediction.row, prediction.label] = True
@@ -55,10 +59,12 @@ def hierarchical_f1(prediction: LabelPrediction | ClassPrediction) -> float:
 def lca_distance(prediction: ClassPrediction) -> float:
     """Levels from the predicted class up to the lowest one above both it and the true class, mean over rows.
 
-    0 where it is right, 1 for the same parent, H where even the coarsest classes differ.
+    0 where it is right, 1 for the same parent, H where even the coarsest classes differ. It counts the levels
+    at which the predicted class and those above it are not the row's own; one that the row lacks counts 0.
     """
-    path = prediction.facts.paths()
-    return float((path[prediction.predicted] != path[prediction.targets]).sum(axis=1).mean())
+    path, true_NH = prediction.facts.paths(), prediction.true_path
+    differs_NH = (path[prediction.predicted] != true_NH) & (true_NH >= 0)
+    return float(differs_NH.sum(axis=1).mean())
 
 
 def level_consistency(prediction: ClassPrediction) -> float:

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.data import Split, subset
+from mlcl.data import Split, class_parents, subset
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
-from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 
 HANDFUL = 5
@@ -49,7 +48,7 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
         return _by_label(labels, space.classes, wanted)
-    levels = parents(job_data.dataset, name)
+    levels = class_parents(job_data.dataset, name)
     class_N = array(labels)
     if not levels:
         occurring = _frequent(class_N, space.n_classes)

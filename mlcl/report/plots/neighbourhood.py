@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.data import Split
+from mlcl.data import Split, class_parents
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation.knn import label_similarity
 from mlcl.evaluation.tasks import Array, array
@@ -22,7 +22,6 @@ from mlcl.report.plots.groups import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.report.plots.tsne import FEWEST, project
-from mlcl.training.hierarchy import parents
 from mlcl.training.stored_run import StoredRun, label_rows
 
 NAME = "tsne_neighbours"
@@ -95,7 +94,7 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
     job_data = run.job_data
     name = job_data.job.objective.classifier.labels
     if job_data.task == "single":
-        levels = [*parents(job_data.dataset, name), name]
+        levels = [*class_parents(job_data.dataset, name), name]
         names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
         return names, _depth(job_data.train, run.split(split), levels, row)
     query = label_rows(run, split).take(torch.tensor([row]))

@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
+from mlcl.data import class_parents
 from mlcl.evaluation.tasks import Array, Task, array
 from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, row_texts, sample
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
-from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -103,7 +103,7 @@ def _clouds(
 
 def _caption(job_data: JobData, rows: str, panels: int) -> str:
     name = picture_labels(job_data)
-    levels = list(parents(job_data.dataset, name))
+    levels = list(class_parents(job_data.dataset, name))
     one, several = WORDS[job_data.task]
     marks = f"A mark is a {one} of {name}"
     if levels:

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space import default_mode
+from mlcl.data import class_parents
 from mlcl.data.views import MEAN, STD
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
@@ -35,7 +36,6 @@ from mlcl.training.export.model_index import (
 from mlcl.training.export.network import Network, trained_datastore, trained_network, write_datastore
 from mlcl.training.export.readme import README, readme
 from mlcl.training.files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
-from mlcl.training.hierarchy import parents
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbours import setting_of
 
@@ -156,7 +156,7 @@ def _index(
         space=info.space(labels),
         levels={
             name: Level(classes=info.space(name).classes, parents=tuple(parent_C.tolist()))
-            for name, parent_C in parents(job_data.dataset, labels).items()
+            for name, parent_C in class_parents(job_data.dataset, labels).items()
         },
         ways=ways,
         best=next(iter(ways)),

@@ -1,0 +1,96 @@
+"""Hierarchies with blank and with disputed parents, from the data set to figures and an exported model."""
+
+import pytest
+import torch
+from builders import DETAILS, tiny_job
+
+from mlcl.data.format import LabelSpace
+from mlcl.data.writer import write_dataset
+from mlcl.errors import UserError
+from mlcl.evaluation import AT_HALF
+from mlcl.training.context import Context
+from mlcl.training.experiment import run_experiment
+from mlcl.training.export import load_model, write_export
+from mlcl.training.export.predictor import Labelling
+from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun, stored_grid
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HIERARCHY = ("hierarchical_precision", "hierarchical_recall", "hierarchical_f1")
+JOB = ("evaluation.metrics=[hierarchy]", "evaluation.metric=knn/val/hierarchical_f1")
+
+
+def written(folder, change=lambda rows: rows):
+    """80 texts of four details below two topics; `change` gets rows of split, detail and topic."""
+    splits = ["train"] * 48 + ["validation"] * 16 + ["test"] * 16
+    rows = change([[split, i % 4, i % 4 // 2] for i, split in enumerate(splits)])
+    batch = {
+        "id": [str(i) for i in range(80)],
+        "text": [f"{DETAILS[detail]} noise{i % 5}" for i, (_, detail, _) in enumerate(rows)],
+        "split": [split for split, _, _ in rows],
+        "detail": [detail for _, detail, _ in rows],
+        "topic": [topic for _, _, topic in rows],
+    }
+    spaces = {
+        "topic": LabelSpace(kind="single", classes=("sport", "state")),
+        "detail": LabelSpace(kind="single", classes=DETAILS),
+        "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
+    }
+    write_dataset(
+        folder, name="odd", modality="text", label_spaces=spaces, batches=[batch],
+        source="made for tests", licence="none",
+    )  # fmt: skip
+    return folder
+
+
+def blank(*numbers):
+    return lambda rows: [[*row[:2], None if i in numbers else row[2]] for i, row in enumerate(rows)]
+
+
+def perfect(job_data, name):
+    """The figures of a prediction of every row's own class."""
+    split = job_data.dataset.split(name)
+    p = torch.nn.functional.one_hot(split.labels("detail"), 4).float()
+    return job_data.metrics()(name, p, split, AT_HALF)
+
+
+def test_blank_parents_of_the_last_training_rows_spoil_neither_figures_nor_predictions(tmp_path):
+    data = written(tmp_path / "data", blank(*range(40, 48), 50, 70))
+    job_data = JobData.of(tiny_job(data, *JOB), tmp_path)
+    assert job_data.facts.path.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+    for name in ("validation", "test"):
+        found = perfect(job_data, name)
+        assert {found[f"{name}/{metric}"] for metric in (*HIERARCHY, "accuracy_topic")} == {1.0}
+        assert found[f"{name}/lca_distance"] == 0
+    cpu = Context(torch.device("cpu"))
+    outcome = run_experiment(job_data, folder=tmp_path / "run", context=cpu, listener=lambda _: None)
+    grid = stored_grid(StoredRun.read(tmp_path / "run", job_data), (1, 3), (0, 0.5, 1), (1.0,))
+    best = grid[grid["val"].argmax()]
+    assert outcome.metrics["knn_best/val/hierarchical_f1"] == best["val"]
+    assert outcome.metrics["knn_best/test/hierarchical_f1"] == best["test"]
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {"run_id": "r1", "name": "a"})
+    columns = []
+    Labelling(load_model(tmp_path / "model"), data).run(columns.append)
+    assert set(columns[0]["label.topic"]) <= {"sport", "state"}
+
+
+def test_rows_of_the_test_split_with_another_parent_count_as_wrong_at_that_level(tmp_path):
+    def change(rows):
+        return [[*own[:2], 1 if own[:2] == ["test", 0] else own[2]] for own in rows]
+
+    found = perfect(JobData.of(tiny_job(written(tmp_path / "data", change), *JOB), tmp_path), "test")
+    assert (found["test/accuracy"], found["test/accuracy_topic"]) == (1, 0.75)
+    assert {found[f"test/{metric}"] for metric in HIERARCHY} == {7 / 8}
+    assert found["test/lca_distance"] == 0.25
+
+
+@pytest.mark.parametrize("row", [47, 63])
+def test_a_training_on_a_class_with_two_parents_does_not_start(tmp_path, row):
+    def change(rows):
+        return [[*own[:2], 0 if i == row else own[2]] for i, own in enumerate(rows)]
+
+    job = tiny_job(written(tmp_path / "data", change), *JOB)
+    with pytest.raises(UserError, match=rf"law has a second parent in topic at row \d+, id {row}") as caught:
+        JobData.of(job, tmp_path)
+    assert caught.value.found[1] == "sport (1 rows)"
