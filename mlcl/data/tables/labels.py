@@ -259,10 +259,7 @@ def _flags(
             problem = f"{here_NL.sum():,} of {here_NL.size:,} cells of 0 and 1 are {what}, the first"
             allowed = f"{option} negative, leave_out or ignore"
             raise rows.error(row, problem, columns[at], allowed=allowed)
-        words = {
-            "leave_out": "their rows are left out",
-            "ignore": "neither the classifier's loss nor metrics read them",
-        }
+        words = {"leave_out": "their rows are left out", "ignore": "loss and metrics leave them out"}
         count = f"{here_NL.sum():,} of {here_NL.size:,} cells ({here_NL.mean():.1%})"
         done = words.get(treatment or "", "no label" if treatment else "no label, as no cell has 0")
         notes.append(f"{label.column or 'labels'}: {count} are {what}: {done}")
