@@ -20,7 +20,10 @@ RuleLabels = Tensor | LabelSets
 def check_shapes(
     name: str, kind: LabelKind, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None
 ) -> None:
-    """Raises ValueError, with both shapes, for inputs of the wrong kind or that do not belong together."""
+    """Raises ValueError, with both shapes, for inputs of the wrong kind or that do not belong together.
+
+    Raises TypeError for a sparse tensor as labels.
+    """
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
     if sample_ids is not None:
@@ -45,6 +48,11 @@ def _check_kind(name: str, kind: LabelKind, labels: Labels) -> None:
     if not isinstance(labels, Tensor):
         raise ValueError(
             f"{name} needs {kind} labels as a tensor or LabelRows; found: {type(labels).__name__}"
+        )
+    if labels.layout != torch.strided:
+        raise TypeError(
+            f"{name} takes no sparse tensor as labels; found: {labels.layout}; allowed: a dense tensor "
+            "(labels.to_dense()) or mlcl.labels.LabelRows (LabelRows.from_dense(labels.to_dense()))"
         )
     if kind == "class" or (kind == "multi_label" and labels.ndim == 1):
         _check_integers("class labels", labels)

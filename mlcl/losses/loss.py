@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch, own_batch, whole_batches
@@ -28,6 +27,7 @@ from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
 from mlcl.losses.tiled_sum import small_sum, tiled_sum, uncompiled
 from mlcl.losses.weights.base import Number
+from mlcl.unit_rows import unit_rows
 
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]
@@ -44,7 +44,8 @@ class ContrastiveLoss(nn.Module):
     with one; `sum`; `none`, the terms (N,). With `gather` and several processes, candidates and anchors are
     the rows of all; each process returns its part times the number of processes, so that the mean over
     processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms, as
-    they are). All processes must then scale their values alike. `normalize` scales rows to unit length first.
+    they are). All processes must then scale their values alike. `normalize` scales rows to unit length
+    first; one shorter than the machine epsilon counts as zero, see `unit_rows`.
 
     The `tiled` engine needs O(B D) memory and computes the gradient in the forward, so that its gradient has
     no graph to differentiate again. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but
@@ -148,13 +149,13 @@ class ContrastiveLoss(nn.Module):
         return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
     def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
-        """Raises ValueError for inputs that do not belong together."""
+        """Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels."""
         check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
 
     def prepared(self, z_ND: Tensor) -> Tensor:
         """The embeddings in the dtype that is computed in, of unit length if wanted."""
         z_ND = z_ND if z_ND.dtype == torch.float64 else z_ND.float()
-        return F.normalize(z_ND, dim=1) if self.normalize else z_ND
+        return unit_rows(z_ND) if self.normalize else z_ND
 
     def _prepared_prototypes(self, z_ND: Tensor) -> Tensor | None:
         if self.prototypes is None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.losses.batch import Batch
 from mlcl.losses.labels import RuleLabels, known_classes
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LossSpec
+from mlcl.unit_rows import unit_rows
 
 
 def new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Parameter | None:
@@ -25,7 +25,7 @@ def new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Paramete
         raise ValueError(f"{spec.name} has no prototypes; found: {shape}; allowed: None")
     if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise ValueError(f"prototypes must be (labels, dimension); found: {shape}")
-    return nn.Parameter(F.normalize(torch.randn(shape), dim=1))
+    return nn.Parameter(unit_rows(torch.randn(shape)))
 
 
 def check_dimension(prototype_LD: Tensor, z_BD: Tensor) -> None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses.dense import similarities
@@ -19,6 +18,7 @@ from mlcl.losses.labels import RuleLabels
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Number
+from mlcl.unit_rows import unit_rows
 
 SAMPLE = 512
 """Anchors, the first own ones, that are compared with all rows."""
@@ -30,8 +30,8 @@ PAIRS = 1 << 21
 class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
-    They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs.
-    Positives are rows, not prototypes, and W is hicone's where no pair is raised.
+    They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs; `zero_rows`
+    counts all own rows. Positives are rows, not prototypes, and W is hicone's where no pair is raised.
     `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
     `sample_ids` (B,) say which rows are views of one sample.
     """
@@ -95,6 +95,11 @@ class LossStats:
             return 0.0
         return float((-2 * self._distances)[self._others].exp().mean().log())
 
+    @property
+    def zero_rows(self) -> float:
+        """The number of own rows whose embedding is zero; a loss that normalises gives them no gradient."""
+        return float((self.embeddings[: self.anchors] == 0).all(1).sum())
+
     def as_dict(self) -> dict[str, float]:
         """All of them by name."""
         names = (
@@ -104,6 +109,7 @@ class LossStats:
             "effective_negatives",
             "alignment",
             "uniformity",
+            "zero_rows",
         )
         return {name: float(getattr(self, name)) for name in names}
 
@@ -123,5 +129,7 @@ class LossStats:
 
     @cached_property
     def _distances(self) -> Tensor:
-        unit_BD = F.normalize(self.embeddings, dim=1)
-        return (2 - 2 * unit_BD[self._part] @ unit_BD.T).clamp(min=0)
+        unit_BD = unit_rows(self.embeddings)
+        square_B = unit_BD.any(1).to(unit_BD.dtype)  # 1, of a zero row 0
+        square_nB = square_B[self._part, None] + square_B
+        return (square_nB - 2 * unit_BD[self._part] @ unit_BD.T).clamp(min=0)

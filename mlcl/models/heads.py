@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mlcl.unit_rows import unit_rows
 
 
 class Projection(nn.Module):
@@ -35,7 +36,7 @@ class Projection(nn.Module):
 
     def forward(self, h_BD: Tensor) -> Tensor:
         """Embeddings (B, D) to (B, P); z is not normalised."""
-        z_BP: Tensor = self.network(F.normalize(h_BD, dim=1) if self.normalize_input else h_BD)
+        z_BP: Tensor = self.network(unit_rows(h_BD) if self.normalize_input else h_BD)
         return z_BP
 
 

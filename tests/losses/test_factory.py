@@ -178,3 +178,15 @@ def test_importing_the_losses_needs_torch_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("name", ["supcon", "mulsupcon", "jaccard", "himulcon"])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_sparse_tensor_of_labels_is_refused_with_what_to_give_instead(name, layout):
+    sparse = torch.eye(3).to_sparse(layout=layout)
+    for call in (lambda: build_loss(name)(Z, sparse), lambda: positive_weights(name, sparse)):
+        with pytest.raises(TypeError, match=f"{name} takes no sparse tensor") as caught:
+            call()
+        assert str(layout) in str(caught.value)
+        assert "LabelRows.from_dense(labels.to_dense())" in str(caught.value)

@@ -85,7 +85,7 @@ def test_every_loss_has_finite_figures(case, kind, rows):
     loss = build_loss(name, **options)
     loss(rows.z.to(kind), rows.labels(name), rows.sample_ids())
     figures = loss.stats.as_dict()
-    assert len(figures) == 6
+    assert len(figures) == 7
     assert all(math.isfinite(value) for value in figures.values())
     assert 0 <= figures["without_positive"] < 1
     assert 0 < figures["effective_negatives"] < len(rows.z)
@@ -105,5 +105,18 @@ def test_no_pairs(count):
     loss = build_loss("supcon")
     loss(torch.zeros(count, 2), torch.zeros(count, dtype=torch.int64))
     figures = loss.stats.as_dict()
-    assert figures.pop("without_positive") == count
+    assert figures.pop("without_positive") == figures.pop("zero_rows") == count
     assert set(figures.values()) == {0.0}
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+def test_zero_rows_are_counted_and_lie_at_the_origin(engine, normalize):
+    z = torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0], [1e-9, 0.0]])
+    loss = build_loss("supcon", normalize=normalize, engine=engine)
+    loss(z, torch.tensor([0, 1, 0, 1]))
+    assert loss.stats.zero_rows == (2 if normalize else 1)
+    assert loss.stats.alignment == pytest.approx(1)
+    distances = [2, 1, 1, 1, 1, 0]
+    expected = math.log(sum(math.exp(-2 * d) for d in distances) / 6)
+    assert loss.stats.uniformity == pytest.approx(expected)

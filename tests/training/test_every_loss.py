@@ -14,7 +14,7 @@ from mlcl.training.job_data import JobData
 SPACES = {"none": None, "class": "detail", "multi_label": "tags", "ratings": "ratings", "path": "path"}
 WATCHED = {
     *("loss", "temperature", "positives_per_anchor", "without_positive"),
-    *("own_view_weight", "effective_negatives", "alignment", "uniformity"),
+    *("own_view_weight", "effective_negatives", "alignment", "uniformity", "zero_rows"),
 }
 
 

@@ -1,0 +1,18 @@
+"""Rows scaled to unit length, with a bounded gradient. Needs torch alone. Shapes: N rows, D columns."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def unit_rows(z_ND: Tensor) -> Tensor:
+    """`F.normalize(z_ND, dim=1)`, in which a row shorter than the machine epsilon counts as zero.
+
+    Such a row becomes zero and gets no gradient, where `F.normalize` gives it up to 1e12 times that of its
+    unit row. The epsilon is that of the dtype, for half precision that of float32.
+    """
+    wide_ND = z_ND.detach().to(torch.promote_types(z_ND.dtype, torch.float32))
+    zero_N1 = torch.linalg.vector_norm(wide_ND, dim=1, keepdim=True) < torch.finfo(wide_ND.dtype).eps
+    return F.normalize(z_ND.masked_fill(zero_N1, 0), dim=1)

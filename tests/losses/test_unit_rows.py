@@ -1,0 +1,95 @@
+"""Rows of unit length: ordinary rows as `F.normalize` has them, zero rows with no gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mlcl.losses import build_loss, joint_loss
+from mlcl.models import Projection
+from mlcl.unit_rows import unit_rows
+
+ENGINES = ("dense", "tiled", "auto")
+CLASSES = torch.tensor([0, 0, 1, 1, 0, 1])
+
+
+def embeddings(dtype=torch.float32, seed=0):
+    return torch.randn(6, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_ordinary_rows_are_those_of_normalize_to_the_bit_with_its_gradient(dtype):
+    z, again = (embeddings(dtype).mul(1e-3).requires_grad_() for _ in range(2))
+    unit, expected = unit_rows(z), F.normalize(again, dim=1)
+    assert torch.equal(unit, expected)
+    weight = embeddings(dtype, seed=1)
+    (unit * weight).sum().backward()
+    (expected * weight).sum().backward()
+    assert torch.equal(z.grad, again.grad)
+
+
+@pytest.mark.parametrize(("dtype", "long"), [(torch.float32, 2.0**-22), (torch.float64, 2.0**-36)])
+def test_a_row_shorter_than_the_epsilon_is_zero_without_a_gradient(dtype, long):
+    eps = torch.finfo(dtype).eps
+    z = torch.tensor([[0.0, 0.0], [eps / 2, 0.0], [long, 0.0]], dtype=dtype, requires_grad=True)
+    unit = unit_rows(z)
+    assert unit.tolist() == [[0, 0], [0, 0], [1, 0]]
+    unit.sum().backward()
+    # d (z / |z|) / dz = (I - u u^T) / |z|
+    assert z.grad.tolist() == [[0, 0], [0, 0], [0, pytest.approx(1 / long)]]
+
+
+def test_the_gradient_of_other_rows_is_that_of_finite_differences():
+    z = torch.cat([embeddings(torch.float64), torch.zeros(1, 4, dtype=torch.float64)])
+    assert torch.autograd.gradcheck(
+        lambda z_ND: unit_rows(torch.cat([z_ND, z[6:]])), z[:6].clone().requires_grad_()
+    )
+
+
+def with_zero_rows(dtype=torch.float32):
+    z = embeddings(dtype)
+    z[2], z[5] = 0, 1e-30
+    return z.requires_grad_()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["supcon", "simdis", "knn", "msc"])
+def test_zero_embeddings_get_no_gradient_from_a_loss_that_normalises(name, engine):
+    z = with_zero_rows()
+    options = {"prototypes": (2, 4)} if name == "msc" else {}
+    build_loss(name, normalize=True, engine=engine, **options)(z, CLASSES).backward()
+    assert bool((z.grad[[2, 5]] == 0).all())
+    assert 0 < float(z.grad.abs().max()) < 100
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_zero_embedding_leaves_the_other_gradients_those_of_its_definition(engine):
+    z, again = with_zero_rows(torch.float64), with_zero_rows(torch.float64)
+    build_loss("supcon", normalize=True, engine=engine)(z, CLASSES).backward()
+    keep = [0, 1, 3, 4]
+    unit = torch.zeros_like(again).index_copy(0, torch.tensor(keep), F.normalize(again[keep], dim=1))
+    build_loss("supcon", engine="dense")(unit, CLASSES).backward()
+    torch.testing.assert_close(z.grad, again.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_losses_that_share_a_softmax_give_zero_embeddings_no_gradient():
+    z = with_zero_rows()
+    losses = [build_loss(name, normalize=True) for name in ("supcon", "mulsupcon")]
+    joint_loss(losses, [1.0, 1.0], z, [CLASSES, CLASSES])[0].backward()
+    assert bool((z.grad[[2, 5]] == 0).all())
+    assert 0 < float(z.grad.abs().max()) < 100
+
+
+def test_a_zero_prototype_gets_no_gradient():
+    loss = build_loss("msc", normalize=True, prototypes=(2, 4))
+    with torch.no_grad():
+        loss.prototypes[1] = 0
+    loss(embeddings().requires_grad_(), CLASSES).backward()
+    assert loss.prototypes.grad[1].tolist() == [0] * 4
+    assert float(loss.prototypes.grad[0].abs().max()) > 0
+
+
+def test_a_projection_of_normalised_embeddings_gives_zero_rows_no_gradient():
+    h = with_zero_rows()
+    Projection("linear", 4, 3, normalize_input=True)(h).square().sum().backward()
+    assert bool((h.grad[[2, 5]] == 0).all())
+    assert 0 < float(h.grad.abs().max()) < 100
