@@ -7,12 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+SHORTEST = torch.finfo(torch.float32).eps
+"""A row of a smaller Euclidean norm counts as zero, in every dtype."""
+
+
 def unit_rows(z_ND: Tensor) -> Tensor:
-    """`F.normalize(z_ND, dim=1)`, in which a row shorter than the machine epsilon counts as zero.
+    """`F.normalize(z_ND, dim=1)`, in which a row shorter than `SHORTEST` counts as zero.
 
     Such a row becomes zero and gets no gradient, where `F.normalize` gives it up to 1e12 times that of its
-    unit row. The epsilon is that of the dtype, for half precision that of float32.
+    unit row.
     """
     wide_ND = z_ND.detach().to(torch.promote_types(z_ND.dtype, torch.float32))
-    zero_N1 = torch.linalg.vector_norm(wide_ND, dim=1, keepdim=True) < torch.finfo(wide_ND.dtype).eps
+    zero_N1 = torch.linalg.vector_norm(wide_ND, dim=1, keepdim=True) < SHORTEST
     return F.normalize(z_ND.masked_fill(zero_N1, 0), dim=1)
