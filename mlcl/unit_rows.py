@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
 SHORTEST = torch.finfo(torch.float32).eps
 """A row of a smaller Euclidean norm counts as zero, in every dtype."""
 

@@ -37,6 +37,11 @@ def label_rows(column: Any, width: int) -> LabelRows:
     return rows_of_entries(np.repeat(np.arange(len(counts)), counts), entries, len(counts), width)
 
 
+def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:
+    """Labels of a single or multi-label space as sparse rows."""
+    return labels if isinstance(labels, LabelRows) else LabelRows.from_classes(labels, space.n_classes)
+
+
 def rows_of_entries(
     row_E: NDArray[np.int64], column_E: NDArray[np.int64], rows: int, width: int
 ) -> LabelRows:

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import LabelSpace, plural
 from mlcl.data.split import Split
-from mlcl.data.validation import as_rows
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SHOWN = 5

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +35,8 @@ DECODED_AT_ONCE = 1_024
 RESIDENT = 0.25
 """Share of a device's free memory that images may fill."""
 Pixels = NDArray[np.uint8]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +103,37 @@ def decoded(
     """Every image (3, size, size), in order, of encoded bytes or paths of files.
 
     `refuse` makes the error that is raised for an image that cannot be decoded, from its row and the reason.
+    """
+    for row, result in enumerate(in_threads(partial(_try_decode, size=size), images)):
+        if isinstance(result, str):
+            raise refuse(row, result)
+        yield result
+
+
+def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
+    """The function of every image, in order; `DECODED_AT_ONCE` images are in memory at once.
+
     Threads, since Pillow decodes and resizes outside the interpreter lock; processes would copy the pixels.
     """
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for first in range(0, len(images), DECODED_AT_ONCE):
-            block = images[first : first + DECODED_AT_ONCE]
-            for row, result in enumerate(pool.map(lambda image: _try_decode(image, size), block), first):
-                if isinstance(result, str):
-                    raise refuse(row, result)
-                yield result
+            yield from pool.map(function, images[first : first + DECODED_AT_ONCE])
 
 
 def decode(data: bytes, size: int) -> Pixels:
     """One encoded image as (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
+
+    Raises ValueError as `upright` does.
+    """
+    image = upright(data, size)
+    if image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    # Contiguous: a convolution of another memory order differs in its last bits.
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def upright(data: bytes, side: int) -> Image.Image:
+    """One encoded image, upright and in RGB; a JPEG may come smaller, with twice `side` at least.
 
     Raises ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than
     8 bits a channel: what its values mean is not in it.
@@ -123,14 +144,10 @@ def decode(data: bytes, size: int) -> Pixels:
                 raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
             if image.mode.startswith(WIDE):
                 raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
-            image.draft("RGB", (2 * size, 2 * size))
-            upright = ImageOps.exif_transpose(image).convert("RGB")
+            image.draft("RGB", (2 * side, 2 * side))
+            return ImageOps.exif_transpose(image).convert("RGB")
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from None
-    if upright.size != (size, size):
-        upright = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
-    # Contiguous: a convolution of another memory order differs in its last bits.
-    return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
 
 
 def _try_decode(image: str | bytes | Path, size: int) -> Pixels | str:

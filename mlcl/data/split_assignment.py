@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
 from mlcl.data.format import SPLITS
@@ -14,6 +14,12 @@ from mlcl.data.format import SPLITS
 FRACTIONS = (0.8, 0.1, 0.1)
 """Shares of train, validation and test."""
 WORD = re.compile(r"\w+")
+NUMBER = re.compile(r"\d+")
+RIGHT = re.compile(r"\bright\b")
+FAR = 0.02
+"""Difference between the wanted and the actual share of a split from which it is said."""
+DIGEST_SIDE = 32
+"""Side in pixels to whose double a JPEG is decoded, at least, for its digest."""
 
 
 def words_of(text: str) -> str:
@@ -22,6 +28,17 @@ def words_of(text: str) -> str:
     As a key it is the same for two copies of a text, which keeps them out of two splits.
     """
     return " ".join(WORD.findall(text.casefold())) or text
+
+
+def twin_form(text: str) -> str:
+    """The words of a text, the same for texts that are equal but for digits or left and right."""
+    return twin_of_words(words_of(text))
+
+
+def twin_of_words(words: str) -> str:
+    """The twin form of a text whose words are known."""
+    numbered = NUMBER.sub("0", words)
+    return RIGHT.sub("left", numbered) if "right" in numbered else numbered
 
 
 def position(key: str, seed: int) -> float:
@@ -87,7 +104,19 @@ def hold_out_validation(
         splits[row] = split
 
 
-def copies_between(contents: Iterable[bytes], splits: Iterable[str]) -> list[str]:
+def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:
+    """A sentence where the splits' shares of the rows are far from the wanted ones, or a split has no row."""
+    counts = Counter(splits)
+    shares = [counts[split] / max(1, len(splits)) for split in SPLITS]
+    pairs = list(zip(shares, fractions, strict=True))
+    if not any(abs(share - wanted) > FAR or (wanted > 0 and not share) for share, wanted in pairs):
+        return []
+    found = " / ".join(f"{100 * share:.1f}" for share in shares)
+    asked = " / ".join(f"{100 * wanted:.3g}" for wanted in fractions)
+    return [f"the splits have {found} % of the rows where {asked} were wanted: {reason}"]
+
+
+def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[str]:
     """A sentence on the rows of validation and test whose content, by its digest, a training row has, too."""
     rows = list(zip(contents, splits, strict=True))
     trained = {content for content, split in rows if split == "train"}
@@ -102,20 +131,16 @@ def digest_of(content: str | bytes) -> bytes:
     return hashlib.sha256(data).digest()[:16]
 
 
-def twin_form(text: str) -> str:
-    return re.sub(r"\d+", "0", words_of(text))
-
-
 def image_digest(data: bytes) -> bytes:
-    return digest_of(data)
+    """A digest of an encoded image's pixels, upright and in RGB; of its bytes where these are no image."""
+    # Later than the module: every command reads the list of sources.
+    from mlcl.data.images import upright
 
-
-def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:
-    found = [splits.count(split) / max(1, len(splits)) for split in SPLITS]
-    if all(abs(a - b) <= 0.02 and (a > 0 or b == 0) for a, b in zip(found, fractions, strict=True)):
-        return []
-    shares, wanted = (" / ".join(f"{100 * x:.3g}" for x in its) for its in (found, fractions))
-    return [f"the splits have {shares} % of the rows where {wanted} were wanted: {reason}"]
+    try:
+        image = upright(data, DIGEST_SIDE)
+    except Exception:  # a damaged image makes Pillow raise nearly anything
+        return digest_of(data)
+    return digest_of(b"%dx%d " % image.size + image.tobytes())
 
 
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:

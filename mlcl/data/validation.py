@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mlcl.data import columns
 from mlcl.data.class_parents import check_class_parents
-from mlcl.data.columns import parent_rows
+from mlcl.data.columns import as_rows, parent_rows
+from mlcl.data.content_audit import content_notes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
 from mlcl.data.images import decoded_split
+from mlcl.data.label_audit import label_notes, label_tables
 from mlcl.data.split import Split, both_error, label_error
-from mlcl.data.split_assignment import copies_between, digest_of
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -42,13 +42,14 @@ class CheckReport:
     warnings: tuple[str, ...]
 
 
-def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
-    """Check every row of a data set.
+def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = True) -> CheckReport:
+    """Check every row of a data set, and audit it: what is sound and yet odd is in the warnings.
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
-    a class both known and unknown, a label without its parent, a class with two parents, and (unless allowed
-    here or in `dataset.json`) a label of the test split that neither train nor validation has.
+    a class both known and unknown, a label without its parent, a class with two parents, no training row,
+    and (unless allowed here or in `dataset.json`) a label of the test split that neither train nor
+    validation has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}
@@ -62,16 +63,16 @@ def check(place: str | Path, allow_untrained: bool = False) -> CheckReport:
                 pass
     trees = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     untrained = _untrained(data, splits, allow_untrained or data.info.allow_untrained)
-    found = (*trees, *untrained, *_unknown(data, splits), *_copies(data, splits))
-    warnings = tuple(dict.fromkeys((*data.info.notes, *found)))
+    odd = [*_unknown(data, splits), *_audit(data)] if audited else []
+    warnings = tuple(dict.fromkeys((*data.info.notes, *trees, *untrained, *odd)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
 
-def _copies(data: Dataset, splits: Counter[str]) -> list[str]:
-    if data.info.modality != "text":
-        return []
-    rows = [(digest_of(text), split) for split in splits for text in data.split(split).texts()]
-    return copies_between(*zip(*rows, strict=True))
+def _audit(data: Dataset) -> list[str]:
+    """What is odd of a sound data set."""
+    absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]  # type: ignore[call-overload]
+    tables = label_tables(data)
+    return [*absent, *label_notes(tables), *content_notes(data, tables)]
 
 
 def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
@@ -123,6 +124,8 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
             found=declared,
             allowed=dict(splits),
         )
+    if not splits["train"]:
+        raise UserError("no row is for training", file=data.place, key="split", found=dict(splits))
 
 
 def _unknown(data: Dataset, splits: Iterable[str]) -> Iterator[str]:
@@ -173,11 +176,6 @@ def _class_counts(
             columns_E = as_rows(data.split(split).labels(name), space).columns
             counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
         yield name, space, counts
-
-
-def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:
-    """Labels of a single or multi-label space as sparse rows."""
-    return labels if isinstance(labels, LabelRows) else LabelRows.from_classes(labels, space.n_classes)
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:

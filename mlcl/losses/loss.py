@@ -45,7 +45,7 @@ class ContrastiveLoss(nn.Module):
     the rows of all; each process returns its part times the number of processes, so that the mean over
     processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms, as
     they are). All processes must then scale their values alike. `normalize` scales rows to unit length
-    first; one shorter than the machine epsilon counts as zero, see `unit_rows`.
+    first; one shorter than 1.2e-7 counts as zero, see `unit_rows`.
 
     The `tiled` engine needs O(B D) memory and computes the gradient in the forward, so that its gradient has
     no graph to differentiate again. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from mlflow.entities import Run
 
-from mlcl.report.document import Table, text_row
+from mlcl.report.document import Section, Table, Text, text_row
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 NAMES = {
@@ -47,6 +48,16 @@ def provenance_table(run: Run, inside: Iterable[Run], store: str) -> Table:
     versions = sorted({tag for each in everywhere for tag in each if tag.startswith(VERSION_TAG)})
     rows += [text_row(tag.removeprefix(VERSION_TAG), ", ".join(_all(tag, everywhere))) for tag in versions]
     return Table(("what", "value"), tuple(rows), left=(0, 1))
+
+
+def data_sections(runs: Iterable[Run]) -> list[Section]:
+    """The section with the notes of the runs' data sets; empty without a note."""
+    found = {
+        f"{run.data.tags.get(Tag.DATA, 'data')}: {note}": None
+        for run in runs
+        for note in json.loads(run.data.tags.get(Tag.DATA_NOTES, "[]"))
+    }
+    return [Section("Data", tuple(map(Text, found)))] if found else []
 
 
 def _all(tag: str, tags: Iterable[Mapping[str, str]]) -> list[str]:

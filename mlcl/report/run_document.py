@@ -20,7 +20,7 @@ from mlcl.report.document import (
 from mlcl.report.embedding_plots import EmbeddingPlots
 from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.plots.plot import build_plots
-from mlcl.report.provenance import provenance_table
+from mlcl.report.provenance import data_sections, provenance_table
 from mlcl.report.runs import Runs
 from mlcl.tracking import written
 from mlcl.tracking.names import Tag
@@ -43,6 +43,7 @@ def run_document(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Docum
         Section("Result", (*map(Text, said), _metrics(run))),
         Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),
         Section("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
+        *data_sections([run]),
         Section("Where it comes from", (provenance_table(run, [], runs.tracker.shown),)),
     )
     about = f"Run {name}, {tags.get(Tag.STATE, '')}, seed {tags.get(Tag.SEED, '')}"

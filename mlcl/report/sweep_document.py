@@ -25,7 +25,7 @@ from mlcl.report.document import (
 from mlcl.report.plots.comparison_plots import forest_plot
 from mlcl.report.plots.plot import PlotCollection
 from mlcl.report.plots.search_plots import front_of
-from mlcl.report.provenance import provenance_table
+from mlcl.report.provenance import data_sections, provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.sweep_data import SweepData, trainings_of
 from mlcl.report.sweep_result import SweepResult, chosen_settings, next_command
@@ -56,6 +56,7 @@ def sweep_document(
     `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting.
     """
     plots, missing = collection
+    inside = [run for _, _, run in trainings_of(runs, data.run)]
     sections = [
         Section("Result", _result(data, result, knn)),
         Section("On fresh seeds", _fresh(data, result)),
@@ -63,7 +64,8 @@ def sweep_document(
         Section("Plots", plot_blocks(plots, missing)),
         Section("What was asked", _asked(data)),
         Section("What it took", _costs(data)),
-        Section("Where it comes from", _source(runs, data)),
+        *data_sections(inside),
+        Section("Where it comes from", (provenance_table(data.run, inside, runs.tracker.shown),)),
     ]
     tags = data.run.data.tags
     reason = tags.get(Tag.REASON, "")
@@ -207,11 +209,6 @@ def _costs(data: SweepData) -> tuple[Block, ...]:
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
     return (Text(said), Text(hours), budget_table(data))
-
-
-def _source(runs: Runs, data: SweepData) -> tuple[Block, ...]:
-    inside = [run for _, _, run in trainings_of(runs, data.run)]
-    return (provenance_table(data.run, inside, runs.tracker.shown),)
 
 
 def _counted(number: int, what: str) -> str:

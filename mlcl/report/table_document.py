@@ -16,7 +16,7 @@ from mlcl.report.document import (
     plot_blocks,
 )
 from mlcl.report.plots.plot import PlotCollection
-from mlcl.report.provenance import provenance_table
+from mlcl.report.provenance import data_sections, provenance_table
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import TableData, TableFigure
 from mlcl.report.table_plots import cell_plots
@@ -36,6 +36,7 @@ def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> D
         Section("Every cell", (_results(data), *map(Picture, cell_plots(data)))),
         Section("Every seed", (_seeds(data),)),
         Section("Plots", plot_blocks(plots, missing)),
+        *data_sections(data.trainings),
         Section("Where it comes from", _source(runs, data)),
     ]
     source = f"{data.source}. Table {data.id} ({data.name}), {data.state}"

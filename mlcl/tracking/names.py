@@ -8,6 +8,8 @@ MAX_PARAM = 6000
 """Longest parameter value, in characters, that MLflow's stores keep."""
 MAX_REASON = 5000
 """Longest reason, in characters, that is kept: MLflow takes slightly longer tags."""
+MAX_NOTES = 4000
+"""Longest notes of a data set, in characters of all of them, that are kept in a tag."""
 
 
 class Tag(StrEnum):
@@ -42,6 +44,7 @@ class Tag(StrEnum):
     DATA = "mlcl.data"  # name of the data set
     FINGERPRINT = "mlcl.data_fingerprint"  # digest of the data set with its split
     ROWS = "mlcl.data_rows"  # JSON: the rows of each split
+    DATA_NOTES = "mlcl.data_notes"  # JSON: the data set's notes; missing where it has none
     SOURCE_NAME = "mlflow.source.name"  # the program
     SOURCE_TYPE = "mlflow.source.type"  # LOCAL
     COMMIT = "mlflow.source.git.commit"  # commit of the code

@@ -75,8 +75,7 @@ def test_parents_must_fit_the_levels(write_tree, batch, changes, message):
 def test_a_path_may_end_above_the_finest_level(write_tree, batch):
     batch["group"][0] = [0, 1]
     batch["group"][3] = [1]
-    (warning,) = check(write_tree(batch)).warnings
-    assert warning == "group: 2 rows have a class of it without one of tag below"
+    assert check(write_tree(batch)).warnings[0] == "group: 2 rows have a class of it without one of tag below"
 
 
 def test_the_first_row_without_a_parent_is_named(write_tree, batch):

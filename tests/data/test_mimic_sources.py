@@ -143,7 +143,10 @@ def test_mimic3_has_every_listed_summary_with_its_codes(mimic3_set, tmp_path):
     }
     assert data.split("train").ids == ["99999", "100001", "100003"]
     assert labels_of(data, "chapters")["100003"] == ["460-519", "E000-E999", "V01-V91", "procedures 08-16"]
-    assert check(tmp_path / "set").warnings == ()
+    assert check(tmp_path / "set").warnings == (
+        "codes: rows without a label are 33.3 % of train",
+        "chapters: rows without a label are 33.3 % of train",
+    )
 
 
 def test_mimic3_keeps_codes_without_a_training_row_on_demand(mimic3_set, tmp_path):
@@ -330,7 +333,7 @@ def test_mimic4_with_icd10_codes_as_they_are_written(mimic4_set, tmp_path):
         "20600184": ("test", "name 20600184x", ["I10"]),
     }
     assert labels_of(data, "chapters")["23052089"] == ["G00-G99", "I00-I99", "M00-M99", "procedures 0"]
-    assert check(tmp_path / "set").warnings == ()
+    assert check(tmp_path / "set").warnings == ("codes: every row has I10", "chapters: every row has I00-I99")
 
 
 def test_mimic4_with_icd9_codes_and_their_dots(mimic4_set):

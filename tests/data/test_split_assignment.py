@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from mlcl.data.split_assignment import assign, position, train_every_class
+from mlcl.data.split_assignment import assign, position, shares_note, train_every_class, twin_form
 
 
 def test_positions_are_those_of_every_machine():
@@ -35,3 +35,22 @@ def test_every_class_gets_a_training_row_and_no_more_rows_move():
     again = list(splits)
     train_every_class(again, [classes], keys, seed=0)
     assert again == moved
+
+
+def test_shares_that_are_far_from_the_wanted_are_said_with_the_reason():
+    splits = ["train"] * 827 + ["validation"] * 88 + ["test"] * 85
+    assert shares_note(splits, (0.8, 0.1, 0.1), "groups are large") == [
+        "the splits have 82.7 / 8.8 / 8.5 % of the rows where 80 / 10 / 10 were wanted: groups are large"
+    ]
+    assert shares_note(splits, (0.82, 0.09, 0.09), "") == []
+
+
+def test_a_wanted_split_without_rows_is_said_however_small():
+    assert shares_note(["train"] * 100, (0.99, 0.01, 0), "")
+    assert not shares_note(["train"] * 100, (1, 0, 0), "")
+
+
+def test_twins_are_equal_but_for_digits_and_sides():
+    assert twin_form("Pain in RIGHT hand, 12 days") == twin_form("pain in left hand: 3 days")
+    assert twin_form("copyright 3") != twin_form("copyleft 3")
+    assert twin_form("initial 3") != twin_form("sequela 3")

@@ -290,6 +290,12 @@ def test_aapd_in_the_shares_of_the_paper(folder, read):
     assert splits.count("train") > splits.count("test") > splits.count("validation") > 0
 
 
+def test_aapd_says_where_shares_are_far_from_the_papers(folder, tmp_path):
+    options = aapd.Options(path=folder(AAPD), check_counts=False, split="paper")
+    (note,) = aapd.write(tmp_path / "made", options, 0).notes
+    assert "% of the rows where 67.7 / 12 / 20.3 were wanted: of few rows a hash gives other shares" in note
+
+
 class TestAapd(SourceTestCase):
     name = "aapd"
     files = AAPD
@@ -342,6 +348,13 @@ def test_rcv1_in_a_random_split(folder, read, monkeypatch):
     monkeypatch.setattr(rcv1, "RANDOM", {"validation": 2, "test": 1})
     splits = [row[0] for row in read(rcv1, folder(RCV1), split="random").values()]
     assert [splits.count(name) for name in ("train", "validation", "test")] == [4, 2, 1]
+
+
+def test_rcv1_in_a_random_split_needs_a_story_for_training(folder, tmp_path, monkeypatch):
+    told = refused(rcv1, folder(RCV1), tmp_path, split="random", check_counts=False)
+    assert "too few stories for the random split; found: 7; allowed: more than 2,000" in told
+    monkeypatch.setattr(rcv1, "RANDOM", {"validation": 4, "test": 3})
+    assert "too few stories" in refused(rcv1, folder(RCV1), tmp_path, split="random", check_counts=False)
 
 
 class TestRcv1(SourceTestCase):

@@ -284,13 +284,13 @@ def test_the_search_after_training_equals_one_setting_after_the_other(name, tied
     p, true, known = scene(0, tied)
     targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
     found = search(
-        QueryRows(neighbours, targets, p.float()),
+        QueryRows(neighbours, targets, p.float(), FACTS),
         train,
         task="multi_label",
         ks=KS,
         lambdas=LAMBDAS,
         temperatures=TEMPERATURES,
-        scoring=Scoring(name, METRICS[name].mode, facts=FACTS),
+        scoring=Scoring(name, METRICS[name].mode),
     )
     expected = []
     for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
@@ -311,13 +311,13 @@ def test_the_search_with_a_chosen_decision_reads_known_entries_alone(name, thres
     targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
     found = [
         search(
-            QueryRows(neighbours, targets, model.float()),
+            QueryRows(neighbours, targets, model.float(), FACTS),
             train,
             task="multi_label",
             ks=KS,
             lambdas=LAMBDAS,
             temperatures=TEMPERATURES,
-            scoring=Scoring(name, METRICS[name].mode, threshold, facts=FACTS),
+            scoring=Scoring(name, METRICS[name].mode, threshold),
         )
         for model in (p, torch.where(known, p, torch.where(p > 0.5, p, p / 3)))
     ]

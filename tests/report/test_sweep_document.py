@@ -1,6 +1,8 @@
 """The report of a sweep whose own search and that of a baseline find the same setting."""
 
+import json
 import re
+from shutil import copytree
 
 import pytest
 from builders import tiny_job
@@ -22,8 +24,11 @@ def twins(store, tiny, tmp_path_factory):
     """The sweep's report, and the Markdown of the one that is read from the store."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(tmp_path_factory.mktemp("twins"), patch, store.tracker.uri)
+        noted = copytree(tiny, world.home / "noted")
+        info = json.loads((noted / "dataset.json").read_text())
+        (noted / "dataset.json").write_text(json.dumps({**info, "notes": ["one text is empty"]}))
         world.formula.scale = lambda job: 0.9 if job.train.lr == 0.003 else 0.5
-        job, twin = (tiny_job(tiny, "train.epochs=2", "experiment=twins", f"train.lr={lr}") for lr in (1, 2))
+        job, twin = (tiny_job(noted, "train.epochs=2", "experiment=twins", f"train.lr={lr}") for lr in (1, 2))
         baselines = [("twin", twin)]
         found = world.run(world.plan(job, SPACE, trials=2, seeds=2, name="twins", baselines=baselines))
         folder = world.home / "it"
@@ -62,14 +67,26 @@ def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, st
 
 def test_a_run_has_a_report_and_a_sweeps_training_that_of_its_sweep(twins, store, tmp_path):
     alone = {"test/accuracy": 0.5, "val/accuracy": 0.6}
-    store.add("alone", name="alone", seed=3, tags={"mlcl.id": "alone-1"}, metrics=alone, params={"a": 1})
+    notes = '["2 rows have no label", "files are *old*"]'
+    tags = {"mlcl.id": "alone-1", "mlcl.data": "mine", "mlcl.data_notes": notes}
+    store.add("alone", name="alone", seed=3, tags=tags, metrics=alone, params={"a": 1})
     runs = Runs(store.tracker)
     made = make_report(runs, "alone-1", tmp_path, folder=tmp_path / "it", embeddings=QUICK, log=False)
     text = (made.folder / "report.md").read_text()
     assert re.search(r"\| accuracy \| \[0.6000\]\(.*\) \| \[0.5000\]", text)
+    said = text.partition("## Data\n")[2].partition("##")[0].split("\n\n")
+    assert [line.strip() for line in said if line.strip()] == [
+        "mine: 2 rows have no label",
+        "mine: files are \\*old\\*",
+    ]
     seed = twins[0].confirmations[0].seeds[0].run_id
     made = make_report(runs, seed, tmp_path, folder=tmp_path / "of", embeddings=QUICK, log=False)
     assert made.run_id == twins[0].run_id
+
+
+def test_a_sweep_lists_the_notes_of_its_data_once(twins):
+    section = twins[1].partition("## Data\n")[2].partition("##")[0]
+    assert section.strip() == "tiny: one text is empty"
 
 
 def test_the_trials_of_baselines_are_among_what_it_took(twins):

@@ -21,7 +21,7 @@ from mlcl.data.format import DatasetInfo
 from mlcl.data.label_spaces import count, indices, space_of_rows
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.split_assignment import assign, train_every_class
+from mlcl.data.split_assignment import assign, shares_note, train_every_class
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -52,9 +52,12 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         options.compare(COUNTS, count(splits, names))
         space = space_of_rows(names, options.path)
         subjects = indices(names, space)
+        notes: list[str] = []
         if options.split == "paper":
             splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]
             train_every_class(splits, [subjects], ids, split_seed)
+            reason = "of few rows a hash gives other shares, and every subject has a training row"
+            notes = shares_note(splits, PAPER_SHARES, reason)
         columns: dict[str, list[Any]] = {"id": ids, "split": splits, "subjects": subjects}
         return write_dataset(
             folder,
@@ -66,6 +69,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             licence="not stated; cite Yang et al. 2018",
             # A part of the set may lack classes that the whole trains.
             allow_untrained=not options.check_counts,
+            notes=notes,
         )
 
 

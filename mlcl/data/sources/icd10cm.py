@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from mlcl.config.section import Section
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.split_assignment import assign
+from mlcl.data.split_assignment import FRACTIONS, assign, shares_note, twin_form
 from mlcl.data.writer import write_dataset
 
 
 class Options(Section):
-    """No options."""
+    """How the rows are split."""
+
+    twins: Literal["apart", "together"] = Field(
+        "apart", description="together: texts that are equal but for digits or left/right share a split"
+    )
 
 
 class Diagnosis(NamedTuple):
@@ -32,7 +38,7 @@ class Diagnosis(NamedTuple):
     category: str
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
+def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     """Write the data set. Classes keep the order of the classification."""
     sections, rows = read()
     classes = {
@@ -43,14 +49,16 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
     spaces = {name: LabelSpace(kind="single", classes=tuple(names)) for name, names in classes.items()}
     spaces["path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section"))
     spaces["full_path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section", "category"))
+    splits = split_of(rows, split_seed, options.twins)
     return write_dataset(
         folder,
         name="icd10cm",
         modality="text",
         label_spaces=spaces,
-        batches=_batches(rows, classes, split_seed),
+        batches=_batches(rows, classes, splits),
         source="ICD-10-CM by CMS and NCHS, through the Python package simple-icd-10-cm",
         licence="public domain (classification), MIT (package)",
+        notes=shares_note(splits, FRACTIONS, "categories, and what is worded like one, are for training"),
     )
 
 
@@ -76,22 +84,23 @@ def read() -> tuple[list[str], list[Diagnosis]]:
     return sections, rows
 
 
-def split_of(rows: list[Diagnosis], seed: int) -> list[str]:
-    """80/10/10 by a seeded hash of the description, so that equal descriptions share a split.
+def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together"] = "apart") -> list[str]:
+    """80/10/10 by a seeded hash of the description, or of its twin form: rows of one key share a split.
 
     Categories, and what is worded like one, are for training: thus every class of every level is trained.
     """
-    headings = {row.text for row in rows if row.code == row.category}
-    return ["train" if row.text in headings else assign(row.text, seed) for row in rows]
+    keys = [twin_form(row.text) if twins == "together" else row.text for row in rows]
+    headings = {key for row, key in zip(rows, keys, strict=True) if row.code == row.category}
+    return ["train" if key in headings else assign(key, seed) for key in keys]
 
 
 def _batches(
-    rows: list[Diagnosis], classes: dict[str, list[str]], seed: int
+    rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]
 ) -> Iterator[dict[str, list[Any]]]:
     index = {level: {name: i for i, name in enumerate(names)} for level, names in classes.items()}
     labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
     texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}
-    yield {**texts, "split": split_of(rows, seed), **labels}
+    yield {**texts, "split": splits, **labels}
 
 
 SOURCE = Source(

@@ -35,7 +35,7 @@ from mlcl.data.sources.common.distribution import (
     hold_out,
     in_batches,
 )
-from mlcl.data.split_assignment import assign
+from mlcl.data.split_assignment import assign, shares_note
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -89,6 +89,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             "split": [_split(options, image, parts[image], split_seed) for image in ids],
             "concepts": [labels[image] for image in ids],
         }
+        reason = "of few photos a hash gives other shares"
+        notes = shares_note(columns["split"], PAPER, reason) if options.split == "paper" else []
         return write_dataset(
             folder,
             name="nuswide",
@@ -99,6 +101,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             licence="for research; images: Flickr terms",
             # A part of the set may lack classes that the whole trains.
             allow_untrained=not options.check_counts,
+            notes=notes,
         )
 
 

@@ -67,6 +67,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         space = space_of_rows(names, files.file(TOPICS[0]))
         labels = indices(names, space)
         if options.split == "random":
+            _check_enough(len(ids), options)
             drawn = draw(ids, split_seed, RANDOM)
             splits = [drawn.get(number, "train") for number in ids]
         else:
@@ -81,6 +82,19 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             source="RCV1-V2 (Lewis et al. 2004)",
             licence="for research; cite Lewis et al. 2004",
             allow_untrained=True,
+        )
+
+
+def _check_enough(stories: int, options: Options) -> None:
+    """Raises UserError where the random split would leave no story for training."""
+    if stories <= sum(RANDOM.values()):
+        sizes = " and ".join(f"{size:,} for {split}" for split, size in RANDOM.items())
+        raise UserError(
+            "too few stories for the random split",
+            file=options.path,
+            key="data.options.split",
+            found=f"{stories:,}",
+            allowed=f"more than {sum(RANDOM.values()):,}: {sizes}, the rest for training; or split lyrl2004",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 
 import yaml
@@ -14,7 +14,7 @@ from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
 from mlcl.tracking import Provenance, RunLog, params_of
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import MAX_NOTES, Tag
 from mlcl.tracking.undelivered import is_usable
 from mlcl.training.files import JOB
 
@@ -56,6 +56,7 @@ class JobLogs:
                 Tag.DATA: data.name,
                 Tag.FINGERPRINT: data.fingerprint,
                 Tag.ROWS: json.dumps(dict(data.rows)),
+                **_notes(data),
                 Tag.SEED: str(job.train.seed),
                 Tag.LOWER_IS_BETTER: _lower_is_better(),
                 **(tags or {}),
@@ -70,6 +71,13 @@ class JobLogs:
         """The id of a run's log: its name; numbered where that is for another store, or MLflow refuses it."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
+
+
+def _notes(data: DatasetInfo) -> dict[str, str]:
+    """The tag of the notes of a data set; the last ones are left out where it would be too long."""
+    lengths = accumulate(len(json.dumps(note)) for note in data.notes)
+    kept = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
+    return {Tag.DATA_NOTES: json.dumps(kept)} if kept else {}
 
 
 def _lower_is_better() -> str:

@@ -41,3 +41,16 @@ def test_the_better_side_of_metrics_is_kept_those_of_plugin_files_too(tiny, tmp_
     lower = {name for name, metric in METRICS.items() if metric.mode == "min"} - {"hops", "misses"}
     assert {"hamming_loss", "ranking_loss", "lca_distance"} <= lower
     assert {name.removesuffix("_*") for name in plain} == lower
+
+
+def test_the_notes_of_the_data_are_kept_as_far_as_a_tag_takes_them(tiny, tmp_path):
+    logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
+    info, job = Dataset.open(tiny).info, load_job(job_tree(tiny))
+
+    def kept(id, *notes):
+        logs.start(job, info.model_copy(update={"notes": notes}), id=id, name=id, owner=id)
+        return first_entry(log_folder(tmp_path, id) / LOG)["tags"].get(Tag.DATA_NOTES)
+
+    assert kept("none") is None
+    assert json.loads(kept("two", "first", "second")) == ["first", "second"]
+    assert json.loads(kept("long", "first", "x" * 4_000, "last")) == ["first"]

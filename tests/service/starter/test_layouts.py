@@ -70,7 +70,7 @@ REFUSED = {
         "in.csv",
         flagged(lambda i: "" if i == 7 else i % 2),
         Said(),
-        "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative, leave_out or ignore",
+        "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative",
     ),
     "uncertain": (
         "in.csv",

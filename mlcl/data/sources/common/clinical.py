@@ -24,6 +24,7 @@ from mlcl.data.format import SPLITS, DatasetInfo
 from mlcl.data.label_spaces import hierarchy_of, indices, space_of
 from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
 from mlcl.data.sources.common.notes import NoteStore, clean_text
+from mlcl.data.split_assignment import FRACTIONS, shares_note
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
@@ -114,6 +115,8 @@ def write_notes(
     }
     _compare(options, published, _counts(columns, classes))
     texts = (notes.text(row) for row in rows)
+    reason = "admissions of a patient share a split"
+    said = shares_note(columns["split"], FRACTIONS, reason) if options.splits == "seeded" else []
     return write_dataset(
         folder,
         name=name,
@@ -123,6 +126,7 @@ def write_notes(
         source=title,
         licence=LICENCE,
         allow_untrained=options.allow_untrained,
+        notes=said,
     )
 
 

@@ -1,0 +1,108 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mlcl.data.format import LabelSpace
+from mlcl.data.split_assignment import image_digest
+from mlcl.data.validation import check
+
+SPLITS = ["train"] * 6 + ["validation", "test"] * 2
+WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
+
+
+@pytest.fixture
+def warnings(write):
+    """What the check warns of texts with a class each of `it`."""
+
+    made = []
+
+    def warnings(texts, labels, classes=("sport", "news")):
+        batch = {
+            "id": [f"r{i}" for i in range(len(texts))],
+            "text": texts,
+            "split": [SPLITS[i % 10] for i in range(len(texts))],
+            "it": labels,
+        }
+        space = LabelSpace(kind="single", classes=classes)
+        made.append(write(batch, f"set{len(made)}", label_spaces={"it": space}))
+        return check(made[-1]).warnings
+
+    return warnings
+
+
+def words(row):
+    """Words of which no two rows have the same."""
+    return f"{WORDS[row % 125]} {WORDS[row // 125]} {WORDS[row * 7 % 125]}"
+
+
+def test_twins_are_counted_and_copies_are_none(warnings):
+    texts = [words(row) for row in range(300)]
+    for row in range(300):
+        if SPLITS[row % 10] == "test" and row % 10 == 7:
+            texts[row] = f"{words(row)} right hand 12"
+            texts[row - 7] = f"{words(row)} LEFT, hand 3"
+    (note,) = warnings(texts, [i % 2 for i in range(300)])
+    assert note == "50 % of test rows have a twin in train: a text that is equal but for digits or left/right"
+    texts = [texts[row - 7] if row % 10 == 7 else text for row, text in enumerate(texts)]
+    assert warnings(texts, [i % 2 for i in range(300)]) == (
+        "rows with the content of a training row: 30 of test",
+    )
+
+
+def test_few_twins_are_not_told(warnings):
+    texts = [f"{words(row)} {'left' if row == 0 else ''}" for row in range(3000)]
+    texts[7] = f"{words(0)} right"
+    assert not warnings(texts, [i % 2 for i in range(3000)])
+
+
+def test_texts_that_name_their_class_are_told(warnings):
+    texts = [f"{words(row)} {'Sport: it' if row % 3 == 0 else 'sports'} {words(row)}" for row in range(300)]
+    (note,) = warnings(texts, [0 if i % 3 == 0 else 1 for i in range(300)])
+    assert note == "it: texts name their class: sport is in 100 % of its rows and 0 % of the others"
+
+
+def test_names_of_several_words_and_marks_are_found(warnings):
+    classes = ("ice_cream", "rec.sport.hockey", "c")
+    named = ("with ice cream", "of rec sport, hockey", "a c b")
+    texts = [f"{words(row)} {named[row % 3]}" for row in range(300)]
+    (note,) = warnings(texts, [i % 3 for i in range(300)], classes)
+    assert "ice_cream is in 100 %" in note
+    assert "rec.sport.hockey is in 100 %" in note
+    assert " c " not in note
+
+
+def test_a_name_that_other_rows_have_too_is_no_leak(warnings):
+    texts = [f"{words(row)} {'sport' if row % 3 == 0 or row % 5 == 0 else ''}" for row in range(300)]
+    assert not warnings(texts, [0 if i % 3 == 0 else 1 for i in range(300)])
+
+
+def test_of_many_leaks_three_are_shown(warnings):
+    classes = tuple(f"name{word}" for word in WORDS[:5])
+    texts = [f"{words(row)} {classes[row // 10 % 5]}" for row in range(300)]
+    (note,) = warnings(texts, [i // 10 % 5 for i in range(300)], classes)
+    assert note.endswith("(and 2 more)")
+
+
+def test_images_of_equal_pixels_are_copies_whatever_the_file(write_images, image_batch):
+    with Image.open(io.BytesIO(image_batch["image"][0])) as image, io.BytesIO() as file:
+        image.save(file, "BMP")
+        image_batch["image"][4] = file.getvalue()
+    image_batch["image"][3] = image_batch["image"][1]
+    told = check(write_images(image_batch)).warnings
+    assert "rows with the content of a training row: 1 of validation, 1 of test" in told
+
+
+def test_an_image_that_cannot_be_decoded_has_the_digest_of_its_bytes(make_png):
+    assert image_digest(b"no image") == image_digest(b"no image") != image_digest(b"another")
+    assert image_digest(make_png(0)) != image_digest(make_png(1))
+
+
+def test_images_of_equal_bytes_and_other_size_differ():
+    digests = set()
+    for size in ((2, 8), (8, 2)):
+        with io.BytesIO() as file:
+            Image.fromarray(np.zeros((*size, 3), dtype=np.uint8)).save(file, "PNG")
+            digests.add(image_digest(file.getvalue()))
+    assert len(digests) == 2
