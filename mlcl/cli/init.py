@@ -14,58 +14,69 @@ from mlcl.cli.output import answer_to, print_json
 from mlcl.errors import UserError, printable
 
 Treated = Literal["negative", "leave_out", "ignore"]
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        help="A .csv .tsv .jsonl .json .parquet or .txt file, or several with the same columns such as "
+        "train.csv and test.csv; a folder of images; or a prepared data set."
+    ),
+]
+Image = Annotated[str | None, typer.Option("--image", help="The column of images.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--labels", help="The column of the labels, or a pattern as 'is_*'; several are levels."),
+]
+Kind = Annotated[
+    Literal["single", "multi_label", "path"] | None, typer.Option("--kind", help="Of the labels.")
+]
+Separator = Annotated[
+    str | None, typer.Option("--separator", help="Between the labels of a row, or the levels of a path.")
+]
+ClassNames = Annotated[
+    str | None, typer.Option("--names", "--classes", help="Of the classes, in order: a,b,c or a file.")
+]
+Threshold = Annotated[
+    float | None, typer.Option("--threshold", min=0, max=1, help="Of shares: the least that is a label.")
+]
+Missing = Annotated[Treated | None, typer.Option("--missing", help="What a blank among 0 and 1 means.")]
+Uncertain = Annotated[Treated | None, typer.Option("--uncertain", help="What -1 among 0 and 1 means.")]
+IdColumn = Annotated[str | None, typer.Option("--id", help="The column of a unique id.")]
+SplitColumn = Annotated[str | None, typer.Option("--split", help="The column of the split.")]
+Group = Annotated[
+    str | None, typer.Option("--group", help="The column of what stays in one split, such as a patient.")
+]
+Twins = Annotated[
+    Literal["apart", "together"],
+    typer.Option("--twins", help="Texts equal but for digits or left and right: kept in one split?"),
+]
+AllowUntrained = Annotated[
+    bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
+]
+To = Annotated[Path, typer.Option("--to", help="The folder to write to.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")]
 
 
 def init(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A .csv .tsv .jsonl .json .parquet or .txt file, or several with the same columns such as "
-            "train.csv and test.csv; a folder of images; or a prepared data set."
-        ),
-    ],
+    paths: Paths,
     text: Text = None,
-    image: Annotated[str | None, typer.Option("--image", help="The column of images.")] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option("--labels", help="The column of the labels, or a pattern as 'is_*'; several are levels"),
-    ] = None,
-    kind: Annotated[
-        Literal["single", "multi_label", "path"] | None, typer.Option("--kind", help="Of the labels.")
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option("--separator", help="Between the labels of a row, or the levels of a path.")
-    ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option("--names", "--classes", help="Of the classes, in order: a,b,c or a file."),
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", min=0, max=1, help="Of shares: the least that is a label.")
-    ] = None,
-    missing: Annotated[
-        Treated | None, typer.Option("--missing", help="What a blank among 0 and 1 means.")
-    ] = None,
-    uncertain: Annotated[
-        Treated | None, typer.Option("--uncertain", help="What -1 among 0 and 1 means.")
-    ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The column of a unique id.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="The column of the split.")] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", help="The column of what stays in one split, such as a patient.")
-    ] = None,
-    twins: Annotated[
-        Literal["apart", "together"],
-        typer.Option("--twins", help="Texts equal but for digits or left and right: kept in one split?"),
-    ] = "apart",
+    image: Image = None,
+    labels: Labels = None,
+    kind: Kind = None,
+    separator: Separator = None,
+    names: ClassNames = None,
+    threshold: Threshold = None,
+    missing: Missing = None,
+    uncertain: Uncertain = None,
+    id: IdColumn = None,
+    split: SplitColumn = None,
+    group: Group = None,
+    twins: Twins = "apart",
     encoding: Encoding = ENCODING,
     delimiter: Delimiter = None,
     header: Header = None,
-    allow_untrained: Annotated[
-        bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
-    ] = False,
-    to: Annotated[Path, typer.Option("--to", help="The folder to write to.")] = Path(),
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")] = False,
+    allow_untrained: AllowUntrained = False,
+    to: To = Path(),
+    yes: Yes = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
 Split = Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")]
+Model = Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")]
+Input = Annotated[
+    Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")]
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")],
-    input: Annotated[
-        Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")
-    ] = None,
+    model: Model,
+    input: Input,
+    out: Out = None,
     text: Text = None,
     id: IdColumn = None,
     encoding: Encoding = ENCODING,

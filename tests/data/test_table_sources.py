@@ -493,3 +493,16 @@ class TestParquet(SourceTestCase):
         Wart({"data.parquet": as_parquet(WRONG)}, "food"),
         Wart({"data.parquet": as_parquet(SIMPLE)[:-9]}, "not a whole Parquet file; was it truncated?"),
     )
+
+
+class TestTxt(SourceTestCase):
+    name = "txt"
+    files = {
+        "data.txt": "".join(f"__label__{'ab'[i % 2]} __label__c some words {i}\n" for i in range(60)),
+    }
+    path = "data.txt"
+    options = {"text": "text", "labels": {"labels": {"kind": "multi_label", "column": "labels"}}}
+    warts = (
+        Wart({"data.txt": "some words\n"}, "no such column"),
+        Wart({"data.txt": b"__label__a \xff\n"}, "no text in utf-8-sig at or after line 1"),
+    )
