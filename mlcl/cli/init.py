@@ -47,7 +47,7 @@ Group = Annotated[
 ]
 Twins = Annotated[
     Literal["apart", "together"],
-    typer.Option("--twins", help="Texts equal but for digits or left and right: kept in one split?"),
+    typer.Option("--twins", help="Texts equal but for numbers or a side: kept in one split?"),
 ]
 AllowUntrained = Annotated[
     bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")

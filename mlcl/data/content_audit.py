@@ -101,7 +101,7 @@ def twins(read: dict[str, ReadTexts]) -> list[str]:
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
         if split != "train" and len(is_twin_N) >= ENOUGH and is_twin_N.mean() >= TWINS:
             told.append(f"{percent(is_twin_N.mean())} of {split}")
-    what = "a text that is equal but for digits or left/right"
+    what = "a text that is equal but for numbers or a side"
     return [f"{' and '.join(told)} rows have a twin in train: {what}"] if told else []
 
 

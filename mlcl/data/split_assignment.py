@@ -15,7 +15,7 @@ FRACTIONS = (0.8, 0.1, 0.1)
 """Shares of train, validation and test."""
 WORD = re.compile(r"\w+")
 NUMBER = re.compile(r"\d+")
-RIGHT = re.compile(r"\bright\b")
+SIDE = re.compile(r"\b(?:left|right|bilateral|unspecified)\b ?")
 FAR = 0.02
 """Difference between the wanted and the actual share of a split from which it is said."""
 DIGEST_SIDE = 32
@@ -31,14 +31,13 @@ def words_of(text: str) -> str:
 
 
 def twin_form(text: str) -> str:
-    """The words of a text, the same for texts that are equal but for digits or left and right."""
+    """The words of a text, the same for texts that are equal but for numbers and words of a side (`SIDE`)."""
     return twin_of_words(words_of(text))
 
 
 def twin_of_words(words: str) -> str:
     """The twin form of a text whose words are known."""
-    numbered = NUMBER.sub("0", words)
-    return RIGHT.sub("left", numbered) if "right" in numbered else numbered
+    return SIDE.sub("", NUMBER.sub("0", words)).strip() or words
 
 
 def position(key: str, seed: int) -> float:

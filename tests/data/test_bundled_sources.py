@@ -29,7 +29,7 @@ def test_icd10cm_has_every_diagnosis_under_its_section(icd):
     assert check(icd).warnings == (
         "section: no row has C00-C96, C00-C75, M00-M25 and 9 more",
         "rows with the content of a training row: 1 of validation",
-        f"{twins}: a text that is equal but for digits or left/right",
+        f"{twins}: a text that is equal but for numbers or a side",
     )
 
 

@@ -44,7 +44,7 @@ def test_twins_are_counted_and_copies_are_none(warnings):
             texts[row] = f"{words(row)} right hand 12"
             texts[row - 7] = f"{words(row)} LEFT, hand 3"
     (note,) = warnings(texts, [i % 2 for i in range(300)])
-    assert note == "50 % of test rows have a twin in train: a text that is equal but for digits or left/right"
+    assert note == "50 % of test rows have a twin in train: a text that is equal but for numbers or a side"
     texts = [texts[row - 7] if row % 10 == 7 else text for row, text in enumerate(texts)]
     assert warnings(texts, [i % 2 for i in range(300)]) == (
         "rows with the content of a training row: 30 of test",

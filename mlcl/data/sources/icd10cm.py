@@ -24,7 +24,7 @@ class Options(Section):
     """How the rows are split."""
 
     twins: Literal["apart", "together"] = Field(
-        "apart", description="together: texts that are equal but for digits or left/right share a split"
+        "apart", description="together: texts that are equal but for numbers or a side share a split"
     )
 
 

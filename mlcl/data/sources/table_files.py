@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from mlcl.data.format import DatasetInfo
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import file_state
-from mlcl.data.tables.files import ENCODING, Dialect, open_table
+from mlcl.data.tables.files import ENCODING, Dialect
+from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import HierarchyOf, TableOptions
 from mlcl.data.tables.table import write_table
 from mlcl.errors import UserError

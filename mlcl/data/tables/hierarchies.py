@@ -15,7 +15,7 @@ from mlcl.data.label_spaces import (
     pairs_of_paths,
     paths_in_file,
 )
-from mlcl.data.tables.labels import Column, Labels
+from mlcl.data.tables.label_columns import Column, Labels
 from mlcl.data.tables.notation import MISSING, alone
 from mlcl.data.tables.options import HierarchyOf, PathColumn
 from mlcl.data.tables.rows import Rows

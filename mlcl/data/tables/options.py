@@ -172,7 +172,8 @@ class TableOptions(Section):
     name: str | None = Field(None, description="of the data set; default: the file's name")
     licence: str = Field("not stated", description="the data's licence")
     twins: Literal["apart", "together"] = Field(
-        "apart", description="together: texts equal but for digits or left and right stay in one split"
+        "apart",
+        description="together: texts equal but for numbers or a side stay in one split",
     )
     allow_untrained: bool = Field(False, description="accept labels that only the test split has")
 

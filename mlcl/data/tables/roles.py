@@ -15,7 +15,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from mlcl.data.tables.files import Table
-from mlcl.data.tables.labels import UNCERTAIN, Column, state_of
+from mlcl.data.tables.indicators import UNCERTAIN, state_of
+from mlcl.data.tables.label_columns import Column
 from mlcl.data.tables.notation import (
     MISSING,
     Cell,

@@ -15,7 +15,9 @@ from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
 from mlcl.data.split_assignment import digest_of, image_digest, twin_form
 from mlcl.data.tables.files import Table
 from mlcl.data.tables.hierarchies import levels_of, multi_label_hierarchy, tell_apart
-from mlcl.data.tables.labels import Labels, read_labels, read_ratings
+from mlcl.data.tables.indicators import read_ratings
+from mlcl.data.tables.label_columns import Labels
+from mlcl.data.tables.labels import read_labels
 from mlcl.data.tables.options import (
     AspectColumns,
     HierarchyOf,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mlcl.data.format import RESERVED
-from mlcl.data.tables.files import ENCODING, Dialect, Table, open_table, suffix_of
+from mlcl.data.tables.files import ENCODING, Dialect, Table, suffix_of
+from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import Treatment
 from mlcl.data.tables.roles import Kind, Role, Roles, roles_of
 from mlcl.errors import UserError

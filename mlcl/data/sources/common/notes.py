@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mlcl.data.sources.common.distribution import Distribution
-from mlcl.data.tables.files import LONGEST_FIELD
+from mlcl.data.tables.csv_file import LONGEST_FIELD
 from mlcl.errors import UserError
 
 WORD = re.compile(r"\b[\d_]*+[^\W\d_]\w*")
