@@ -15,6 +15,7 @@ import numpy as np
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
 from mlcl.data.images import Pixels, decoded
+from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 
@@ -74,12 +75,3 @@ def decode_contents(images: Sequence[Content], places: Sequence[str], size: int)
 
     pixels = list(decoded(cast("Sequence[str | bytes | Path]", images), size, refuse))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text can be written: JSON may escape half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

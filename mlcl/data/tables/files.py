@@ -85,10 +85,12 @@ def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]
 
 
 def open_bytes(path: Path) -> IO[bytes]:
+    """The bytes of a file, decompressed where its suffix is `.gz`."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
+    """The text of a file, decompressed where its suffix is `.gz`."""
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
 
 

@@ -110,11 +110,20 @@ def text_of(value: Any) -> str:
         raise ValueError("no name of a class")
     text = str(value)
     if not text.isascii():
-        if any("\ud800" <= sign <= "\udfff" for sign in text):
+        if not is_unicode(text):
             raise ValueError("no Unicode text: half of a surrogate pair")
         text = unicodedata.normalize("NFC", text).translate(INVISIBLE)
         text = "".join(" " if sign.isspace() else sign for sign in text)
     return text.strip()
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON may escape half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def items_of(text: str) -> list[str] | None:

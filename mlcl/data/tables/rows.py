@@ -14,6 +14,7 @@ import pandas as pd
 
 from mlcl.data.format import Modality
 from mlcl.data.tables.files import Frame, Table
+from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 
 Content = str | bytes | Path | list[float]
@@ -99,7 +100,7 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
             value = " ".join(value)
         if not isinstance(value, str):
             return Unreadable("no text", f"{value!r:.60}")
-        if any("\ud800" <= sign <= "\udfff" for sign in value):
+        if not is_unicode(value):
             return Unreadable("no Unicode text: half of a surrogate pair")
         parts += [value] if value.strip() else []
     return "\n".join(parts) if parts else Unreadable(EMPTY)

@@ -16,9 +16,10 @@ from mlcl.data.format import Modality, plural
 from mlcl.data.sources.image_folder import image_files
 from mlcl.data.tables.files import ENCODING, Dialect, Table
 from mlcl.data.tables.formats import FORMS, open_table
+from mlcl.data.tables.notation import is_unicode
 from mlcl.data.tables.rows import ImageFiles, Unreadable, read_contents
 from mlcl.errors import UserError
-from mlcl.training.input_reader import Content, is_unicode
+from mlcl.training.input_reader import Content
 
 
 class Item(NamedTuple):
