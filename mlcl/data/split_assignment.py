@@ -82,14 +82,15 @@ def keep_together(splits: list[str], keys: Sequence[str]) -> None:
             splits[row] = "train"
 
 
-def hold_out_validation(
+def hold_out(
     splits: list[str],
     classes: Iterable[Sequence[Sequence[int]]],
     keys: Sequence[str],
     seed: int,
     share: float,
+    to: str = "validation",
 ) -> None:
-    """Turn a seeded share of the training rows to validation, in place; every class keeps a training row.
+    """Turn a seeded share of the training rows to another split, in place; every class keeps a training row.
 
     `classes` holds, for each space, the class indices of each row. Rows of one key stay together. Only
     training rows are looked at: the test split stays as it was published.
@@ -100,7 +101,7 @@ def hold_out_validation(
     train_every_class(held, [[space[row] for row in train] for space in classes], own, seed)
     keep_together(held, own)
     for row, split in zip(train, held, strict=True):
-        splits[row] = split
+        splits[row] = split if split == "train" else to
 
 
 def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +23,8 @@ from mlcl.files import new_folder
 
 GROUP_ROWS = {"text": 16_384, "image": 1_024, "vectors": 16_384}
 """Rows that are read from a shard at once, by modality."""
+ROWS_AT_ONCE = 1_024
+"""Rows of a batch that is written."""
 
 
 class SplitWriter:
@@ -115,6 +118,17 @@ class _HashingFile(io.RawIOBase):
 
 Batch = Mapping[str, Sequence[Any]]
 """Some rows, column by column: id, text, image or vectors, split, and the label columns."""
+
+
+def in_batches(
+    columns: Mapping[str, Sequence[Any]], content: str, values: Iterable[Any]
+) -> Iterator[dict[str, Any]]:
+    """Batches for `write_dataset`: `columns` are held, the texts or images (`content`) come one by one."""
+    source, first = iter(values), 0
+    while drawn := list(islice(source, ROWS_AT_ONCE)):
+        here = slice(first, first + len(drawn))
+        yield {**{name: column[here] for name, column in columns.items()}, content: drawn}
+        first = here.stop
 
 
 def write_dataset(

@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from mlcl.data.sources.common.distribution import Distribution, compare_counts, hold_out, in_batches
+from mlcl.data.sources.common.distribution import Distribution, compare_counts, hold_out
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 CONTENT = {"top/lists/names.txt": b"one\r\ntwo\n\nfour", "top/rows.csv.gz": gzip.compress(b"a,b\n")}
@@ -179,7 +180,7 @@ def test_hold_out_takes_a_share():
 
 
 def test_batches_draw_the_content_as_it_is_wanted(monkeypatch):
-    monkeypatch.setattr("mlcl.data.sources.common.distribution.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("mlcl.data.writer.ROWS_AT_ONCE", 2)
     drawn = []
     texts = (drawn.append(i) or f"text {i}" for i in range(5))
     batches = in_batches({"id": list("abcde")}, "text", texts)

@@ -20,9 +20,9 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo
 from mlcl.data.label_spaces import count, indices, space_of_rows
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, shares_note, train_every_class
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}

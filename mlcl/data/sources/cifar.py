@@ -29,8 +29,8 @@ from mlcl.config.section import Section, UserPath
 from mlcl.data.download import fetch
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, compare_counts, hold_out
-from mlcl.data.writer import write_dataset
+from mlcl.data.sources.common.distribution import Distribution, compare_counts, hold_out
+from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
 from mlcl.errors import UserError
 from mlcl.files import scratch_beside
 

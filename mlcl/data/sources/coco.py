@@ -26,14 +26,9 @@ from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.label_spaces import distinct
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    hold_out,
-    in_batches,
-)
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, hold_out
 from mlcl.data.split_assignment import halves
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 COUNTS: dict[int, dict[str, float]] = {

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from mlcl.data.format import DatasetInfo
 from mlcl.data.label_spaces import count, hierarchy_of, indices, pairs_of_paths, space_of
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.writer import write_dataset
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}

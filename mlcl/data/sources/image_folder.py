@@ -18,10 +18,10 @@ from pydantic import Field
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import hash_of_files, in_batches
+from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.split_assignment import FRACTIONS, image_digest
 from mlcl.data.tables.splits import SplitRows, divide, split_of_name
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 from mlcl.markup import counted
 

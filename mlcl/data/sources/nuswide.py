@@ -28,15 +28,9 @@ from pydantic import Field
 from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import (
-    Distribution,
-    DistributionOptions,
-    Release,
-    hold_out,
-    in_batches,
-)
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, hold_out
 from mlcl.data.split_assignment import assign, shares_note
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 COUNTS = {

@@ -24,9 +24,9 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo
 from mlcl.data.label_spaces import count, indices, space_of_rows
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, Distribution, DistributionOptions, Release
-from mlcl.data.split_assignment import draw, hold_out_validation
-from mlcl.data.writer import write_dataset
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
+from mlcl.data.split_assignment import draw, hold_out
+from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
 from mlcl.errors import UserError
 
 STORIES = [
@@ -71,7 +71,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             drawn = draw(ids, split_seed, RANDOM)
             splits = [drawn.get(number, "train") for number in ids]
         else:
-            hold_out_validation(splits, [labels], ids, split_seed, options.validation)
+            hold_out(splits, [labels], ids, split_seed, options.validation)
         rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
         return write_dataset(
             folder,

@@ -24,9 +24,9 @@ from pydantic import Field
 from mlcl.data.format import DatasetInfo
 from mlcl.data.label_spaces import count, indices, space_of_rows
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
-from mlcl.data.split_assignment import hold_out_validation, words_of
-from mlcl.data.writer import write_dataset
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
+from mlcl.data.split_assignment import hold_out, words_of
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
@@ -64,7 +64,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     labels = indices(names, space)
     # Some stories came over the wire twice.
     keys = [words_of(story.text) for story in stories]
-    hold_out_validation(splits, [labels], keys, split_seed, options.validation)
+    hold_out(splits, [labels], keys, split_seed, options.validation)
     columns = {"id": ids, "split": splits, "topics": labels}
     return write_dataset(
         folder,

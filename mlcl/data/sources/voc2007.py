@@ -21,9 +21,9 @@ from pydantic import Field
 from mlcl.config.section import UserPath
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, in_batches
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import halves
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 CLASSES = (

@@ -13,6 +13,7 @@ from mlcl.data.format import SPLITS
 from mlcl.data.split_assignment import (
     assign,
     copies_between,
+    hold_out,
     keep_together,
     position,
     shares_note,
@@ -133,24 +134,12 @@ def _complete(
     for at, split in ((1, "validation"), (2, "test")):
         if split not in rows.splits and fractions[at]:
             before = rows.splits.count("train")
-            _hold_out(rows.splits, split, keys, classes, fractions[at] / (fractions[0] + fractions[at]), seed)
+            share = fractions[at] / (fractions[0] + fractions[at])
+            hold_out(rows.splits, classes, keys, seed, share, split)
             held = before - rows.splits.count("train")
             said = f"{held:,} of {before:,} training rows are held out for it"
             notes.append(f"no {split} rows are given: {said}")
     return notes + copies_between(rows.contents, rows.splits)
-
-
-def _hold_out(
-    splits: list[str], to: str, keys: Sequence[str], classes: Classes, share: float, seed: int
-) -> None:
-    """Turn a share of the training rows to another split, in place; every class keeps a training row."""
-    train = [row for row, split in enumerate(splits) if split == "train"]
-    own, its = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
-    held = stratify(its, own, (1 - share, share, 0.0), seed)
-    train_every_class(held, its, own, seed)
-    keep_together(held, own)
-    for row, split in zip(train, held, strict=True):
-        splits[row] = split if split == "train" else to
 
 
 def _keys(rows: SplitRows) -> list[str]:

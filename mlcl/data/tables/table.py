@@ -28,7 +28,7 @@ from mlcl.data.tables.options import (
 )
 from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, Rows, Unreadable, read_contents
 from mlcl.data.tables.splits import SPLIT_NAMES, SplitRows, divide, split_of_name
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 
@@ -66,7 +66,7 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
         modality=options.modality,
         dim=content.dim,
         label_spaces=spaces,
-        batches=_batches(options, tables, kept, held),
+        batches=in_batches(held, options.modality, _kept_contents(options, tables, kept)),
         source=", ".join(path.name for path in options.path),
         licence=options.licence,
         allow_untrained=options.allow_untrained,
@@ -278,19 +278,13 @@ def _filled(rows: Rows, column: str) -> list[str]:
     return [str(value).strip() for value in values]
 
 
-def _batches(
-    options: TableOptions, tables: Sequence[Table], kept: Sequence[int], held: Mapping[str, Sequence[Any]]
-) -> Iterator[dict[str, Any]]:
-    """Batches for `write_dataset`: the columns `held` are in memory, the contents come chunk by chunk."""
-    place = {row: at for at, row in enumerate(kept)}
-    first = 0
+def _kept_contents(
+    options: TableOptions, tables: Sequence[Table], kept: Sequence[int]
+) -> Iterator[str | bytes | list[float]]:
+    """The contents of the rows that are kept, read once more."""
+    row, wanted = -1, set(kept)
     for table in tables:
-        files = ImageFiles(table.path.parent)
-        for frame in table.chunks(options.content):
-            found = read_contents(frame, options.modality, options.content, files)
-            here = [(place[row], its) for row, its in enumerate(found, first) if row in place]
-            first += len(frame)
-            if here:
-                contents = [its.read_bytes() if isinstance(its, Path) else its for _, its in here]
-                columns = {name: [its[at] for at, _ in here] for name, its in held.items()}
-                yield {**columns, options.modality: contents}
+        for _, its in _contents(options, table):
+            row += 1
+            if row in wanted and not isinstance(its, Unreadable):
+                yield its.read_bytes() if isinstance(its, Path) else its

@@ -22,10 +22,10 @@ from pydantic import BeforeValidator, Field
 from mlcl.config.section import UserPath
 from mlcl.data.format import SPLITS, DatasetInfo
 from mlcl.data.label_spaces import hierarchy_of, indices, space_of
-from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts, in_batches
+from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts
 from mlcl.data.sources.common.notes import NoteStore, clean_text
 from mlcl.data.split_assignment import FRACTIONS, shares_note
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
 
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"

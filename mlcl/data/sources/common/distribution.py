@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -27,7 +26,6 @@ from mlcl.data.sources.common.archive import UNREADABLE, open_store
 from mlcl.data.split_assignment import assign
 from mlcl.errors import UserError
 
-ROWS_AT_ONCE = 1_024
 SLACK = 0.1
 """How far an average may lie from the published one, which is rounded."""
 
@@ -181,17 +179,6 @@ def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[st
             found=[f"{name} {found[name]:,}" for name in differ],
             allowed=[f"{name} {published[name]:,}" for name in differ],
         )
-
-
-def in_batches(
-    columns: Mapping[str, Sequence[Any]], content: str, values: Iterable[Any]
-) -> Iterator[dict[str, Any]]:
-    """Batches for `write_dataset`: `columns` are held, the texts or images (`content`) come one by one."""
-    source, first = iter(values), 0
-    while drawn := list(islice(source, ROWS_AT_ONCE)):
-        here = slice(first, first + len(drawn))
-        yield {**{name: column[here] for name, column in columns.items()}, content: drawn}
-        first = here.stop
 
 
 def _plain(name: str, file: IO[bytes]) -> IO[bytes]:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.sources.common.distribution import ROWS_AT_ONCE, DistributionOptions
+from mlcl.data.sources.common.distribution import DistributionOptions
 from mlcl.data.split_assignment import digest_of, draw
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
 from mlcl.errors import UserError
 
 PUBLISHED = {"train": 10_000, "test": 2_000}
