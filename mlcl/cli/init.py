@@ -81,12 +81,13 @@ def init(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Look at data, say what is there, and write job.yaml, space.yaml and a README with the next commands."""
+    from mlcl.data.tables.files import Dialect
     from mlcl.service.starter.starter import start
     from mlcl.service.starter.table_options import Said
 
     said = Said(
         tuple(text or ()), image, tuple(labels or ()), kind, separator, _names(names), threshold, missing,
-        uncertain, id, split, group, encoding, delimiter, header, twins, allow_untrained,
+        uncertain, id, split, group, Dialect(encoding, delimiter, header), twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
     made = start(paths, to, home, said, ask)

@@ -57,6 +57,7 @@ def predict(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Label texts or images. A data set with the model's labels is scored as the run was."""
+    from mlcl.data.tables.files import Dialect
     from mlcl.training.export import load_model
     from mlcl.training.export.inputs import TableColumns
     from mlcl.training.export.outputs import check_form, check_place, csv_sink, sink
@@ -69,7 +70,7 @@ def predict(
     with _folder(model, home) as folder:
         loaded, columns = (
             load_model(folder, device),
-            TableColumns(tuple(text or ()), id, encoding, delimiter, header),
+            TableColumns(tuple(text or ()), id, Dialect(encoding, delimiter, header)),
         )
         labelling = Labelling(loaded, input, split, way, threshold, batch_size, probabilities, columns)
         if out is not None:

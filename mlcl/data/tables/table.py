@@ -52,11 +52,9 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
     ratings = {name: [its[row] for row in stay] for name, its in ratings.items()}
     spaces = _spaces(options, rows, labels)
     notes = [note for its in labels.values() for note in its.notes]
-    classes = {name: its.indices(spaces[name]) for name, its in labels.items()}
+    classes = [its.indices(spaces[name]) for name, its in labels.items()]
     placed = _placed(options, rows, kept, content)
-    told = divide(placed, list(classes.values()), options.fractions, split_seed)
-    if not options.allow_untrained:
-        _check_trained(options, placed, classes, spaces)
+    told = divide(placed, classes, options.fractions, split_seed)
     held: dict[str, Any] = {"id": placed.ids, "split": placed.splits, **ratings}
     for name, its in labels.items():
         held |= its.columns(name, spaces[name])
@@ -146,21 +144,14 @@ def _left_out(rows: Rows, problems: Mapping[int, Unreadable], options: TableOpti
 
 def _check_columns(options: TableOptions, table: Table) -> None:
     if not options.content or not options.labels:
-        key = "labels" if options.content else "text"
-        raise UserError("say which column it is", file=table.path, key=key, **_example(table))
+        raise UserError(
+            "say which column it is", file=table.path, key="labels" if options.content else "text",
+            found=f"the columns {', '.join(table.columns)}",
+            allowed="for instance text body and labels {topic: {kind: single, column: topic}}; "
+            "`mlcl init FILE` looks and asks",
+        )  # fmt: skip
     for key, column in options.columns(table.columns).items():
         table.require(column, key)
-
-
-def _example(table: Table) -> dict[str, str]:
-    """What was found and what is allowed, for a table of which no column is given."""
-    first = table.frame(rows=1).iloc[:1].to_dict("records")
-    lengths = {c: len(str(first[0][c])) if first else 0 for c in table.columns}
-    text = max(table.columns, key=lambda column: lengths[column])
-    label = next((column for column in reversed(table.columns) if column != text), "COLUMN")
-    given = f"text {text}, labels {{{label}: {{kind: single, column: {label}}}}}"
-    found = f"the columns {', '.join(table.columns)}"
-    return {"found": found, "allowed": f"for instance {given}; `mlcl init FILE` looks and asks"}
 
 
 def _check_levels(options: TableOptions) -> None:
@@ -211,27 +202,6 @@ def _spaces(options: TableOptions, rows: Rows, labels: Mapping[str, Labels]) -> 
         else:
             spaces[name] = found[name]
     return spaces
-
-
-def _check_trained(
-    options: TableOptions,
-    placed: SplitRows,
-    classes: Mapping[str, Sequence[Sequence[int]]],
-    spaces: Mapping[str, LabelSpace],
-) -> None:
-    """Raises UserError for a label that only rows of the test split have, with the first of them."""
-    for name, labels in classes.items():
-        pairs = list(zip(labels, placed.splits, strict=True))
-        known = {label for row, split in pairs if split != "test" for label in row}
-        for row, (found, _) in enumerate(pairs):
-            if unknown := set(found) - known:
-                raise UserError(
-                    f"label in the test split only, at {placed.places[row]}",
-                    file=options.path[0],
-                    key=name,
-                    found=spaces[name].classes[min(unknown)],
-                    allowed="labels that other rows have; with allow_untrained any",
-                )
 
 
 def _placed(options: TableOptions, rows: Rows, kept: Sequence[int], content: _Contents) -> SplitRows:

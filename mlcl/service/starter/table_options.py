@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mlcl.data.format import RESERVED
-from mlcl.data.tables.files import ENCODING, Dialect, Table, suffix_of
+from mlcl.data.tables.files import Dialect, Table, suffix_of
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import Treatment
 from mlcl.data.tables.roles import Kind, Role, Roles, roles_of
@@ -42,9 +42,7 @@ class Said:
     id: str | None = None
     split: str | None = None
     group: str | None = None
-    encoding: str = ENCODING
-    delimiter: str | None = None
-    header: bool | None = None
+    dialect: Dialect = field(default_factory=Dialect)
     twins: Literal["apart", "together"] = "apart"
     allow_untrained: bool = False
 
@@ -57,8 +55,7 @@ def table_options(
     What the user does not say and the tables do not tell is asked, or without `ask` a UserError that names
     the option.
     """
-    dialect = Dialect(said.encoding, said.delimiter, said.header)
-    tables = [open_table(path, dialect) for path in paths]
+    tables = [open_table(path, said.dialect) for path in paths]
     table = tables[0]
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
@@ -86,9 +83,8 @@ def table_options(
             options[key] = column
             lines.append(f"{key}: the column {column}")
     unused = _unused(roles, {*content, *(role.name for role in chosen), *columns.values()})
-    given = {"encoding": said.encoding, "delimiter": said.delimiter, "header": said.header}
-    default = {"encoding": ENCODING, "delimiter": None, "header": None}
-    options |= {key: value for key, value in given.items() if value != default[key]}
+    default = asdict(Dialect())
+    options |= {key: value for key, value in asdict(said.dialect).items() if value != default[key]}
     if said.allow_untrained:
         options["allow_untrained"] = True
     if said.twins == "together":

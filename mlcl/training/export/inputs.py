@@ -6,7 +6,7 @@ Rows are read when they are asked for, so a file may be larger than the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mlcl.data import Split
 from mlcl.data.format import Modality, plural
 from mlcl.data.sources.image_folder import image_files
-from mlcl.data.tables.files import ENCODING, Dialect, Table
+from mlcl.data.tables.files import Dialect, Table
 from mlcl.data.tables.formats import FORMS, open_table
 from mlcl.data.tables.notation import is_unicode
 from mlcl.data.tables.rows import ImageFiles, Unreadable, read_contents
@@ -36,9 +36,7 @@ class TableColumns:
 
     content: tuple[str, ...] = ()
     id: str | None = None
-    encoding: str = ENCODING
-    delimiter: str | None = None
-    header: bool | None = None
+    dialect: Dialect = field(default_factory=Dialect)
 
 
 def read_items(path: Path, modality: Modality, columns: TableColumns | None = None) -> Iterator[Item]:
@@ -54,7 +52,7 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
     if not path.is_file():
         raise UserError("no such file or folder", file=path)
     columns = columns or TableColumns()
-    table = open_table(path, Dialect(columns.encoding, columns.delimiter, columns.header))
+    table = open_table(path, columns.dialect)
     if table.columns == ("text",) and modality != "text" and path.suffix.lower() == ".txt":
         raise UserError(f"this model reads {plural(modality)}", file=path, found="lines of text")
     return _items(table, modality, columns)

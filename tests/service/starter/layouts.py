@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from mlcl.data.tables.files import Dialect
 from mlcl.service.starter.table_options import Said
 
 TOPICS = {
@@ -258,7 +259,7 @@ def text_layouts():
         },
         ("text: the columns column2, column3", "no validation rows are given"),
         ("1", "2", "3", "4"),
-        Said(header=False, text=("column2", "column3"), labels=("column1",)),
+        Said(dialect=Dialect(header=False), text=("column2", "column3"), labels=("column1",)),
     )
     yield Layout(
         "tabs without a header, bare quotes, numbers divided at commas",
@@ -270,7 +271,7 @@ def text_layouts():
         },
         ("divided at ','",),
         ("0", "1", "2", "3"),
-        Said(header=False, text=("column1",), labels=("column2",)),
+        Said(dialect=Dialect(header=False), text=("column1",), labels=("column2",)),
     )
     yield Layout(
         "tabs in a .txt file with a header that has commas",
@@ -369,7 +370,7 @@ def text_layouts():
             )
         },
         ("4 columns of 0 and 1 are one label space",),
-        said=Said(encoding="cp1252"),
+        said=Said(dialect=Dialect("cp1252")),
     )
 
 

@@ -7,6 +7,7 @@ from PIL import Image
 from mlcl.config import dump_job, load_job, load_space
 from mlcl.config.job import flatten
 from mlcl.config.loader import read_yaml
+from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
 from mlcl.service.starter import first_job
 from mlcl.service.starter.starter import start
@@ -152,7 +153,7 @@ def test_names_and_encodings_of_files(tmp_path):
     lines = "\n".join(["Käse;label", *(f"Brot {i} und Käse und mehr;{'ab'[i % 2]}" for i in range(120))])
     for name, encoding, given in (("mein käse (1)", "utf-16", "utf-8-sig"), ("b", "cp1252", "cp1252")):
         (tmp_path / f"{name}.csv").write_bytes(lines.encode(encoding))
-        said = Said(encoding=given)
+        said = Said(dialect=Dialect(given))
         made = start([tmp_path / f"{name}.csv"], tmp_path / name, tmp_path / "home", said)
         job = load_job(made.files[0])
         assert job.data.options["text"] == "Käse"
@@ -160,7 +161,7 @@ def test_names_and_encodings_of_files(tmp_path):
     with pytest.raises(UserError, match="such as encoding cp1252"):
         start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home")
     with pytest.raises(UserError, match="unknown encoding"):
-        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home", Said(encoding="utf-9"))
+        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home", Said(dialect=Dialect("utf-9")))
 
 
 def test_a_group_stays_in_one_split(begun, tmp_path):
