@@ -33,7 +33,7 @@ from mlcl.data import (
 from mlcl.data.format import SPLITS
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
-from mlcl.evaluation.tasks import as_label_sets
+from mlcl.evaluation.tasks import as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
 from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
@@ -106,6 +106,7 @@ class JobData:
         features = Features.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
         _check_band(job_data)
+        _check_validation(job_data)
         return job_data
 
     @property
@@ -236,6 +237,17 @@ def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
             found=max_length,
             allowed=f"{least} or more",
         )
+
+
+def _check_validation(job_data: JobData) -> None:
+    """Raises UserError where no validation row has what the classifier predicts."""
+    labels = job_data.job.objective.classifier.labels
+    split = job_data.dataset.split("validation")
+    if not known_rows(job_data.task, targets_of(split, labels, job_data.task)).any():
+        raise UserError(
+            "no validation row has a label of it", file=job_data.dataset.place,
+            key="objective.classifier.labels", found=labels,
+        )  # fmt: skip
 
 
 def _check_band(job_data: JobData) -> None:

@@ -23,7 +23,6 @@ from mlcl.data.split_assignment import FRACTIONS, image_digest
 from mlcl.data.tables.splits import SplitRows, divide, split_of_name
 from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
-from mlcl.markup import counted
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 """Of files that are images whatever is in them: one that cannot be decoded is an error."""
@@ -139,7 +138,7 @@ def find(root: Path) -> tuple[list[Found], list[str]]:
     if others:
         kinds = Counter(file.suffix.lower() or file.name for file in others)
         shown = ", ".join(f"{suffix} {count}" for suffix, count in kinds.most_common(3))
-        notes.append(f"{counted(len(others), 'file')} that are no images are left out: {shown}")
+        notes.append(f"files that are no images, which are left out: {len(others):,} ({shown})")
     if unlabelled:
         notes.append(
             f"images without a class are left out: {len(unlabelled):,}, such as {unlabelled[0].name}"

@@ -79,4 +79,4 @@ COLUMNS = "of texts, images or vectors, labels by column"
 CSV = _source("csv", f"CSV files {COLUMNS}", CsvOptions)
 JSONL = _source("jsonl", f"JSON objects, one a line or in an array, {COLUMNS}", TextFileOptions)
 PARQUET = _source("parquet", f"Parquet files {COLUMNS}", TableOptions)
-TXT = _source("txt", "text files, a row a line, its labels before it as fastText has them", TextFileOptions)
+TXT = _source("txt", "text files, a row a line, its labels before it as fastText has them", CsvOptions)

@@ -23,7 +23,10 @@ MISSING = frozenset(
     {"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"}
 )
 """What pandas, R, SQL and spreadsheets write for a missing value."""
-FLAGS = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
+FLAGS = {
+    **dict.fromkeys(("1", "true", "yes", "t", "y", "ja", "oui"), True),
+    **dict.fromkeys(("0", "false", "no", "f", "n", "nein", "non"), False),
+}
 """What the column of a class holds, in small letters: whether the row has the class."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"#\S+(\s+#\S+)*")

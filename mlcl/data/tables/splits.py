@@ -33,8 +33,10 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "tst": "test",
 }
 """How a split may be written, in small letters."""
-RARE = 200
-"""Rows below which a seeded hash may leave a class out of validation or test: such classes are stratified."""
+RARE, FEW = 200, 5_000
+"""Classes of fewer rows, and all of a set of fewer rows, are stratified: a hash may miss the shares."""
+NO_LABEL = (-1, -1)
+"""Stands for a class in rows without a label."""
 
 Classes = Sequence[Sequence[Sequence[int]]]
 """For each label space, the class indices of each row."""
@@ -67,9 +69,9 @@ def divide(rows: SplitRows, classes: Classes, fractions: Sequence[float], seed: 
     """Fill in `rows.splits`, or what is missing of them, and return sentences on how.
 
     Rows of one group, rows with equal contents and twins go to one split. Splits that the data give stay, but
-    for a share of train that becomes validation, or test, where there is none. Without any, classes with
-    fewer than `RARE` rows are stratified (Sechidis et al. 2011); other rows go by a hash of their key, so
-    that more rows do not move them. Raises UserError for a group in two splits, and for no training row.
+    for a share of train that becomes validation, or test, where there is none. Without any, rare classes are
+    stratified; other rows go by a hash of their key, so that more rows do not move them. Raises UserError for
+    a group in two splits, and for no training row.
     """
     keys = _keys(rows)
     if rows.splits:
@@ -86,37 +88,38 @@ def divide(rows: SplitRows, classes: Classes, fractions: Sequence[float], seed: 
 def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], seed: int) -> list[str]:
     """A split for each row: rows that share a key share it, and rare classes have the wanted shares.
 
-    Iterative stratification: of the rarest class the rows go, in the order of a seeded hash, to the split
-    that lacks most rows of it, among those that lack rows at all; then comes the next class. Rows without a
-    rare class go by their hash.
+    Iterative stratification (Sechidis et al. 2011): the rows of the rarest class go to the split that lacks
+    most rows of it, among the splits that lack rows at all; then those of the next class. Rows without a rare
+    class go by a hash of their key.
     """
     unit_of: dict[str, int] = {}
     unit_N = [unit_of.setdefault(key, len(unit_of)) for key in keys]
-    members: dict[tuple[int, int], set[int]] = defaultdict(set)
+    names, size = list(unit_of), Counter(unit_N)
     has: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for space, labels in enumerate(classes):
         for unit, row in zip(unit_N, labels, strict=True):
-            for label in row:
-                members[space, label].add(unit)
-                has[unit].add((space, label))
-    names = list(unit_of)
-    rare = {label: units for label, units in members.items() if len(units) < RARE}
-    wanted = {label: [share * len(units) for share in fractions] for label, units in rare.items()}
-    need = [share * len(names) for share in fractions]
-    split: dict[int, int] = {}
+            has[unit].update((space, label) for label in row)
+    members: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for unit in range(len(names)):
+        for label in has[unit] or {NO_LABEL}:
+            members[label].add(unit)
+    rows = {label: sum(size[unit] for unit in units) for label, units in members.items()}
+    rare = {label for label in members if rows[label] < RARE or len(keys) < FEW}
+    wanted = {label: [share * rows[label] for share in fractions] for label in rare}
+    total = sum(size[unit] for unit in set().union(*(members[label] for label in rare)))
+    need = [share * total for share in fractions]
     there = [at for at, share in enumerate(fractions) if share > 0]
-    for name in sorted(rare, key=lambda label: (len(rare[label]), position(str(label), seed))):
-        for unit in sorted(rare[name] - split.keys(), key=lambda unit: position(names[unit], seed)):
-            lacking = [(need[at] > 0, round(wanted[name][at], 9), need[at], -at, at) for at in there]
-            best = max(lacking)[-1]
+    split: dict[int, int] = {}
+    for own in sorted(rare, key=lambda label: (rows[label], position(str(label), seed))):
+        units = members[own] - split.keys()
+        for unit in sorted(units, key=lambda unit: (-size[unit], position(names[unit], seed))):
+            best = max((need[at] > 0, round(wanted[own][at], 9), need[at], -at, at) for at in there)[-1]
             split[unit] = best
-            need[best] -= 1
-            for other in has[unit] & rare.keys():
-                wanted[other][best] -= 1
-    return [
-        SPLITS[split[unit]] if unit in split else assign(name, seed, fractions)
-        for unit, name in zip(unit_N, (names[unit] for unit in unit_N), strict=True)
-    ]
+            need[best] -= size[unit]
+            for label in (has[unit] or {NO_LABEL}) & rare:
+                wanted[label][best] -= size[unit]
+    by_hash = {unit: assign(names[unit], seed, fractions) for unit in range(len(names)) if unit not in split}
+    return [by_hash[unit] if unit in by_hash else SPLITS[split[unit]] for unit in unit_N]
 
 
 def _complete(

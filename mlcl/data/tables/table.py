@@ -39,7 +39,7 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
     _check_levels(options)
     columns = options.columns(tables[0].columns)
     content = _read_contents(options, tables)
-    rows = Rows.of(tables, {c for key, c in columns.items() if c not in options.content or "." in key})
+    rows = Rows.of(tables, {c for key, c in columns.items() if key.partition(".")[0] != options.modality})
     kept = [row for row, its in enumerate(content.digests) if its is not None]
     if not kept and not content.problems:
         raise UserError("no rows", file=options.path[0])
@@ -60,7 +60,7 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
         held |= its.columns(name, spaces[name])
     return write_dataset(
         folder,
-        name=options.name or options.path[0].name.partition(".")[0] or options.path[0].stem,
+        name=options.name or options.path[0].stem,
         modality=options.modality,
         dim=content.dim,
         label_spaces=spaces,

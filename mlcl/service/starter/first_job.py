@@ -40,7 +40,7 @@ def first_job(
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
             problem = f"too few rows for {split}: a sweep needs all three splits"
             raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
-    target = _target(info, labels)
+    target = _target(info, description, labels)
     kind, train = info.space(target).kind, info.rows["train"]
     encoder, rule = _encoder(info, description, gpu=gpu)
     heads, classifier, weight = _objective(info, target)
@@ -74,13 +74,17 @@ def _optimiser(encoder: str) -> dict[str, Any]:
     return {"lr": 0.01, "weight_decay": 0.01, "threads": 1} if encoder == "features" else {"lr": 1e-3}
 
 
-def _target(info: DatasetInfo, labels: str | None) -> str:
+def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
+    """The label space to predict; of a hierarchy the finest level that most training rows have."""
     if labels is not None:
         info.space(labels)
     name = labels or next(iter(info.label_spaces))
     trees = [space for space in info.label_spaces.values() if space.kind == "hierarchy"]
     tree = next((space for space in trees if labels is None or space is info.label_spaces.get(name)), None)
-    return name if tree is None else tree.levels[-1]
+    if tree is None:
+        return name
+    most = [level for level in tree.levels if 2 * description.labels[level].missing < info.rows["train"]]
+    return (most or tree.levels[-1:])[-1]
 
 
 def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple[dict[str, Any], str]:
@@ -132,8 +136,8 @@ def _objective(info: DatasetInfo, target: str) -> tuple[dict[str, Any], dict[str
     if space.kind == "aspects":
         spaces = {f"{target}.{aspect}": 0.1 for aspect in space.aspects}
     for other in info.label_spaces.values():
-        if other.kind == "hierarchy" and other.levels[-1] == target:
-            spaces |= dict.fromkeys(other.levels[:-1], 0.5)
+        if other.kind == "hierarchy" and target in other.levels:
+            spaces |= dict.fromkeys(other.levels[: other.levels.index(target)], 0.5)
     heads = {
         re.sub(r"[^\w-]+", "_", name.rpartition(".")[2]): {
             "loss": "supcon",

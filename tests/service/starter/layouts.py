@@ -441,7 +441,7 @@ def image_layouts():
             for i, t in ROWS
         }
         | {"tumours/Training/.DS_Store": b"x", "tumours/Training/law/notes.txt": b"x"},
-        ("1 file that are no images are left out: .txt 1",),
+        ("files that are no images, which are left out: 1 (.txt 1)",),
     )
 
 
