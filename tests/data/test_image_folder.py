@@ -1,5 +1,6 @@
 import pytest
 from data.conftest import png
+from PIL import Image
 
 from mlcl.data import Dataset, prepare
 from mlcl.errors import UserError
@@ -72,6 +73,48 @@ def test_uneven_depths_no_images_and_corrupt_ones_are_refused(tree, opened, tmp_
     with pytest.raises(UserError, match="equally deep") as error:
         opened(tree("cat/1.png", "dog/small/1.png"))
     assert error.value.file.endswith("dog/small/1.png")
+
+
+def test_copies_lie_in_one_split_and_are_counted(tree, opened, tmp_path, make_png):
+    root = tree(*(f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(40)))
+    for kind in ("cat", "dog"):
+        for i in range(0, 40, 2):
+            (root / kind / f"{i}-again.png").write_bytes((root / kind / f"{i}.png").read_bytes())
+            with Image.open(root / kind / f"{i}.png") as image:
+                image.save(root / kind / f"{i}-lossless.bmp")
+    data = opened(root)
+    split = {id: name for name in data.info.rows for id in data.split(name).ids}
+    assert all(
+        split[f"{kind}/{i}.png"] == split[f"{kind}/{i}-again.png"] == split[f"{kind}/{i}-lossless.bmp"]
+        for kind in ("cat", "dog")
+        for i in range(0, 40, 2)
+    )
+    assert len(set(split.values())) == 3
+    assert "rows with the content of another row, which lie in one split with it: 120" in data.info.notes
+
+
+@pytest.mark.parametrize(
+    ("folders", "rows"),
+    [
+        (("Training", "Testing"), {"train": 18, "validation": 2, "test": 20}),
+        (("TRAIN", "eval"), {"train": 18, "validation": 20, "test": 2}),
+        (("seg_train", "seg_test"), {"train": 18, "validation": 2, "test": 20}),
+        (("train2017", "val2017"), {"train": 18, "validation": 20, "test": 2}),
+    ],
+)
+def test_split_folders_have_any_usual_name(tree, opened, folders, rows):
+    data = opened(tree(*(f"{folder}/{'ab'[i % 2]}/{i}.png" for folder in folders for i in range(20))))
+    assert data.info.label_spaces["class"].classes == ("a", "b")
+    found = data.info.rows
+    given = {split for split, count in rows.items() if count == 20}
+    assert {split: found[split] for split in given} == dict.fromkeys(given, 20)
+    assert sum(found.values()) == 40
+    assert set(found) == set(rows)
+
+
+def test_a_class_may_be_named_like_a_split(tree, opened):
+    data = opened(tree(*(f"{kind}/{i}.png" for kind in ("bus", "train") for i in range(20))))
+    assert data.info.label_spaces["class"].classes == ("bus", "train")
 
 
 class TestImageFolder(SourceTestCase):

@@ -281,12 +281,110 @@ def test_columns_of_0_and_1(csv_file, opened):
     data = opened("csv", csv_file(rows), labels=labels)
     assert data.info.space("stars").classes == ("room", "food")
     assert data.split("train").labels("stars").lists() == [[1], [0, 1]]
-    with pytest.raises(
-        UserError, match="key room: neither 0 nor 1 at line 3; found: 2; allowed: 1, true"
-    ):
+    with pytest.raises(UserError, match="key room: neither 0 nor 1 at line 3; found: 2; allowed: 1, true"):
         opened("csv", csv_file([rows[0], (*rows[1][:6], "2")]), labels=labels)
     with pytest.raises(UserError, match=r"key labels\.stars\.columns\.0: no such column; did you mean room"):
         opened("csv", csv_file(rows), labels={"stars": {"kind": "multi_label", "columns": ["rooms"]}})
+
+
+WIDE = [
+    ("a", "1", "0", ""),
+    ("b", "0", "1", "-1"),
+    ("c", "1", "", "0"),
+    ("d", "1", "1", "1"),
+    ("e", "0", "0", "1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("missing", "uncertain", "ids", "labels", "unknown"),
+    [
+        ("negative", "negative", "abcde", [[0], [1], [0], [0, 1, 2], [2]], None),
+        ("leave_out", "negative", "bde", [[1], [0, 1, 2], [2]], None),
+        ("leave_out", "leave_out", "de", [[0, 1, 2], [2]], None),
+        ("ignore", "negative", "abcde", [[0], [1], [0], [0, 1, 2], [2]], [[2], [], [1], [], []]),
+        ("negative", "ignore", "abcde", [[0], [1], [0], [0, 1, 2], [2]], [[], [2], [], [], []]),
+    ],
+)
+def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
+    tmp_path, opened, missing, uncertain, ids, labels, unknown
+):
+    lines = [f"{row[0]},text {row[0]},train,{','.join(row[1:])}" for row in WIDE]
+    (tmp_path / "wide.csv").write_text("\n".join(["key,body,part,is_x,is_y,is_z", *lines]))
+    label = {"kind": "multi_label", "columns": ["is_*"]}
+    fractions = {"fractions": [1, 0, 0]}
+    with pytest.raises(UserError, match=r"2 of 15 cells of 0 and 1 are missing, the first at line 2"):
+        opened("csv", tmp_path / "wide.csv", labels={"f": label}, **fractions)
+    chosen = {"f": {**label, "missing": missing, "uncertain": uncertain}}
+    data = opened("csv", tmp_path / "wide.csv", labels=chosen, **fractions)
+    train = data.split("train")
+    assert (data.info.space("f").classes, "".join(train.ids)) == (("is_x", "is_y", "is_z"), ids)
+    assert train.labels("f").lists() == labels
+    found = train.unknown("f")
+    assert (None if found is None else found.lists()) == unknown
+    assert [note.split(" are ")[0] for note in data.info.notes] == [
+        "labels: 2 of 15 cells (13.3%)",
+        "labels: 1 of 15 cells (6.7%)",
+    ]
+
+
+def test_a_blank_is_0_where_no_cell_has_0_and_that_is_said(csv_file, opened):
+    rows = [("a", "one", "train", "", "", "1", ""), ("b", "two", "train", "", "", "", "1")]
+    data = opened("csv", csv_file(rows), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}})
+    assert data.split("train").labels("f").lists() == [[0], [1]]
+    assert data.info.notes[-1] == "labels: 2 of 4 cells (50.0%) are missing: no label, as no cell has 0"
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes"),
+    [
+        (["K\u00e4se", "Ka\u0308se", "Brot"], ("Brot", "K\u00e4se")),
+        (["New\u00a0York", "New York", "\u200bParis"], ("New York", "Paris")),
+    ],
+)
+def test_names_that_differ_in_what_cannot_be_seen_are_one_and_it_is_said(csv_file, opened, cells, classes):
+    rows = [(str(i), f"text {i}", "train", cell, "", "", "") for i, cell in enumerate(cells)]
+    data = opened("csv", csv_file(rows), labels={"colour": LABELS["colour"]})
+    assert data.info.space("colour").classes == classes
+    note = next(note for note in data.info.notes if "spelling" in note)
+    assert "\\" in note  # what differs is escaped, so that it can be seen
+    assert note.isascii()
+
+
+@pytest.mark.parametrize(
+    ("cells", "tags"),
+    [
+        (["#sun #extra", "#sun", "#extra", ""], SUN),
+        (["<sun><extra>", "<sun>", "<extra>", ""], SUN),
+        (
+            ['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""],
+            SUN,
+        ),
+    ],
+)
+def test_tags_hashtags_and_lists_of_objects(csv_file, opened, cells, tags):
+    rows = [(str(i), f"text {i}", "train", "red", cell, "1", "1") for i, cell in enumerate(cells)]
+    labels, _ = tags_of(opened, csv_file(rows))
+    assert [sorted(row) for row in labels] == tags
+
+
+def test_small_sets_have_the_wanted_shares_of_each_class(tmp_path, csv_file):
+    rows = [(f"k{i}", f"text {i}", "", f"c{i % 40 // 8}", f"t{i % 20}", "1", "1") for i in range(400)]
+    options = {"path": str(csv_file(rows)), **OPTIONS, "split": None, "labels": {"tags": LABELS["tags"]}}
+    data = Dataset.open(prepare("csv", tmp_path / "home", options))
+    assert data.info.rows == {"train": 320, "validation": 40, "test": 40}
+    for split, count in (("train", 16), ("validation", 2), ("test", 2)):
+        assert data.split(split).labels("tags").columns.bincount().tolist() == [count] * 20
+    assert data.info.notes == ()
+
+
+def test_shares_far_from_the_wanted_ones_are_said(tmp_path, csv_file):
+    rows = [(f"k{i}", f"text {i}", "", f"c{i}", "", "1", "1") for i in range(40)]
+    options = {"path": str(csv_file(rows)), **OPTIONS, "split": None, "labels": {"colour": LABELS["colour"]}}
+    (note,) = Dataset.open(prepare("csv", tmp_path / "home", options)).info.notes
+    assert note.startswith(
+        "the splits have 100.0 / 0.0 / 0.0 % of the rows where 80 / 10 / 10 were wanted: each class"
+    )
 
 
 def test_large_numbers_are_classes_of_their_own(tmp_path, opened):

@@ -131,17 +131,26 @@ def _complete(
         if rows.splits[first] != rows.splits[row]:
             problem = f"a group is in two splits at {rows.places[first]} and {rows.places[row]}"
             raise UserError(problem, key="group", found=group, allowed="one split, or no column of splits")
-    notes, trained = [], rows.splits.count("train")
-    if not trained:
-        raise UserError("no row is for training", key="split", found=sorted(set(rows.splits)))
+    notes = []
     for at, split in ((1, "validation"), (2, "test")):
-        if split not in rows.splits and fractions[at]:
-            before = rows.splits.count("train")
-            share = fractions[at] / (fractions[0] + fractions[at])
-            hold_out(rows.splits, classes, keys, seed, share, split)
-            held = before - rows.splits.count("train")
-            said = f"{held:,} of {before:,} training rows are held out for it"
-            notes.append(f"no {split} rows are given: {said}")
+        train = [row for row, its in enumerate(rows.splits) if its == "train"]
+        if not train:
+            raise UserError("no row is for training", key="split", found=sorted(set(rows.splits)))
+        if split in rows.splits or not fractions[at]:
+            continue
+        share = fractions[at] / (fractions[0] + fractions[at])
+        hold_out(rows.splits, classes, keys, seed, share, split)
+        if rows.splits.count(split) < share * len(train) / 2:
+            # A hash is chance in a small set.
+            its = [[space[row] for row in train] for space in classes]
+            own = [keys[row] for row in train]
+            held = stratify(its, own, (1 - share, share, 0), seed)
+            train_every_class(held, its, own, seed)
+            keep_together(held, own)
+            for row, to in zip(train, held, strict=True):
+                rows.splits[row] = "train" if to == "train" else split
+        held_out = f"{rows.splits.count(split):,} of {len(train):,} training rows are held out for it"
+        notes.append(f"no {split} rows are given: {held_out}")
     return notes + copies_between(rows.contents, rows.splits)
 
 
