@@ -35,9 +35,7 @@ Separator = Annotated[
 ClassNames = Annotated[
     str | None, typer.Option("--names", "--classes", help="Of the classes, in order: a,b,c or a file.")
 ]
-Threshold = Annotated[
-    float | None, typer.Option("--threshold", min=0, max=1, help="Of shares: the least that is a label.")
-]
+Threshold = Annotated[float | None, typer.Option("--threshold", help="Of shares: the least that is a label.")]
 Missing = Annotated[Treated | None, typer.Option("--missing", help="What a blank among 0 and 1 means.")]
 Uncertain = Annotated[Treated | None, typer.Option("--uncertain", help="What -1 among 0 and 1 means.")]
 IdColumn = Annotated[str | None, typer.Option("--id", help="The column of a unique id.")]

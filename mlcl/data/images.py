@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from mlcl.data.cache_entries import cached
@@ -132,7 +132,7 @@ def decode(data: bytes, size: int) -> Pixels:
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def upright(data: bytes, side: int) -> Image.Image:
+def upright(data: bytes, side: int | None = None) -> Image.Image:
     """One encoded image, upright and in RGB; a JPEG may come smaller, with twice `side` at least.
 
     Raises ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than
@@ -144,8 +144,11 @@ def upright(data: bytes, side: int) -> Image.Image:
                 raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
             if image.mode.startswith(WIDE):
                 raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
-            image.draft("RGB", (2 * side, 2 * side))
+            if side is not None:
+                image.draft("RGB", (2 * side, 2 * side))
             return ImageOps.exif_transpose(image).convert("RGB")
+    except UnidentifiedImageError:
+        raise ValueError("no form of image that Pillow knows") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from None
 

@@ -18,8 +18,6 @@ NUMBER = re.compile(r"\d+")
 SIDE = re.compile(r"\b(?:left|right|bilateral|unspecified)\b ?")
 FAR = 0.02
 """Difference between the wanted and the actual share of a split from which it is said."""
-DIGEST_SIDE = 32
-"""Side in pixels to whose double a JPEG is decoded, at least, for its digest."""
 
 
 def words_of(text: str) -> str:
@@ -137,7 +135,7 @@ def image_digest(data: bytes) -> bytes:
     from mlcl.data.images import upright
 
     try:
-        image = upright(data, DIGEST_SIDE)
+        image = upright(data)
     except Exception:  # a damaged image makes Pillow raise nearly anything
         return digest_of(data)
     return digest_of(b"%dx%d " % image.size + image.tobytes())

@@ -47,7 +47,7 @@ class LabelCounts:
 def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
     """The counts of label rows, or dense multi-hot matrices, against candidates (default: themselves).
 
-    In float64. Raises ValueError for rows of different widths.
+    In float64. Raises ValueError for rows of different widths, TypeError for a sparse tensor.
     """
     y_NL = _dense(anchors)
     y_BL = y_NL if candidates is None else _dense(candidates)
@@ -59,6 +59,10 @@ def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | N
 
 
 def _dense(labels: LabelRows | Tensor) -> Tensor:
+    if isinstance(labels, Tensor) and labels.layout != torch.strided:
+        raise TypeError(
+            f"labels are sparse; found: {labels.layout}; allowed: labels.to_dense(), or LabelRows"
+        )
     return labels.dense(torch.float64) if isinstance(labels, LabelRows) else labels.to(torch.float64)
 
 

@@ -137,8 +137,9 @@ def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
     for place in ("in", "bytes.parquet", "nested.parquet", "paths.csv"):
         written = []
         Labelling(reader_of_images, tmp_path / place).run(written.append)
-        assert written[0]["label"] == ["dark", "bright"], place
-        assert (written[0]["id"] == ["a.png", "deep/b.png"]) == (place == "in")
+        assert written[0]["label"][:2] == ["dark", "bright"], place
+        assert (written[0]["id"] == ["a.png", "deep/b.png", "notes.txt"]) == (place == "in")
+        assert written[0]["error"] == (["", "", "no image"] if place == "in" else ["", ""])
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,14 @@ def test_a_place_where_no_file_can_be_made(tmp_path):
     check_place(tmp_path / "new" / "out.csv", source)
     check_place(tmp_path / "folder.csv" / "out.csv", tmp_path / "nowhere.csv")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_of_which_no_row_can_be_read(model, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": null}\n')
+    for settings in ({}, {"probabilities": True}):
+        written = []
+        assert Labelling(model, tmp_path / "in.jsonl", **settings).run(written.append).unread == 2
+        assert written[0]["label"] == [None, None]
 
 
 def test_a_row_that_cannot_be_read_gets_an_error_and_the_others_their_labels(

@@ -8,7 +8,7 @@ Hidden folders and files are left out; files of other kinds are read where Pillo
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.source import Source
 from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.split_assignment import FRACTIONS, image_digest
+from mlcl.data.tables.notation import text_of
 from mlcl.data.tables.splits import SplitRows, divide, split_of_name
 from mlcl.data.writer import in_batches, write_dataset
 from mlcl.errors import UserError
@@ -118,7 +119,7 @@ def find(root: Path) -> tuple[list[Found], list[str]]:
     if not files:
         raise UserError("no image files", file=root, allowed=sorted(SUFFIXES))
     folders = [list(file.relative_to(root).parts[:-1]) for file in files]
-    at = _split_depth(folders)
+    at = _split_depth(root, folders)
     splits = [None if at is None else split_of_name(parts.pop(at)) for parts in folders]
     constant = 0
     while all(len(parts) > 1 for parts in folders) and _repeats(folders, splits):
@@ -126,7 +127,8 @@ def find(root: Path) -> tuple[list[Found], list[str]]:
         for parts in folders:
             parts.pop(0)
     images = [
-        Found(file, tuple(parts), split) for file, parts, split in zip(files, folders, splits, strict=True)
+        Found(file, tuple(map(text_of, parts)), split)
+        for file, parts, split in zip(files, folders, splits, strict=True)
     ]
     depth = Counter(len(image.classes) for image in images).most_common(1)[0][0]
     for image in images:
@@ -150,7 +152,7 @@ def _unlabelled(folder: str) -> bool:
     return bool(UNLABELLED & set(folder.lower().replace("-", "_").split("_")))
 
 
-def _split_depth(folders: list[list[str]]) -> int | None:
+def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
     """The depth at which every image's folder names a split, train and another one among them.
 
     Raises UserError where some folders of a depth name splits and others do not.
@@ -158,12 +160,17 @@ def _split_depth(folders: list[list[str]]) -> int | None:
     for at in range(min(map(len, folders))):
         names = {parts[at] for parts in folders}
         found = {split_of_name(name) for name in names}
-        if "train" not in found or (len(found - {None}) == 1 < len(names)):
+        below: dict[str | None, set[str]] = defaultdict(set)
+        for parts in folders:
+            below[split_of_name(parts[at])].update(parts[at + 1 : at + 2])
+        # A class may be named train; then no other folder has classes of the same names below it.
+        alone = len(found - {None}) == 1 < len(names) and not below["train"] & below[None]
+        if "train" not in found or alone:
             continue
         if None in found:
             others = sorted(name for name in names if split_of_name(name) is None)
             raise UserError(
-                "folders beside those of the splits name no split", key="path", found=others[:5],
+                "folders beside those of the splits name no split", file=root, found=others[:5],
                 allowed="train, validation and test alone, or classes alone",
             )  # fmt: skip
         return at

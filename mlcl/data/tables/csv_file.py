@@ -84,7 +84,9 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     for column, name in enumerate(header):
         below = Counter(row[column].strip() for row in rows if len(row) == len(header))
         number = name.lstrip("+-").replace(".", "", 1).isdigit() and not set(below) <= {"0", "1"}
-        if (number and not numbered) or len(name.split()) > 12 or (name and below[name] > 1):
+        words = sum(len(text.split()) * count for text, count in below.items()) / max(1, len(rows))
+        sentence = len(name.split()) > 4 and words > 4
+        if (number and not numbered) or sentence or (name and below[name]):
             problem = "the first line looks like data: say whether it is a header"
             raise UserError(problem, file=path, key="header", found=name, allowed="header true, or false")
 

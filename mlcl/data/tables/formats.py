@@ -54,14 +54,14 @@ def _begins(path: Path, start: str) -> bool:
 
 
 def json_table(path: Path, dialect: Dialect) -> Table:
-    """A file with a JSON object on each line, or one array of objects; its columns are their first keys.
+    """A file with a JSON object on each line, or one array of objects; its columns are the keys of all.
 
     Raises UserError with the line for what is no JSON object.
     """
     lines = text_lines(path, dialect.encoding)
     array = next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "["
     objects = partial(_array if array else _objects, path, dialect.encoding)
-    columns = dict.fromkeys(key for _, row in islice(objects(), ROWS_TRIED) for key in row)
+    columns = dict.fromkeys(key for _, row in objects() for key in row)
     return Table(
         path,
         tuple(columns),

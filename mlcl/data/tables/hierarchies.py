@@ -40,7 +40,7 @@ def levels_of(rows: Rows, name: str, label: PathColumn) -> dict[str, Labels]:
         paths[cell] = parts
     depth = max(map(len, paths.values()))
     shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
-    notes = [f"{label.column}: {depth} levels are divided at '{label.separator}'", *column.notes]
+    notes = [f"{label.column}: {counted(depth, 'level')}, divided at '{label.separator}'", *column.notes]
     if shorter:
         notes.append(f"{label.column}: {counted(shorter, 'row')} have a path of fewer than {depth} levels")
     levels = {

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mlcl.data.tables.label_columns import Column, Labels, texts_of
-from mlcl.data.tables.notation import FLAGS, MISSING, number_of
+from mlcl.data.tables.notation import FLAGS, MISSING, Notation, number_of
 from mlcl.data.tables.options import AspectColumns, MultiLabelColumn
 from mlcl.data.tables.rows import Rows
 from mlcl.errors import UserError
@@ -27,18 +27,19 @@ def from_columns(rows: Rows, label: MultiLabelColumn) -> Labels:
     return _indicated(rows, label, names, [texts_of(rows, name) for name in names], names)
 
 
-def from_lists(column: Column, label: MultiLabelColumn, given: tuple[str, ...] | None) -> Labels:
-    """Labels of lists that hold 0, 1 or a share for each class."""
-    lists = [cell for cell in column.first if isinstance(cell, tuple)]
-    size = len(given) if given else max(map(len, lists))
-    for cell in column.first:
-        if isinstance(cell, str) and cell not in MISSING:
-            raise column.error(cell, "a text among lists of 0 and 1", cell, f"a list of {size} numbers")
-        if isinstance(cell, tuple) and len(cell) != size:
+def from_lists(column: Column, label: MultiLabelColumn, notation: Notation, given: Sequence[str]) -> Labels:
+    """Labels of lists, or of texts with separators, that hold 0, 1 or a share for each class."""
+    lists = {
+        cell: () if cell in MISSING else tuple(part.strip() for part in notation.labels(cell))
+        for cell in column.first
+    }
+    size = len(given) if given else max(map(len, lists.values()))
+    for cell, its in lists.items():
+        if len(its) != size and cell not in MISSING:
             more = " classes are named" if given else " numbers, as the longest has"
-            raise column.error(cell, "a number for each class, but not as many", len(cell), f"{size}{more}")
-    names = given or tuple(map(str, range(size)))
-    texts = [[cell[i] if isinstance(cell, tuple) else "" for cell in column.of_row] for i in range(size)]
+            raise column.error(cell, "a number for each class, but not as many", len(its), f"{size}{more}")
+    names = tuple(given) or tuple(map(str, range(size)))
+    texts = [[its[i] if (its := lists[cell]) else "" for cell in column.of_row] for i in range(size)]
     made = _indicated(column.rows, label, [column.name] * size, texts, names)
     numbered = "" if given else f", numbered 0 to {size - 1}: name them with classes"
     said = f"{column.name}: {size} numbers a row are 0 and 1 for each of {size} classes{numbered}"
@@ -66,7 +67,11 @@ def _indicated(
             problem = f"{here_NL.sum():,} of {here_NL.size:,} cells of 0 and 1 are {what}, the first"
             allowed = f"{option} negative, leave_out or ignore"
             raise rows.error(row, problem, columns[at], allowed=allowed)
-        words = {"leave_out": "their rows are left out", "ignore": "loss and metrics leave them out"}
+        rows_left = int(here_NL.any(1).sum())
+        words = {
+            "leave_out": f"their {rows_left:,} rows are left out",
+            "ignore": "loss and metrics leave them out",
+        }
         count = f"{here_NL.sum():,} of {here_NL.size:,} cells ({here_NL.mean():.1%})"
         done = words.get(treatment or "", "no label" if treatment else "no label, as no cell has 0")
         notes.append(f"{label.column or 'labels'}: {count} are {what}: {done}")
@@ -101,7 +106,7 @@ def _states(
             row = int(np.flatnonzero(number_N == at)[0])
             share = number is not None and 0 < number < 1
             problem = "a share: say from which on it is a label" if share else "neither 0 nor 1"
-            allowed = "threshold 0.5, or another" if share else [*FLAGS, "blank", "-1"]
+            allowed = "threshold 0.5, or another" if share else ["1", "0", "true", "false", "blank", "-1"]
             raise rows.error(row, problem, column, text, allowed)
         states.append(state)
     return np.asarray(states, dtype=np.int8)[number_N]
@@ -111,8 +116,9 @@ def state_of(text: str) -> int | None:
     """What a cell of 0 and 1 says: 1, ABSENT, BLANK or UNCERTAIN; None where it is no such cell."""
     if text in MISSING:
         return BLANK
-    short = text.lower().removesuffix(".0")
-    return UNCERTAIN if short == "-1" else (int(FLAGS[short]) if short in FLAGS else None)
+    if text.lower() in FLAGS:
+        return int(FLAGS[text.lower()])
+    return {0.0: ABSENT, 1.0: 1, -1.0: UNCERTAIN}.get(number_of(text))  # type: ignore[arg-type]
 
 
 def read_ratings(rows: Rows, label: AspectColumns) -> list[list[float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.tables.notation import Cell, cell_of, number_of, text_of
+from mlcl.data.tables.notation import MISSING, Cell, cell_of, number_of, recognise, text_of
 from mlcl.data.tables.rows import Rows
 from mlcl.errors import UserError
 from mlcl.markup import counted
@@ -68,6 +68,7 @@ class Column:
     first: Mapping[Cell, int]
     of_row: Sequence[Cell]
     notes: tuple[str, ...] = ()
+    class_names: Sequence[str] = ()
 
     @classmethod
     def of(cls, rows: Rows, name: str, given: Collection[str] = ()) -> Column:
@@ -75,7 +76,6 @@ class Column:
 
         Raises UserError for a value that is neither a text, a number nor a list of these.
         """
-        names = [table.names.get(name, ()) for table in rows.tables]
         first: dict[Cell, int] = {}
         known: dict[Any, Cell] = {}
         other: dict[str, str] = {}
@@ -85,37 +85,55 @@ class Column:
             cell = known.get(key) if key is not None else None
             if cell is None:
                 try:
-                    cell = value if value in given else _named(cell_of(value), names[rows.keys[row][0]])
+                    cell = value if value in given else cell_of(value)
                 except ValueError as error:
-                    raise rows.error(
-                        row, str(error), name, value, "texts, numbers, or lists of them"
-                    ) from None
+                    allowed = "texts, numbers, or lists of them"
+                    raise rows.error(row, str(error), name, value, allowed) from None
                 if isinstance(value, str) and isinstance(cell, str) and cell != value.strip(" \t\r\n"):
                     other.setdefault(value, cell)
                 if key is not None:
                     known[key] = cell
             first.setdefault(cell, row)
             of_row.append(cell)
-        notes = [f"{name}: the numbers are read as the class names that the file gives"] if any(names) else []
+        notes = []
         if other:
             a, b = next(iter(other.items()))
             notes.append(
                 f"{name}: {counted(len(other), 'spelling')} with invisible signs, other blanks or Unicode "
                 f"forms are read without them, such as {a!a} as {b!a}"
             )
-        return cls(name, rows, first, of_row, tuple(notes))
+        names = next((table.names[name] for table in rows.tables if name in table.names), ())
+        column = cls(name, rows, first, of_row, tuple(notes), names)
+        notation = recognise(first)
+        by_class = notation is not None and notation.form == "indicators"
+        return column if by_class or not names else column._named(names)
+
+    def _named(self, names: Sequence[str]) -> Column:
+        """The column with numbers replaced by names, from 0 on; -1 is missing.
+
+        Raises UserError for a number without a name.
+        """
+        number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
+
+        def name_of(item: str, cell: Cell) -> str:
+            if item not in number and item not in MISSING:
+                raise self.error(cell, "a number without a name", item, f"0 to {len(names) - 1}")
+            return number.get(item, item)
+
+        new: dict[Cell, Cell] = {
+            cell: name_of(cell, cell) if isinstance(cell, str) else tuple(name_of(i, cell) for i in cell)
+            for cell in self.first
+        }
+        first: dict[Cell, int] = {}
+        for cell, row in self.first.items():
+            first.setdefault(new[cell], row)
+        note = f"{self.name}: the numbers are read as the class names that the file gives"
+        of_row = [new[cell] for cell in self.of_row]
+        return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
 
     def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
         """The error for the first row with a cell."""
         return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
-
-
-def _named(cell: Cell, names: Sequence[str]) -> Cell:
-    """The cell with numbers replaced by the class names that the file has for them."""
-    if not names:
-        return cell
-    number = {str(i): name for i, name in enumerate(names)}
-    return number.get(cell, cell) if isinstance(cell, str) else tuple(number.get(item, item) for item in cell)
 
 
 def texts_of(rows: Rows, column: str) -> list[str]:

@@ -11,7 +11,8 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +30,8 @@ FLAGS = {
 }
 """What the column of a class holds, in small letters: whether the row has the class."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
-HASHTAGS = re.compile(r"#\S+(\s+#\S+)*")
+HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
+TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
 """In a list: an item in quotes, a comma, or a word."""
@@ -53,7 +55,7 @@ class Notation:
         if self.form == "tags":
             return re.findall(r"<([^<>]+)>", cell)
         if self.form == "hashtags":
-            return [tag.removeprefix("#") for tag in cell.split()]
+            return re.findall(r"#([^\s#]+)", cell)
         return cell.split(self.separator) if self.separator else (cell,)
 
     def in_words(self) -> str:
@@ -85,13 +87,15 @@ def _objects(text: str) -> list[Any]:
     except ValueError:
         try:
             return list(ast.literal_eval(text))
-        except (SyntaxError, TypeError):
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
             raise ValueError("begins with [ and is no list of labels") from None
 
 
 def _item(value: Any) -> str:
     if isinstance(value, Mapping):
         # A list of objects, such as {"id": 28, "name": "Action"}.
+        if not {"name", "label"} & value.keys():
+            raise ValueError("an object without a name or label")
         value = value.get("name", value.get("label"))
     text = text_of(value)
     if text in MISSING:
@@ -183,33 +187,43 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
     `given` are names of classes, which are never divided.
     """
     lists = [cell for cell in cells if isinstance(cell, tuple)]
-    if lists and (numbers := _numbers(lists, given)):
-        return numbers
+    if form := _numbers(lists, given):
+        return Notation(form)
     texts = [cell for cell in cells if isinstance(cell, str) and cell not in MISSING and cell not in given]
-    if texts and all(TAGS.fullmatch(text) for text in texts):
-        return Notation("tags")
-    if len(texts) > 1 and all(HASHTAGS.fullmatch(text) for text in texts):
-        return Notation("hashtags")
+    for tagged, pattern in TAGGED.items():
+        fitting = sum(bool(pattern.fullmatch(text)) for text in texts)
+        if 2 * fitting > len(texts) > 1:
+            return Notation(tagged) if fitting == len(texts) else None
     found = [sign for sign in SEPARATORS if any(sign in text for text in texts)]
-    if len(found) > 1 or (found == [","] and not divides(texts, ",")):
+    if len(found) > 1:
         return None
-    if not found and not given and divides(texts, " "):
+    sign = found[0] if found else " "
+    numbers = [tuple(part.strip() for part in text.split(sign)) for text in texts]
+    if all(len(its) > 1 for its in numbers) and (form := _numbers(numbers, given)):
+        return Notation(form, sign)
+    if (sign == "," and not divides(texts, ",")) or (sign == " " and not given and divides(texts, " ")):
         return None
-    return Notation("divided", found[0]) if found else Notation("names")
+    return Notation("divided", sign) if found else Notation("names")
 
 
-def _numbers(lists: Sequence[tuple[str, ...]], given: Collection[str]) -> Notation | None:
-    """Lists that hold a number for each class: equally long, or with the same number twice in one."""
+def _numbers(
+    lists: Sequence[tuple[str, ...]], given: Collection[str]
+) -> Literal["indicators", "shares"] | None:
+    """The form of lists that hold a number for each class: equally long, or with a number twice in one."""
     items = {item for its in lists for item in its}
-    values = {item: FLAGS.get(item.lower().removesuffix(".0"), number_of(item)) for item in items}
-    if not items or items & set(given) or any(v is None or not -1 <= v <= 1 for v in values.values()):
+    values = {
+        item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
+    }
+    longest = max(map(len, lists), default=0)
+    if longest < 2 or None in values.values() or (items <= set(given) and len(given) != longest):
         return None
-    shares = any(v not in (-1, 0, 1) for v in values.values())
-    longest = max(map(len, lists))
-    alike = longest > 1 and all(len(its) == longest for its in lists)
-    if shares or alike or any(len(set(its)) < len(its) for its in lists):
-        return Notation("shares" if shares else "indicators")
-    return None
+    flags = {item for item, value in values.items() if value in (-1, 0, 1)}
+    small = all(value is not None and -1 <= value <= 1 for value in values.values())
+    again = any(len(set(its)) < len(its) for its in lists)
+    most = 2 * sum(set(its) <= flags for its in lists) >= len(lists)
+    if not (again and (small or most)) and not (small and all(len(its) == longest for its in lists)):
+        return None
+    return "shares" if small and flags != items else "indicators"
 
 
 def divides(cells: Collection[str], separator: str) -> bool:
@@ -234,19 +248,21 @@ def joined(cells: Collection[str], separator: str) -> str | None:
     )
 
 
-def path_sign(cells: Collection[Cell]) -> str | None:
+def path_sign(cells: Iterable[Cell]) -> str | None:
     """The sign between levels where these cells are paths in a tree, coarse first; None where they are not.
 
-    Nearly all cells have the sign, between a few words, and the coarsest names are at most half as many as
-    the cells.
+    Most cells have the sign, between a few words, and there are at most half as many coarsest names as paths.
     """
-    texts = [text for cell in cells if (text := alone(cell)) is not None and text not in MISSING]
+    texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:
-        paths = [[part.strip() for part in text.split(sign)] for text in texts]
-        deep = [path for path in paths if len(path) > 1 and all(path)]
-        tops = {path[0] for path in deep}
-        few = sum(len(part.split()) for path in deep for part in path) <= 5 * sum(map(len, deep))
-        if few and len(texts) > 2 and len(deep) >= 0.8 * len(texts) and 2 * len(tops) <= len(texts):
+        paths = {text: [part.strip() for part in text.split(sign)] for text in texts}
+        deep = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}
+        tops = {path[0] for path in deep.values()}
+        few = sum(len(part.split()) for path in deep.values() for part in path) <= 5 * sum(
+            map(len, deep.values())
+        )
+        often = sum(texts[text] for text in deep) >= 0.8 * texts.total()
+        if few and often and len(texts) > 2 and 2 * len(tops) <= len(deep):
             return sign
     return None
 
@@ -258,4 +274,6 @@ def alone(cell: Cell) -> str | None:
 
 def form_of(label: str) -> str:
     """A key that two spellings of a label share: small letters, single blanks, no quotes or brackets."""
+    if (number := number_of(label)) is not None:
+        return f"{number:g}" if float(f"{number:g}") == number else repr(number)
     return " ".join(label.casefold().split()).strip("'\"[]{}() ")

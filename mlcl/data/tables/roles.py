@@ -19,6 +19,7 @@ from mlcl.data.tables.indicators import UNCERTAIN, state_of
 from mlcl.data.tables.label_columns import Column
 from mlcl.data.tables.notation import (
     MISSING,
+    PATH_SIGNS,
     Cell,
     Notation,
     alone,
@@ -31,10 +32,10 @@ from mlcl.data.tables.notation import (
     text_of,
 )
 from mlcl.data.tables.rows import ImageFiles, Rows
-from mlcl.data.tables.splits import SPLIT_NAMES
+from mlcl.data.tables.splits import SPLIT_NAMES, split_of_name
 from mlcl.errors import UserError
 
-SAMPLE = 20_000
+SAMPLE = 5_000
 """Rows that are read to tell columns of texts, images and vectors from the others."""
 TEXT_NAMES = {
     "text", "body", "content", "review", "description", "sentence", "abstract", "message", "document",
@@ -49,6 +50,8 @@ ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
+MOST_UNNAMED = 20
+"""Distinct numbers above which a column without a telling name counts or measures something."""
 
 Kind = Literal[
     "text", "image", "vectors", "single", "multi_label", "path", "flag", "share", "constant", "other"
@@ -94,6 +97,12 @@ class Roles:
         codes = {name: _codes(self.rows, name) for name in ordered}
         chain = all(_tells(codes[fine], codes[coarse]) for coarse, fine in pairwise(ordered))
         return ordered if len(ordered) > 1 and chain else []
+
+    def sign_in(self, name: str) -> str | None:
+        """The sign between levels that stands in half of a column's filled rows, or None."""
+        cells = [text for value in self.rows.frame[name] if (text := text_of(value)) not in MISSING]
+        often = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
+        return often[0] if often else None
 
 
 def roles_of(tables: Sequence[Table], given: Collection[str] = ()) -> Roles:
@@ -166,7 +175,7 @@ def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> Role | None:
             return Role(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
     floats = bool(items) and all(isinstance(item, float) for item in items)
     if floats and all(len(its) == longest for its in lists) and not set(items) <= {0.0, 1.0, -1.0}:
-        shares = all(0 <= item <= 1 for item in items) and _named(name, LABEL_NAMES)
+        shares = all(0 <= item <= 1 for item in items) and longest <= MOST_UNNAMED
         return None if shares else Role(name, "vectors", True)
     return None
 
@@ -182,39 +191,45 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
         return Role(name, "other", named, problem=error)
     cells = [cell for cell in column.first if cell and cell not in MISSING]
     filled = sum(cell not in MISSING for cell in column.of_row)
-    kind, notation, sign = _kind(cells, filled, given or named, given)
+    flags = sum(isinstance(cell, str) and state_of(cell) in (0, 1) for cell in column.of_row)
+    if split_of_name(name) is not None and not given:
+        return Role(name, "other", False)
+    sign = path_sign(column.of_row)
+    kind, notation = _kind(cells, filled, given or named, given, 10 * flags >= 9 * filled > 0)
+    if kind in ("single", "multi_label", "other") and sign is not None:
+        kind = "path"
     example = next(iter(cells), "")
     shown = ", ".join(example) if isinstance(example, tuple) else example
     return Role(name, kind, named and 2 * filled >= len(rows), 0.0, len(cells), shown, notation, sign)
 
 
 def _kind(
-    cells: Sequence[Cell], filled: int, named: bool, given: bool
-) -> tuple[Kind, Notation | None, str | None]:
-    """What a column is, by its distinct cells; with the notation of labels or the sign between levels."""
+    cells: Sequence[Cell], filled: int, named: bool, given: bool, mostly_flags: bool
+) -> tuple[Kind, Notation | None]:
+    """What a column is, by its distinct cells, with the notation of labels."""
     texts = [text for cell in cells if (text := alone(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
-    if len(numbers) < len(texts) == len(cells) > 1 and (sign := path_sign(texts)):
-        return "path", None, sign
     texts = [cell for cell in cells if isinstance(cell, str)]
     if len(texts) < len(cells):
-        return "multi_label", recognise(cells), None
-    states = {state_of(text) for text in texts}
-    if texts and None not in states:
-        return ("flag" if states != {UNCERTAIN} else "other"), None, None
+        return "multi_label", recognise(cells)
+    if mostly_flags or (texts and {state_of(text) for text in texts} == {UNCERTAIN}):
+        # A cell that is none of these is refused with its place when the column is read.
+        return ("flag" if mostly_flags else "other"), None
     if len(cells) < 2:
-        return "constant", None, None
+        return "constant", None
     if len(numbers) == len(texts):
         shares = all(0 <= number <= 1 for number in numbers)
-        if shares or any(number % 1 for number in numbers):
-            return ("share" if shares else "other"), None, None
+        counts = len(cells) > MOST_UNNAMED and not named
+        if shares or counts or any(number % 1 for number in numbers):
+            return ("share" if shares else "other"), None
     notation = recognise(texts)
-    if notation is None and divides(texts, " ") and (named or joined(texts, " ")):
+    joining = {"&", "and", "or", "/", "+", "-"} & parts_of(texts, " ")
+    if notation is None and divides(texts, " ") and not joining and (named or joined(texts, " ")):
         notation = Notation("divided", " ")
     if notation is None or notation.form != "names":
-        return "multi_label", notation, None
+        return "multi_label", notation
     rare = len(cells) > min(MOST_CLASSES, filled / 2)
-    return ("other" if rare and not given else "single"), None, None
+    return ("other" if rare and not given else "single"), None
 
 
 def _codes(rows: Rows, name: str) -> Any:
@@ -233,7 +248,7 @@ def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
 def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
     """Columns that say in another way what another column says; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
-    ordered = sorted(single, key=lambda role: (not role.named, number_of(role.example) is not None))
+    ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
     codes = {role.name: _codes(rows, role.name) for role in ordered}
     found: dict[str, str] = {}
     for at, role in enumerate(ordered):
@@ -275,5 +290,7 @@ def _is_id(name: str, rows: Rows) -> bool:
 
 
 def _is_split(name: str, rows: Rows) -> bool:
-    named = {str(value).strip().lower() for value in rows.frame[name]}
-    return name.lower() in SPLIT_COLUMNS and bool(named) and named <= SPLIT_NAMES.keys()
+    named = {str(value).strip().lower() for value in rows.frame[name].map(str).unique()}
+    known = named & SPLIT_NAMES.keys()
+    # One unknown value of a column that is named so is refused with its place when the column is read.
+    return bool(known) and (name.lower() in SPLIT_COLUMNS or (len(named) > 1 and named == known))

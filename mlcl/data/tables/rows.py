@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +16,13 @@ import pandas as pd
 
 from mlcl.data.format import Modality
 from mlcl.data.tables.files import Frame, Table
-from mlcl.data.tables.notation import is_unicode
+from mlcl.data.tables.notation import is_unicode, items_of
 from mlcl.errors import UserError
 
 Content = str | bytes | Path | list[float]
 EMPTY = "the text is empty"
+LISTED = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*$", re.DOTALL)
+"""A list of words, written as a text."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,9 @@ def _text(values: Sequence[Any]) -> str | Unreadable:
     for value in values:
         if value is None or value != value:  # None, or NaN of a Parquet file
             continue
+        if isinstance(value, str) and LISTED.match(value):
+            with suppress(ValueError):
+                value = items_of(value.strip())
         if isinstance(value, list | tuple) and all(isinstance(token, str) for token in value):
             value = " ".join(value)
         if not isinstance(value, str):

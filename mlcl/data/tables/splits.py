@@ -31,6 +31,7 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "evaluation": "validation",
     "testing": "test",
     "tst": "test",
+    "holdout": "test",
 }
 """How a split may be written, in small letters."""
 RARE, FEW = 200, 5_000
@@ -61,7 +62,10 @@ class SplitRows:
 def split_of_name(name: str) -> str | None:
     """The split that a name says, such as `reviews_train`, `seg_test` or `Val2017`; None for none, or two."""
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
-    found = {SPLIT_NAMES[word.lower()] for word in words if word.lower() in SPLIT_NAMES}
+    words = [word.lower().removesuffix("set") for word in words]
+    found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    if found == {"train", "validation"} or "trainval" in words:
+        return "train"
     return found.pop() if len(found) == 1 else None
 
 
@@ -81,6 +85,7 @@ def divide(rows: SplitRows, classes: Classes, fractions: Sequence[float], seed: 
     keep_together(rows.splits, keys)
     copies = sum(count for count in Counter(rows.contents).values() if count > 1)
     said = f"rows with the content of another row, which lie in one split with it: {copies:,}"
+    said += _contradicting(rows, classes)
     reason = "each class has a training row, and rows that belong together share a split"
     return [*([said] if copies else []), *shares_note(rows.splits, fractions, reason)]
 
@@ -120,6 +125,17 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
                 wanted[label][best] -= size[unit]
     by_hash = {unit: assign(names[unit], seed, fractions) for unit in range(len(names)) if unit not in split}
     return [by_hash[unit] if unit in by_hash else SPLITS[split[unit]] for unit in unit_N]
+
+
+def _contradicting(rows: SplitRows, classes: Classes) -> str:
+    """The end of a sentence on rows that have the content of an earlier one and other labels."""
+    first = dict.fromkeys(rows.contents, -1)
+    other = 0
+    for row, content in enumerate(rows.contents):
+        if first[content] < 0:
+            first[content] = row
+        other += any(set(space[row]) != set(space[first[content]]) for space in classes)
+    return f", {other:,} of them with other labels than the first of their kind" if other else ""
 
 
 def _complete(

@@ -72,6 +72,10 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
     )
 
 
+MOST_LEFT_OUT = 0.95
+"""Share of rows without a content above which another column must be meant."""
+
+
 @dataclass
 class _Contents:
     """A digest of each row's content, None of one that is left out; its twin form; why rows are left out."""
@@ -83,12 +87,12 @@ class _Contents:
 
 
 def _read_contents(options: TableOptions, tables: Sequence[Table]) -> _Contents:
-    """All contents, once. Raises UserError for an image or a vector that cannot be read."""
+    """All contents, once. Raises UserError for a vector that cannot be read."""
     read = _Contents([], [], {})
     for table in tables:
         for place, its in _contents(options, table):
             if isinstance(its, Unreadable):
-                if options.modality != "text":
+                if options.modality == "vectors":
                     where = f"{its.problem} at {table.unit} {place}"
                     raise UserError(where, file=table.path, key=options.content[0], found=its.found)
                 read.problems[len(read.digests)] = its
@@ -132,13 +136,16 @@ def _dim(options: TableOptions, table: Table, place: Any, vector: list[float], k
 
 
 def _left_out(rows: Rows, problems: Mapping[int, Unreadable], options: TableOptions) -> list[str]:
-    """A sentence on rows without a text. Raises UserError where most are."""
+    """A sentence on rows without a text, or an image file. Raises UserError where nearly all are."""
     first, column = min(problems), options.content[0]
-    if 2 * len(problems) > len(rows):
-        raise rows.error(first, "most rows have no text, the first", column, problems[first].found)
+    what = options.modality
+    if len(problems) > MOST_LEFT_OUT * len(rows):
+        problem = f"{len(problems):,} of {len(rows):,} rows have no {what}, the first"
+        raise rows.error(first, problem, column, problems[first].found)
     other = Counter(its.problem for its in problems.values() if its.problem != EMPTY)
     more = "".join(f"; {problem}: {count:,}" for problem, count in other.items())
-    said = f"rows without a text, which are left out: {len(problems):,}, the first at {rows.place(first)}"
+    article = "an image" if what == "image" else "a text"
+    said = f"rows without {article}, which are left out: {len(problems):,}, the first at {rows.place(first)}"
     return [said + more]
 
 

@@ -61,7 +61,10 @@ def start(
     info, description = Dataset.open(place).info, describe(place)
     data = {"path": str(path)} if source is None else {"source": source, "options": options}
     target = said.labels[0] if said.labels and source is None else None
-    made = first_job(info, description, target, data, gpu=has_gpu())
+    try:
+        made = first_job(info, description, target, data, gpu=has_gpu())
+    except UserError as error:
+        raise error.but(file=path) from None
     lines = (*found, *in_words(description))
     name = made.job["experiment"]
     sweep = f"mlcl sweep {files[0]} {files[1]} --name {name} --trials {TRIALS} --seeds {SEEDS}"

@@ -57,6 +57,10 @@ def table_options(
     """
     tables = [open_table(path, said.dialect) for path in paths]
     table = tables[0]
+    for other in tables[1:]:
+        if missing := set(table.columns) - set(other.columns):
+            problem = f"lacks columns that {table.path.name} has"
+            raise UserError(problem, file=other.path, found=sorted(missing), allowed=list(table.columns))
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
     labels = [c for pattern in said.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
@@ -177,56 +181,84 @@ def _asked(table: Table, key: str, question: str, names: Sequence[str], ask: Ask
 def _spaces(
     table: Table, roles: Roles, columns: Sequence[Role], said: Said
 ) -> tuple[dict[str, Any], list[str]]:
-    """The label spaces of columns, and lines on them; the first is the one to predict."""
-    treated = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
-    treated = {key: value for key, value in treated.items() if value is not None}
-    if len(columns) > 1 and all(role.kind in ("flag", "share") for role in columns) and said.kind != "single":
-        names = [role.name for role in columns]
-        space = {"kind": "multi_label", "columns": names, **treated}
-        return {"labels": space}, [
-            f"labels: {len(names)} columns of 0 and 1 are one label space, {', '.join(names)}"
-        ]
-    spaces, lines = dict[str, Any](), []
-    ordered = said.kind == "path" and len(columns) > 1
-    for role in columns:
-        space, line = _space(role, replace(said, kind="single") if ordered else said, treated)
-        spaces[space_name(role.name)] = space
-        lines.append(line)
-    if ordered:
-        names = [space_name(role.name) for role in columns]
-        lines.append(f"levels: {' > '.join(names)}, as named")
-        return spaces | {"path": {"kind": "hierarchy", "levels": names}}, lines
-    levels = roles.levels([role for role in columns if role.kind in ("single", "flag")])
-    if len(columns) > 1 and len(levels) < len(columns):
+    """The label spaces of columns, and lines on them; the first is the one to predict.
+
+    Raises UserError for columns that are no levels, and for what a user says that none of them takes.
+    """
+    if said.threshold is not None and not 0 < said.threshold <= 1:
+        problem = "no share"
         raise UserError(
-            "not levels of one another: name the one to predict", file=table.path, key="labels",
-            found=[role.name for role in columns],
-            allowed="one; or with kind path levels, coarse first, whose names are told apart by their path",
-        )  # fmt: skip
-    if levels:
-        spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in levels]}
-        lines.append(f"levels: {' > '.join(levels)}, since each class of one has one class above it")
+            problem, file=table.path, key="threshold", found=said.threshold, allowed="above 0 to 1"
+        )
+    wide = all(role.kind in ("flag", "share") for role in columns) and said.kind != "single"
+    if wide and (len(columns) > 1 or said.kind == "multi_label"):
+        names = [role.name for role in columns]
+        spaces: dict[str, Any] = {"labels": {"kind": "multi_label", "columns": names, **_treated(said)}}
+        what = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
+        lines = [f"labels: {len(names)} columns of {what} are one label space, {', '.join(names)}"]
+    else:
+        spaces, lines = {}, []
+        levels = said.kind == "path" and len(columns) > 1
+        for role in columns:
+            space, line = _space(table, roles, role, replace(said, kind="single") if levels else said)
+            spaces[space_name(role.name)] = space
+            lines.append(line)
+        if len(columns) > 1:
+            ordered, why = _levels(table, roles, columns, as_named=levels)
+            spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in ordered]}
+            lines.append(f"levels: {' > '.join(ordered)}, {why}")
+    taken = {key for space in spaces.values() for key in space}
+    given = {"separator": said.separator, "classes": said.names or None, **_treated(said)}
+    for key, value in given.items():
+        if value is not None and key not in taken:
+            problem = "is not for these labels"
+            raise UserError(problem, file=table.path, key=key, found=value, allowed=f"without {key}")
     return spaces, lines
 
 
-def _space(role: Role, said: Said, treated: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _levels(table: Table, roles: Roles, columns: Sequence[Role], *, as_named: bool) -> tuple[list[str], str]:
+    """The columns coarse to fine, and how that is known. Raises UserError for columns that are no levels."""
+    if as_named:
+        return [role.name for role in columns], "as named"
+    found = roles.levels([role for role in columns if role.kind in ("single", "flag")])
+    if len(found) < len(columns):
+        raise UserError(
+            "not levels of one another: name the one to predict", file=table.path, key="labels",
+            found=[f"{role.name} ({role.kind})" for role in columns],
+            allowed="one; or with kind path levels, coarse first, whose names are told apart by their path",
+        )  # fmt: skip
+    return found, "since each class of one has one class above it"
+
+
+def _treated(said: Said) -> dict[str, Any]:
+    """How cells of 0 and 1 are read."""
+    given = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _space(table: Table, roles: Roles, role: Role, said: Said) -> tuple[dict[str, Any], str]:
     """The label space of a column, and a line on it."""
-    kind = said.kind or {"multi_label": "multi_label", "path": "path"}.get(role.kind, "single")
+    guess = role.kind if role.kind in ("multi_label", "path") else "single"
+    kind = said.kind or ("multi_label" if guess == "single" and said.separator else guess)
     space: dict[str, Any] = {"kind": kind, "column": role.name}
     said_so = f"labels: the column {role.name}"
     example = f"such as {role.example[:60]!r}"
     if kind == "path":
-        space["separator"] = said.separator or role.sign or "/"
+        sign = said.separator or role.sign or roles.sign_in(role.name)
+        if sign is None:
+            problem, allowed = "no sign stands between levels in most rows", "separator '/', or another"
+            raise UserError(problem, file=table.path, key=role.name, found=role.example, allowed=allowed)
         more = "" if said.kind else "; with kind single it is one class"
-        return space, f"{said_so}, a path of levels divided at {space['separator']!r}, {example}{more}"
+        space["separator"] = sign
+        return space, f"{said_so}, a path of levels divided at {sign!r}, {example}{more}"
+    space |= {"classes": list(said.names)} if said.names else {}
     if kind == "single":
         return space, f"{said_so}, one a row, {example}"
     notation = role.notation
-    divided = said.separator or (notation.separator if notation else None)
     numbers = notation is not None and notation.form in ("indicators", "shares")
+    divided = said.separator or (notation.separator if notation and not numbers else None)
     space |= {"separator": divided} if divided else {}
-    space |= {"classes": list(said.names)} if said.names else {}
-    space |= treated
+    space |= _treated(said)
     how = (
         f", divided at {divided!r}" if divided else f", {notation.in_words()}" if notation and numbers else ""
     )

@@ -80,9 +80,9 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 def _items(table: Table, modality: Modality, columns: TableColumns) -> Iterator[Item]:
     content, id = columns.content or (modality,), columns.id or "id"
     for column in content:
-        table.require(column, column, [*table.columns, "or text COLUMN"])
+        table.require(column, "text" if columns.content else column, [*table.columns, "or text COLUMN"])
     if columns.id or id in table.columns:
-        table.require(id, id)
+        table.require(id, "id")
     wanted = [*content, *([id] if id in table.columns else [])]
     files, number = ImageFiles(table.path.parent), 0
     for frame in table.chunks(wanted):
@@ -103,5 +103,7 @@ def _images(folder: Path, modality: Modality) -> Iterator[Item]:
         raise UserError(
             f"this model reads {plural(modality)}", file=folder, found="a folder", allowed=[*FORMS]
         )
-    for file in image_files(folder)[0]:
-        yield Item(file.relative_to(folder).as_posix(), str(file), file)
+    images, others = image_files(folder)
+    contents = dict.fromkeys(others, Unreadable("no image")) | {file: file for file in images}
+    for file in sorted(contents):
+        yield Item(file.relative_to(folder).as_posix(), str(file), contents[file])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -138,19 +139,27 @@ class Labelling:
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
+        """The outputs of the rows that have a content, (0, 0) where none has."""
         rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
+        if not rows:
+            return torch.zeros(0, 0)
         return self._model.outputs([content for content, _ in rows], [place for _, place in rows])
 
     def _write(
         self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
     ) -> None:
         """Write the predictions of the rows without a problem, and of the others the problem."""
-        probabilities = array(self._model.probabilities(output_MO, self._way))
-        columns = dict(decide(self._model.index, probabilities, self._way, self._threshold).columns)
+        index, space = self._model.index, self._model.index.space
+        if len(output_MO):
+            probabilities = array(self._model.probabilities(output_MO, self._way))
+        else:
+            shape = (len(space.aspects), len(space.scale)) if space.aspects else (len(space.classes),)
+            probabilities = np.zeros((0, *shape))
+        columns = dict(decide(index, probabilities, self._way, self._threshold).columns)
         if self._all:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:
-            several = self._model.index.task == "multi_label"
+            several = index.task == "multi_label"
             nothing: list[Any] | None
             for name, values in columns.items():
                 rest = iter(values)
