@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlcl.data import Dataset, prepare
+from mlcl.data.tables.splits import split_of_name
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
 
@@ -613,3 +614,17 @@ class TestTxt(SourceTestCase):
         Wart({"data.txt": "some words\n"}, "no such column"),
         Wart({"data.txt": b"__label__a \xff\n"}, "no text in utf-8-sig at or after line 1"),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("reviews_train", "train"), ("Training", "train"), ("seg_train", "train"), ("trainset", "train"),
+        ("train_val", "train"), ("trainval2017", "train"), ("TrainData", "train"), ("GermEval21_TrainData", "train"),
+        ("val2017", "validation"), ("DEV", "validation"), ("evaluation", "validation"), ("eval", "validation"),
+        ("Testing", "test"), ("GermEval21_TestData", "test"), ("holdout", "test"), ("test-00000-of-00001", "test"),
+        ("train_test", None), ("contest", None), ("latest", None), ("trainer", None), ("more", None),
+    ],
+)  # fmt: skip
+def test_the_split_that_a_name_says(name, split):
+    assert split_of_name(name) == split

@@ -258,9 +258,8 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
         paths = {text: [part.strip() for part in text.split(sign)] for text in texts}
         deep = {text: path for text, path in paths.items() if len(path) > 1 and all(path)}
         tops = {path[0] for path in deep.values()}
-        few = sum(len(part.split()) for path in deep.values() for part in path) <= 5 * sum(
-            map(len, deep.values())
-        )
+        parts = [part for path in deep.values() for part in path]
+        few = sum(len(part.split()) for part in parts) <= 5 * len(parts)
         often = sum(texts[text] for text in deep) >= 0.8 * texts.total()
         if few and often and len(texts) > 2 and 2 * len(tops) <= len(deep):
             return sign

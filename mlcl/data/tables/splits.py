@@ -64,6 +64,8 @@ def split_of_name(name: str) -> str | None:
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
     found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    if len(found) > 1:  # as in GermEval21_TestData
+        found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES and word != "eval"}
     if found == {"train", "validation"} or "trainval" in words:
         return "train"
     return found.pop() if len(found) == 1 else None
