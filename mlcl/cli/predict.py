@@ -27,6 +27,9 @@ Input = Annotated[
     Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")]
+WayName = Annotated[
+    str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
+]
 
 
 def predict(
@@ -39,9 +42,7 @@ def predict(
     delimiter: Delimiter = None,
     header: Header = None,
     split: Split = None,
-    way: Annotated[
-        str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
-    ] = None,
+    way: WayName = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")
     ] = False,

@@ -73,6 +73,7 @@ class Role:
     example: str = ""
     notation: Notation | None = None
     sign: str | None = None
+    column: Column | None = None
     problem: UserError | None = None
 
 
@@ -93,10 +94,9 @@ class Roles:
 
     def levels(self, columns: Sequence[Role]) -> list[str]:
         """The columns coarse to fine, where each class of one comes with one of the next; else none."""
-        ordered = [column.name for column in sorted(columns, key=lambda column: column.distinct)]
-        codes = {name: _codes(self.rows, name) for name in ordered}
-        chain = all(_tells(codes[fine], codes[coarse]) for coarse, fine in pairwise(ordered))
-        return ordered if len(ordered) > 1 and chain else []
+        ordered = sorted(columns, key=lambda column: column.distinct)
+        chain = all(_tells(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
+        return [column.name for column in ordered] if len(ordered) > 1 and chain else []
 
     def sign_in(self, name: str) -> str | None:
         """The sign between levels that stands in half of a column's filled rows, or None."""
@@ -200,7 +200,8 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
         kind = "path"
     example = next(iter(cells), "")
     shown = ", ".join(example) if isinstance(example, tuple) else example
-    return Role(name, kind, named and 2 * filled >= len(rows), 0.0, len(cells), shown, notation, sign)
+    often = named and 2 * filled >= len(rows)
+    return Role(name, kind, often, 0.0, len(cells), shown, notation, sign, column)
 
 
 def _kind(
@@ -232,9 +233,10 @@ def _kind(
     return ("other" if rare and not given else "single"), None
 
 
-def _codes(rows: Rows, name: str) -> Any:
+def _codes(role: Role) -> Any:
     """A number for each distinct value of a column, -1 for a missing one."""
-    column = Column.of(rows, name)
+    column = role.column
+    assert column is not None
     number = {cell: -1 if cell in MISSING else i for i, cell in enumerate(column.first)}
     return pd.Series([number[cell] for cell in column.of_row])
 
@@ -249,7 +251,7 @@ def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
     """Columns that say in another way what another column says; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
-    codes = {role.name: _codes(rows, role.name) for role in ordered}
+    codes = {role.name: _codes(role) for role in ordered}
     found: dict[str, str] = {}
     for at, role in enumerate(ordered):
         for other in ordered[:at]:
@@ -263,8 +265,8 @@ def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
         wide = [[name for name, text in zip(flags, row, strict=True) if state_of(text_of(text)) == 1]
                 for row in rows.frame[flags].itertuples(index=False, name=None)]  # fmt: skip
         for role in labels:
-            if role.kind == "multi_label" and role.notation is not None:
-                lists = map(role.notation.labels, Column.of(rows, role.name).of_row)
+            if role.kind == "multi_label" and role.notation is not None and role.column is not None:
+                lists = map(role.notation.labels, role.column.of_row)
                 if all(sorted(own) == sorted(its) for own, its in zip(lists, wide, strict=True)):
                     found[role.name] = f"the columns {', '.join(flags)}"
     return found
