@@ -109,7 +109,7 @@ class LabelRows:
         return y_BL
 
     def known(self) -> Tensor | None:
-        """Which entries the rows tell (B, L) bool; None where that is all of them."""
+        """Mask (B, L) bool of known entries; None where all are known."""
         if self.unknown is None or not len(self.unknown.columns):
             return None
         return ~self.unknown.dense(torch.bool)

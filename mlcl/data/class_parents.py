@@ -115,7 +115,7 @@ class _Rows:
 
 
 def _blanks(data: Dataset, rows: _Rows, coarse: str, fine: str) -> str:
-    """What is said of rows with a class of `fine` and none of `coarse`; empty where there are none."""
+    """Notes on rows with a class of `fine` and none of `coarse`; empty where there are none."""
     fine_N = rows.labels(fine)
     class_K = fine_N[(fine_N >= 0) & (rows.labels(coarse) < 0)]
     if not len(class_K):

@@ -1,4 +1,4 @@
-"""What is odd in the contents of a sound data set, in sentences: copies, twins, texts that name their label.
+"""Notes on suspicious contents of a sound data set: copies, twins, texts that name their label.
 
 Shapes: N rows, L labels, E stored entries, H names found.
 """
@@ -29,7 +29,7 @@ TWINS = 0.01
 
 
 def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
-    """All that is odd in the contents."""
+    """Notes on copies, twins and texts that name their class."""
     splits = list(tables[0].rows)
     if data.info.modality == "text":
         names = Names(tables)

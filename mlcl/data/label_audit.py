@@ -1,4 +1,4 @@
-"""What is odd in the labels of a sound data set, in sentences. All rows of all splits are read.
+"""Notes on suspicious labels of a sound data set. All rows of all splits are read.
 
 Shapes: S splits, L labels, E stored entries.
 """
@@ -85,7 +85,7 @@ def label_tables(data: Dataset) -> list[LabelTable]:
 
 
 def label_notes(tables: Sequence[LabelTable]) -> list[str]:
-    """All that is odd in the labels, in a few lines for each kind of oddity."""
+    """Notes on the labels, at most a few lines for each kind of finding."""
     notes = []
     for audit in (lookalikes, longer_names, told_splits, constants, unlabelled):
         lines = [line for table in tables for line in audit(table)]

@@ -69,7 +69,7 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
 
 
 def _audit(data: Dataset) -> list[str]:
-    """What is odd of a sound data set."""
+    """Notes on suspicious labels, splits and contents of a sound data set."""
     absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]  # type: ignore[call-overload]
     tables = label_tables(data)
     return [*absent, *label_notes(tables), *content_notes(data, tables)]

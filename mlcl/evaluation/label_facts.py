@@ -32,7 +32,7 @@ class LabelFacts:
         return self if self.band is None or self.band.ndim == 1 else replace(self, band=self.band[aspect])
 
     def of_rows(self, rows: Array) -> LabelFacts:
-        """Those of some of the rows, by a mask (N,) or their numbers."""
+        """Facts of some of the rows, given by a mask (N,) or their numbers."""
         return self if self.row_path is None else replace(self, row_path=self.row_path[rows])
 
     def in_band(self, name: str) -> Array:

@@ -157,7 +157,7 @@ class LabelPrediction:
     known: Array | None = None
 
     def telling(self, least: int) -> Array:
-        """Which rows (N,) bool have at least so many known entries."""
+        """Mask (N,) bool of rows with at least so many known entries."""
         if self.known is None:
             return np.full(len(self.probabilities), self.probabilities.shape[1] >= least)
         return np.asarray(self.known.sum(axis=1) >= least)

@@ -45,7 +45,7 @@ def as_rows(targets: Targets) -> LabelRows:
 
 
 def known_entries(rows: LabelRows) -> Array | None:
-    """Which entries the rows tell (N, L) bool; None where that is all of them."""
+    """Mask (N, L) bool of known entries; None where all are known."""
     known_NL = rows.known()
     return None if known_NL is None else array(known_NL)
 
@@ -61,7 +61,7 @@ def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
 
 
 def known_rows(task: Task, targets: Targets) -> Array:
-    """Which rows have any target (N,) bool: of a multi-label set those that tell any of the labels."""
+    """Mask (N,) bool of rows with a target: of a multi-label set rows with any known entry."""
     if task == "multi_label":
         told_NL = known_entries(as_rows(targets))
         return np.ones(len(targets), dtype=bool) if told_NL is None else np.asarray(told_NL.any(axis=1))

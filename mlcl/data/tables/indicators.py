@@ -18,7 +18,7 @@ from mlcl.data.tables.rows import Rows
 from mlcl.errors import UserError
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
-"""What a cell of 0 and 1 says beside 1, present."""
+"""States of a cell of 0 and 1 beside 1, present."""
 
 
 def from_columns(rows: Rows, label: MultiLabelColumn) -> Labels:
@@ -113,7 +113,7 @@ def _states(
 
 
 def state_of(text: str) -> int | None:
-    """What a cell of 0 and 1 says: 1, ABSENT, BLANK or UNCERTAIN; None where it is no such cell."""
+    """State of a cell of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for another cell."""
     if text in MISSING:
         return BLANK
     if text.lower() in FLAGS:

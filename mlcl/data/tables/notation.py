@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SEPARATORS = (";", "|", ",")
-"""What may stand between the labels of a text where no separator is given."""
+"""Signs that divide the labels of a text where no separator is given."""
 PATH_SIGNS = (">>", ">", "::", "/")
-"""What may stand between the levels of a path, as in `Animals > Birds > Parrots`."""
+"""Signs between the levels of a path, as in `Animals > Birds > Parrots`."""
 MISSING = frozenset(
     {"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"}
 )
-"""What pandas, R, SQL and spreadsheets write for a missing value."""
+"""Missing values as pandas, R, SQL and spreadsheets write them."""
 FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "t", "y", "ja", "oui"), True),
     **dict.fromkeys(("0", "false", "no", "f", "n", "nein", "non"), False),
 }
-"""What the column of a class holds, in small letters: whether the row has the class."""
+"""Cells of a class's column, in small letters: whether the row has the class."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}

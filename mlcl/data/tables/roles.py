@@ -1,4 +1,4 @@
-"""What the columns of a table are for: contents, labels, ids, splits, and which repeat one another.
+"""Roles of a table's columns: contents, labels, ids, splits, and which repeat one another.
 
 Only the guess that a column holds texts, images or vectors reads a sample. All else that is said of a column
 is computed from all rows, with the same reading of labels that prepares the data set.
@@ -60,7 +60,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Role:
-    """What a column is; `named` says that its name is one that texts, or labels, often have.
+    """The role of a column; `named` says that its name is one that texts, or labels, often have.
 
     `problem` is why a column that may hold labels cannot be read.
     """
@@ -207,7 +207,7 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
 def _kind(
     cells: Sequence[Cell], filled: int, named: bool, given: bool, mostly_flags: bool
 ) -> tuple[Kind, Notation | None]:
-    """What a column is, by its distinct cells, with the notation of labels."""
+    """The kind of a column by its distinct cells, and the notation of its labels."""
     texts = [text for cell in cells if (text := alone(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
     texts = [cell for cell in cells if isinstance(cell, str)]

@@ -1,4 +1,4 @@
-"""Which split a row of the user's goes to: as the data say, else by a seeded draw. Copies stay together."""
+"""Assigns rows of users' files to splits: as the data say, else by a seeded draw. Copies stay together."""
 
 from __future__ import annotations
 
