@@ -102,6 +102,8 @@ def _names(given: str | None) -> tuple[str, ...]:
     if given is None:
         return ()
     file = Path(given)
+    if file.suffix and "," not in given and not file.is_file():
+        raise UserError("no such file", file=file, key="names", allowed="a file, or names as a,b,c")
     try:
         words = file.read_text(encoding="utf-8").splitlines() if file.is_file() else given.split(",")
     except (OSError, UnicodeError) as error:

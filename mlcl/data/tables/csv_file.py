@@ -38,6 +38,10 @@ def csv_table(path: Path, dialect: Dialect) -> Table:
     if encoding == ENCODING and _mark(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         encoding = "utf-16"
     delimiter = dialect.delimiter or _delimiter(path, encoding)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise UserError(
+            "no sign between fields", file=path, key="delimiter", found=delimiter, allowed="one sign"
+        )
     first = list(islice(_records(path, encoding, delimiter), ROWS_TRIED))
     if not first:
         raise UserError("is empty: there is no header line", file=path)

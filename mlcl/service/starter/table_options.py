@@ -28,7 +28,7 @@ Ask = Callable[[str, Sequence[str], str], str]
 
 @dataclass(frozen=True)
 class Said:
-    """Options that a user gives for a table; the rest is recognised. `labels` may be patterns such as `is_*`."""
+    """Options that a user gives for a table; the rest is recognised. `labels` may be patterns as `is_*`."""
 
     text: tuple[str, ...] = ()
     image: str | None = None

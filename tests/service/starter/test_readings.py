@@ -6,6 +6,7 @@ import pytest
 from service.starter.layouts import NAMES, ROWS, body, flags, objects, parquet, table
 
 from mlcl.data import Dataset, prepare
+from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
 from mlcl.service.starter.table_options import Said, table_options
 
@@ -112,6 +113,8 @@ def test_names_that_are_given_name_numbers_from_0_on(read):
          "key separator: is not for these labels"),
         (labels(lambda i, t: t[0]), Said(threshold=0.5), "key threshold: is not for these labels"),
         (labels(lambda i, t: t[0]), Said(threshold=0.0), "key threshold: no share; found: 0.0"),
+        (labels(lambda i, t: t[0]), Said(dialect=Dialect(delimiter=";;")),
+         "key delimiter: no sign between fields"),
         (labels(lambda i, t: t[0]), Said(kind="path"), "no sign stands between levels in most rows"),
         (labels(lambda i, t: "1.0" if i == 70 else str(i % 3)), Said(),
          "a class is spelt in two ways at line"),
