@@ -104,9 +104,9 @@ class Column:
             )
         names = next((table.names[name] for table in rows.tables if name in table.names), ())
         column = cls(name, rows, first, of_row, tuple(notes), names)
-        notation = recognise(first)
-        by_class = notation is not None and notation.form == "indicators"
-        return column if by_class or not names else column._named(names)
+        if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):
+            return column
+        return column._named(names)
 
     def _named(self, names: Sequence[str]) -> Column:
         """The column with numbers replaced by names, from 0 on; -1 is missing.
