@@ -52,6 +52,7 @@ FULL = (
     "service/runs/test_foreign_output.py",
     "service/runs/test_head_monitor.py",
     "service/runs/test_ray_session.py",
+    "service/starter/test_layouts.py::test_a_public_layout_is_read_trained_on_and_predicted",
     "service/test_run_baselines.py",
     "service/test_run_job.py",
     "service/search/test_sampler.py",
