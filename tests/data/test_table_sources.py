@@ -329,6 +329,17 @@ def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
     ]
 
 
+def test_one_column_of_0_and_1_treats_blanks_as_is_said(csv_file, opened):
+    rows = [(str(i), f"text {i}", "train", "", cell, "", "") for i, cell in enumerate(["1", "0", "", "1"])]
+    tags = {"kind": "multi_label", "column": "tags"}
+    with pytest.raises(UserError, match=r"1 of 4 cells of 0 and 1 are missing, the first at line 4"):
+        opened("csv", csv_file(rows), labels={"tags": tags}, fractions=[1, 0, 0])
+    data = opened("csv", csv_file(rows), labels={"tags": {**tags, "missing": "ignore"}}, fractions=[1, 0, 0])
+    assert data.info.space("tags").classes == ("tags",)
+    assert data.split("train").labels("tags").lists() == [[0], [], [], [0]]
+    assert data.split("train").unknown("tags").lists() == [[], [], [0], []]
+
+
 def test_a_blank_is_0_where_no_cell_has_0_and_that_is_said(csv_file, opened):
     rows = [("a", "one", "train", "", "", "1", ""), ("b", "two", "train", "", "", "", "1")]
     data = opened("csv", csv_file(rows), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}})

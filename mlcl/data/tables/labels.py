@@ -38,7 +38,7 @@ def read_labels(rows: Rows, label: SingleColumn | MultiLabelColumn) -> Labels:
     if isinstance(label, MultiLabelColumn) and notation.form in ("indicators", "shares"):
         return from_lists(column, label, notation, given or column.class_names)
     if isinstance(label, MultiLabelColumn) and not given and _is_flag(column):
-        return from_columns(rows, MultiLabelColumn(kind="multi_label", columns=(column.name,)))
+        return from_columns(rows, label.model_copy(update={"column": None, "columns": (column.name,)}))
     labels = _by_cell(column, label, notation, given)
     if not any(labels.values()):
         raise UserError("no row has a label", file=rows.tables[0].path, key=column.name)
@@ -55,9 +55,8 @@ def _places(column: Column, notation: Notation, given: Sequence[str]) -> dict[st
 
 def _is_flag(column: Column) -> bool:
     """Whether a column is one of 0 and 1."""
-    return {state_of(cell) if isinstance(cell, str) else None for cell in column.first} >= {0, 1} and all(
-        isinstance(cell, str) and state_of(cell) is not None for cell in column.first
-    )
+    states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
+    return states >= {0, 1} and None not in states
 
 
 def _notation(column: Column, label: SingleColumn | MultiLabelColumn, given: Collection[str]) -> Notation:
