@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from optuna.storages.journal import JournalFileBackend
 
 from mlcl.files import replace_text
 from mlcl.service.engine.ledger import Ledger
@@ -78,8 +77,6 @@ class Mortal:
         patch.setattr(Ledger, "append", self.write(Ledger.append, _tear_ledger))
         patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
         patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
-        journal = JournalFileBackend
-        patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
         for module in (run_store, home_version, log, cursor):
             patch.setattr(module, "replace_text", self.write(replace_text, tear_file))
         for name in CLIENT_WRITES:
@@ -98,10 +95,6 @@ def _tear_log(appender: Appender, _entries: object, end: int) -> None:
 
 def _tear_scores(scores: Scores, _entry: object) -> None:
     _begin(scores._path, '{"epoch": ')
-
-
-def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:
-    _begin(Path(backend._file_path), '{"op_code": 4, "work')
 
 
 def tear_file(path: Path, text: str) -> None:

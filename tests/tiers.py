@@ -56,7 +56,6 @@ FULL = (
     "service/test_run_baselines.py",
     "service/test_run_job.py",
     "service/search/test_sampler.py",
-    "service/search/test_study_storage.py::test_a_study_in_postgresql",
     "service/search/test_sweep.py::test_a_moved_or_copied_home_goes_on",
     "service/tables/test_merge.py",
     "service/tables/test_tables.py::test_neighbours_of_a_row_are_those_of_a_run_with_that_setting",

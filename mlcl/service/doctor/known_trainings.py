@@ -1,4 +1,4 @@
-"""What is known of a sweep's or table's trainings without its ledger: from logs, studies, folders."""
+"""The trainings of a sweep or table as logs and folders have them, without the ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from optuna.trial import FrozenTrial
 
 from mlcl.config.safe_yaml import load_yaml
 from mlcl.errors import UserError
@@ -25,7 +24,7 @@ from mlcl.training.files import JOB, RESULT
 
 @dataclass
 class Known:
-    """One training or confirmed setting: its log is what MLflow has of it, `trial` what Optuna has.
+    """One training or confirmed setting: its log is what MLflow has of it.
 
     `folder` is where it was trained, and need not exist.
     """
@@ -33,7 +32,6 @@ class Known:
     start: Mapping[str, Any]
     folder: Path
     texts: Path
-    trial: FrozenTrial | None = None
     state: State = State.RUNNING
     reason: str = ""
     score: float | None = None
@@ -64,38 +62,32 @@ class Known:
     def sentence(self) -> str:
         """What is known of its end, for a finding."""
         called = self.start["name"] if self.is_group else self.name
-        said = f"{called}: its log says {self.state}" + (
-            f" with score {self.score!r}" if self.score is not None else ""
-        )
-        if self.trial is not None:
-            values = f" {self.trial.values}" if self.trial.values else ""
-            said += f", Optuna says {self.trial.state.name}{values}"
-        return said
+        said = f"{called}: its log says {self.state}"
+        return said if self.score is None else f"{said} with score {self.score!r}"
 
     def rungs(self) -> list[tuple[int, float]]:
         """The scores of its validations."""
-        told = sorted(self.trial.intermediate_values.items()) if self.trial is not None else []
-        return told or _scores(self.folder)[0]
+        return _scores(self.folder)[0]
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is a search trial, whose draw is in the ledger alone."""
+        return Tag.TRIAL in self.start["tags"]
 
     def opened(self, key: str, generation: int) -> dict[str, Any]:
-        """The event that opened it; a trial's has its settings. Raises OSError or ValueError if lost."""
-        tags, trial = self.start["tags"], self.trial
-        if Tag.TRIAL in tags and trial is None:
-            raise ValueError(f"the settings of {self.start['name']} are in no study")
+        """The event that opened it, without its settings. Raises OSError or ValueError if it is lost."""
+        if self.is_trial:
+            raise ValueError(f"the draw of {self.start['name']} is in the ledger alone")
         event: dict[str, Any] = {
             "event": "group" if self.is_group else "open",
             "key": key,
             "label": self.name,
             "job": self._job(),
-            "settings": dict(trial.user_attrs["settings"]) if trial is not None else {},
+            "settings": {},
         }
         if not self.is_group:
-            event |= {
-                "generation": generation,
-                "number": int(tags[Tag.TRIAL]) if Tag.TRIAL in tags else None,
-                "study_number": None if trial is None else trial.number,
-                "group": self.parent or None if trial is None else None,
-            }
+            event |= {"generation": generation, "number": None, "group": self.parent or None}
+            event |= {"params": {}, "system_attrs": {}}
         return event | ({"scope": self.scope} if self.scope else {})
 
     def _job(self) -> Any:
@@ -111,18 +103,13 @@ class Known:
         score = rungs[-1][1] if rungs and self.state is not State.COMPLETE else None
         if self.state is State.COMPLETE and not self.is_cell:
             score, metrics = self.score, dict(self.result)
-            values = list(self.trial.values) if self.trial is not None else _scores(self.folder)[1]
-            chosen = chosen_settings(free, job, metrics)
-            if self.trial is not None:
-                chosen = self.trial.user_attrs.get("chosen", {})
+            values, chosen = _scores(self.folder)[1], chosen_settings(free, job, metrics)
         end = {"state": self.state, "reason": self.reason, "score": score}
         return {"event": "close", "key": key, **end, "values": values, "metrics": metrics, "chosen": chosen}
 
 
-def known_trainings(
-    home: Path, folder: Path, studies: Mapping[str, Sequence[FrozenTrial]]
-) -> dict[str, Known]:
-    """All of one sweep or table by their keys; `studies` has its trials in Optuna by scope."""
+def known_trainings(home: Path, folder: Path) -> dict[str, Known]:
+    """All trainings and confirmed settings of one sweep or table by their keys."""
     found: dict[str, Known] = {}
     for path in sorted((home / "logs").glob(f"*/{LOG}")):
         start, *others = [decode(line) for line, _ in read_lines(path)] or [{}]
@@ -134,9 +121,6 @@ def known_trainings(
             continue  # that of the sweep or table
         place = home / "runs" / key if cell else folder / "trials" / key
         its = Known(start, place, path.parent / TEXTS, scope=tags.get(Tag.SCOPE, ""))
-        if Tag.TRIAL in tags:
-            trials = studies.get(its.scope, ())
-            its.trial = next((t for t in trials if t.user_attrs.get("label") == start["name"]), None)
         for entry in others:
             if entry.get("kind") == "metrics" and SCORE in entry["values"]:
                 its.score = float(entry["values"][SCORE])

@@ -1,4 +1,4 @@
-"""Repairs a damaged ledger: a flipped bit by the checksum, other damage from logs, studies and results."""
+"""Repairs a damaged ledger: a flipped bit by the checksum, other damage from logs and results."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ Event = dict[str, Any]
 class Repair:
     """The events of a damaged ledger, without what cannot be believed, and where that began.
 
-    `bad` has the damaged lines as (number, text); `doubted`, as (number, event), those about a space, which
-    are among the events and must be confirmed. Raises UserError where a line is lost that no other store has.
+    `bad` has the damaged lines as (number, text). Raises UserError where a line is lost that no other store
+    has.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.events, self.bad = path, list[Event](), list[tuple[int, bytes]]()
-        self.doubted: list[tuple[int, Event]] = []
         self.place: int | None = None
         """Where in the events something may be missing; None where nothing is."""
         self._chain = Chain()
@@ -64,10 +63,7 @@ class Repair:
         event = _parsed(lines[number])
         if event.get("event") in KEPT:
             self.events.append(event)
-        elif event.get("event") == "generation":
-            self.events.append(event)
-            self.doubted.append((number + 1, event))
-        elif event.get("event") in HEADS:
+        elif event.get("event") in (*HEADS, "generation"):
             raise self.nowhere(number + 1, event["event"])
         return 1
 
@@ -113,10 +109,10 @@ def _lost(before: list[Event], after: list[Event], known: Mapping[str, Known]) -
     for key, its in sorted(known.items(), key=_rank):
         if key not in opened:
             opened[key] = its.opened(key, generations.get(its.scope, 0))
-            if its.trial is None:  # the settings of a confirmed trial are that trial's
-                name = known[its.parent].name if its.parent in known else its.name
-                same = (e for e in opened.values() if key == e.get("group") or name == e["label"])
-                opened[key]["settings"] = next(same, {"settings": {}})["settings"]
+            # The settings of a confirmed trial are that trial's.
+            name = known[its.parent].name if its.parent in known else its.name
+            same = (e for e in opened.values() if key == e.get("group") or name == e["label"])
+            opened[key]["settings"] = next(same, {"settings": {}})["settings"]
             yield opened[key]
     later = {e["key"] for e in after if e["event"] == "open"}
     for key, its in known.items():
@@ -137,7 +133,7 @@ def _lost(before: list[Event], after: list[Event], known: Mapping[str, Known]) -
 
 def _rank(known: tuple[str, Known]) -> int:
     """Trials, then confirmed settings, then their seeds."""
-    return 0 if known[1].trial is not None else 1 if known[1].is_group else 2
+    return 0 if known[1].is_trial else 1 if known[1].is_group else 2
 
 
 def rewrite(repair: Repair, events: list[Event]) -> None:

@@ -8,16 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial
-
 from mlcl.errors import UserError
 from mlcl.markup import counted
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.known_trainings import Known, known_trainings
 from mlcl.service.doctor.ledger_repair import Event, Repair, rewrite
 from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
-from mlcl.service.doctor.space_lines import is_confirmed
-from mlcl.service.doctor.studies import own_trials, study_trials
 from mlcl.service.engine.ledger import ANEW, FORMAT_KEY, LEDGER, Ledger
 from mlcl.service.engine.recovery import recover
 from mlcl.service.runs.run_record import RunRecord
@@ -102,29 +98,20 @@ def _damaged_ledger(scope: Scope, folder: RunFolder) -> Iterator[Finding]:
         why = f"{error.key} is damaged: {error.found}"
         try:
             repair = Repair(path)
-            studies = study_trials(scope, folder.path, repair.events)
-            _check_spaces(scope.home, repair, studies)
-            known = known_trainings(scope.home, folder.path, own_trials(repair.events, studies))
+            known = known_trainings(scope.home, folder.path)
             lost = repair.lost(known)
         except (UserError, OSError, ValueError, KeyError) as failed:
             reason = failed.line() if isinstance(failed, UserError) else failed
             why += f"; it cannot be repaired: {reason}; the results in MLflow stay"
             yield Finding(str(path), why, by_hand)
             return
-        cure = "repaired by its checksums, the logs, the study and the results; the old file is kept"
+        cure = "repaired by its checksums, the logs and the results; the old file is kept"
         yield Finding(
             str(path),
             "; ".join([why, *_told(repair.missing(lost, known), known)]),
             cure,
             partial(_mend, folder, repair, repair.complete(lost)),
         )
-
-
-def _check_spaces(home: Path, repair: Repair, studies: Mapping[str, Sequence[FrozenTrial]]) -> None:
-    """Raises UserError for a doubted line that the log and the study do not confirm."""
-    for number, event in repair.doubted:
-        if not is_confirmed(home, repair.path.parent.name, event, studies.get(event["study"], ())):
-            raise repair.nowhere(number, event["event"])
 
 
 def _told(keys: Sequence[str], known: Mapping[str, Known]) -> list[str]:

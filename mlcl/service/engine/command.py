@@ -113,7 +113,7 @@ class Task(ABC, Generic[R]):
 
     @abstractmethod
     def take_up(self, command: Command) -> Work[R]:
-        """Brings logs, records and the study to what the ledger says."""
+        """Brings logs and records to what the ledger says."""
 
 
 @dataclass(frozen=True)

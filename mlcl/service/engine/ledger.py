@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
+from mlcl.service.engine.entries import EarlierTrial, End, Entry, Group, SpaceVersion, Training
 from mlcl.service.engine.ledger_lines import Chain, whole_lines
 from mlcl.service.runs.run_record import RunRecord
 from mlcl.service.runs.run_store import LEDGER as LEDGER
@@ -194,13 +194,14 @@ class Ledger:
                 entry.cost.seen = float(event["at"])
 
     def _on_generation(self, event: dict[str, Any]) -> None:
-        names = ("number", "space_hash", "space", "study", "kept", "dropped")
+        names = ("number", "space_hash", "space", "distributions", "dropped")
         fields: dict[str, Any] = {name: event[name] for name in names}
-        fields |= {name: tuple(event[name]) for name in ("names", "warm")}
+        fields |= {name: tuple(event[name]) for name in ("modes", "warm")}
+        fields["kept"] = {key: EarlierTrial.read(its) for key, its in event["kept"].items()}
         self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**fields))
 
     def _on_open(self, event: dict[str, Any]) -> None:
-        names = ("key", "label", "job", "settings", "number", "study_number", "group")
+        names = ("key", "label", "job", "settings", "number", "group", "params", "system_attrs")
         fields: dict[str, Any] = {name: event[name] for name in names}
         entry = Entry(**fields, version=event["generation"], scope=event.get("scope", ""))
         before = self.entries.get(entry.key)

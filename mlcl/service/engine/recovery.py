@@ -21,9 +21,8 @@ KILLED = "its process was killed"
 def recover(home: Path) -> None:
     """Killed sweeps, tables and runs become STOPPED everywhere; the same commands go on with them.
 
-    Needs no tracking server and no study: the logs are delivered like all others, and a study is told by its
-    sweep's next command. A living process holds its folder's lock, so nothing that runs is touched. Raises
-    UserError for a home that a later release has written to.
+    Needs no tracking server: the logs are delivered like all others. A living process holds its folder's
+    lock, so nothing that runs is touched. Raises UserError for a home that a later release has written to.
     """
     mark_home(home)
     for kind in ("sweeps", "tables", "runs"):

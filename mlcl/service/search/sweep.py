@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from optuna.storages import BaseStorage
-
 from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.service.engine.command import Command, Task, Work, run_command
@@ -23,8 +21,7 @@ from mlcl.service.search.confirmation import Candidate, candidates, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.searches_source import SearchesSource
-from mlcl.service.search.space_versions import SpaceVersions, warm_sweep
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, SweepReport
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
@@ -61,13 +58,11 @@ class SweepTask(Task[SweepReport]):
         self.asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
 
     def prepare(self) -> None:
-        """Whose trials are taken over, and whether the study's storage answers."""
+        """Finds the sweep whose trials are taken over."""
         if self._plan.warm_start is not None:
             # By its id from here on: a name may come to mean another sweep, with --fresh this one.
             warm = warm_sweep(self._home, self._plan.warm_start, self.identity)
             self._plan = replace(self._plan, warm_start=warm)
-        if self._plan.study is not None:
-            open_storage(self._plan.study)
 
     def folder(self) -> RunFolder:
         """That of the sweep of this name."""
@@ -83,7 +78,7 @@ class SweepTask(Task[SweepReport]):
         return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
 
     def take_up(self, command: Command) -> Sweep:
-        """Study, logs and the sweep's own run say what the ledger says."""
+        """Brings the logs and the sweep's own run to what the ledger says."""
         plan, ledger, id = self._plan, command.ledger, command.folder.path.name
         record = command.folder.record
         assert record is not None
@@ -98,39 +93,33 @@ class SweepTask(Task[SweepReport]):
             best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
         )
         reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
-        storage = open_storage(plan.study or command.folder.path / "study.journal")
-        version, study = SpaceVersions(plan, ledger, storage, self._home).open(reporter.note)
+        version = open_version(plan, ledger, self._home, reporter.note)
         data = self._job_data.dataset.info
         for note in data.notes:
             reporter.note(f"data: {note}")
         shared = plan.shared_params()
         store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
         store.open_all()
-        search = SearchSource(plan, ledger, study, store, lambda: own.point(ledger, search.best()))
+        search = SearchSource(plan, ledger, store, lambda: own.point(ledger, search.best()))
         store.close_all()
-        search.sync()
         if version.number > 0:
             _tag_dropped(ledger, version, store)
         own.asked(version.number)
         own.curve(ledger)
         baselines = {
-            name: self._baseline(its, command, storage, reporter)
-            for name, its in baseline_searches(plan).items()
+            name: self._baseline(its, command, reporter) for name, its in baseline_searches(plan).items()
         }
         engine = command.engine(reporter, plan.space.search.max_failed)
         return Sweep(plan, command, engine, own, search, store, baselines)
 
-    def _baseline(
-        self, plan: SweepPlan, command: Command, storage: BaseStorage, reporter: Reporter
-    ) -> SearchSource:
+    def _baseline(self, plan: SweepPlan, command: Command, reporter: Reporter) -> SearchSource:
         """The search of a baseline, brought to what the ledger says."""
         ledger, scope, data = command.ledger, scope_of(plan), self._job_data.dataset.info
-        _, study = SpaceVersions(plan, ledger, storage, self._home, scope).open(reporter.note)
+        open_version(plan, ledger, self._home, reporter.note, scope)
         store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, scope)
         store.open_all()
-        search = SearchSource(plan, ledger, study, store, scope=scope)
+        search = SearchSource(plan, ledger, store, scope=scope)
         store.close_all()
-        search.sync()
         return search
 
 

@@ -98,7 +98,7 @@ def test_a_ledger_of_a_later_release_is_named(home):
 def test_what_lives_is_left_alone(home):
     run, _ = left(home)
     sweep = Swept(home)
-    sweep.trial(told=False)
+    sweep.trial()
     sweep.running()
     for folder in (run, sweep.folder):
         for name in (".checkpoint.pt.1.partial", "STOP", "ray-1/x"):
@@ -165,7 +165,7 @@ def test_a_truncated_last_line_is_no_finding(home):
     scores = write(sweep.folder.path / "trials" / entry.key / "scores.jsonl", '{"epoch":1,"score":0.5}\n')
     log = home / "logs" / sweep.id / "log.jsonl"
     before = look(home)
-    for path in (sweep.ledger.path, sweep.folder.path / "study.journal", scores, log):
+    for path in (sweep.ledger.path, scores, log):
         with path.open("a") as file:
             file.write('{"torn')
     assert look(home) == before
@@ -175,7 +175,7 @@ def test_a_truncated_last_line_is_no_finding(home):
 def test_records_and_ledgers_that_are_known_nowhere_else_are_named_only(home):
     run = write(home / "runs" / "lost" / "run.json", "{").parent
     sweep = Swept(home)
-    sweep.ledger.path.write_text(sweep.ledger.path.read_text().replace('"study"', '"STUDY"'))
+    sweep.ledger.path.write_text(sweep.ledger.path.read_text().replace('"night"', '"NIGHT"'))
     paths = [str(run / "run.json"), str(sweep.ledger.path)]
     found = look(home, "records")
     assert [result.what for result in found] == paths
@@ -212,7 +212,7 @@ def test_a_records_place_is_what_it_was(home, key):
 def test_without_fix_not_a_byte_is_changed(home):
     run, _ = left(home)
     sweep = Swept(home)
-    sweep.trial(told=False)
+    sweep.trial()
     sweep.running()
     write(run.path / "STOP")
     write(run.path / ".x.1.partial")
