@@ -16,8 +16,7 @@ from mlcl.cli.main import app
 from mlcl.cli.output import results
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders, RunRecord
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"

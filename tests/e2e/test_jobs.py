@@ -11,7 +11,7 @@ from patience import until
 from mlcl.config.cluster import load_cluster
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.local.ports import free_port
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},

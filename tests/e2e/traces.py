@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import RunFolders
 from mlcl.tracking.undelivered import undelivered
 
 Trace = dict[str, Any]

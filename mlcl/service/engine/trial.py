@@ -16,11 +16,10 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
-from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.trial_scores import Scores
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
 from mlcl.significance.baseline_verdict import figure_name
+from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
@@ -110,7 +109,7 @@ def train(task: TrialTask, report: Report) -> None:
 
 def _values(task: TrialTask, report: Report) -> list[float]:
     """Reports what was scored before, goes on with the training, and returns its final values."""
-    scores = _scores(task, report)
+    scores = Scores(Path(task.folder))
     for epoch, score in scores.rungs:
         report({SCORE: score, EPOCH: epoch, ENDED: ""})
     if scores.values is not None:
@@ -132,16 +131,6 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     finally:
         log.flush()
     return values
-
-
-def _scores(task: TrialTask, report: Report) -> Scores:
-    """What was scored before; where the file is damaged, by the ledger."""
-    folder = Path(task.folder)
-    try:
-        return Scores(folder)
-    except UserError as error:
-        report({NOTE: f"{error.file}, {error.key} is damaged: written anew from the ledger", ENDED: ""})
-        return Scores.anew(folder, Ledger(Path(task.stop_file).parent).entries[task.key].rungs)
 
 
 def _experiment(
