@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock
 from pydantic import BaseModel
 
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
 from mlcl.data.format import INFO_FILE
 from mlcl.data.source import Source
 from mlcl.data.sources import find_source

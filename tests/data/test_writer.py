@@ -97,7 +97,7 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         # The same options, so the same folder, at a size that a test can wait for.
-        small = replace(SOURCE, write=lambda folder, _, seed: SOURCE.write(folder, Options(scenes=100), seed))
+        small = replace(SOURCE, read=lambda _, *more: SOURCE.read(Options(scenes=100), *more))
         patch.setattr(preparation, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name

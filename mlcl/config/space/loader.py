@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config.job import JobConfig, dump_job
-from mlcl.config.loader import read_yaml, validate
-from mlcl.config.section import Section
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import Section, validate
 from mlcl.config.space.branches import branch_to, check_corners, in_order
 from mlcl.config.space.domains import KINDS
 from mlcl.config.space.entries import Entry, Found, check_overlap, known_keys, read_condition, split

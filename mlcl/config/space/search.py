@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.config.names import validation_metric
-from mlcl.config.section import Section
+from mlcl.config.section import Section, validation_metric
 from mlcl.config.space.place import Place
 from mlcl.errors import did_you_mean
 from mlcl.plugins import registry

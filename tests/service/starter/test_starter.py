@@ -6,7 +6,7 @@ from PIL import Image
 
 from mlcl.config import dump_job, load_job, load_space
 from mlcl.config.job import flatten
-from mlcl.config.loader import read_yaml
+from mlcl.config import read_yaml
 from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
 from mlcl.service.starter import first_job
