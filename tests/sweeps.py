@@ -29,7 +29,7 @@ from mlcl.service.search import best_model
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.store import RunFolders, runs
+from mlcl.store import RunFolders, database, runs
 from mlcl.tracking import Provenance
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
@@ -111,6 +111,7 @@ class World:
         if mlflow is not None:
             patch.setenv("MLFLOW_TRACKING_URI", mlflow)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
+        patch.setattr(database, "SYNCHRONOUS", "OFF")
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])

@@ -56,7 +56,7 @@ def test_none_of_a_thousand_flipped_bits_changes_what_is_read(home):
             assert told(home) == said, place
         except UserError:
             seen += 1
-    assert seen > 300  # the others are in parts of pages that hold nothing
+    assert seen > 200  # the others are in parts of pages that hold nothing
 
 
 def test_a_flipped_bit_in_a_value_is_always_refused(home):

@@ -37,7 +37,8 @@ def _restore(home: Path) -> None:
     """Takes the backup. Raises UserError where that is damaged, too, and where a command is at work."""
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is at work in this home", file=home)
-    (home / DATABASE).replace(home / DAMAGED)
+    if (home / DATABASE).exists():
+        (home / DATABASE).replace(home / DAMAGED)
     with new_file(home / DATABASE) as partial_file:
         partial_file.write_bytes((home / BACKUP).read_bytes())
     Database(home).check()
