@@ -11,7 +11,6 @@ from mlflow import MlflowClient
 from optuna.storages.journal import JournalFileBackend
 
 from mlcl.files import replace_text
-from mlcl.service.engine.trial_scores import Scores
 from mlcl.store.database import Database, Transaction
 from mlcl.tracking import cursor, log
 from mlcl.tracking.jsonl import Appender
@@ -87,7 +86,6 @@ class Mortal:
         patch.setattr(Database, "transaction", self.living(Database.transaction))
         patch.setattr(Transaction, "commit", self.write(Transaction.commit))
         patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
-        patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
         journal = JournalFileBackend
         patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
         for module in (log, cursor):
@@ -99,10 +97,6 @@ class Mortal:
 def _tear_log(appender: Appender, _entries: object, end: int) -> None:
     os.ftruncate(appender._descriptor, end)
     os.write(appender._descriptor, b'{"kind":"metrics","st')
-
-
-def _tear_scores(scores: Scores, _entry: object) -> None:
-    _begin(scores._path, '{"epoch": ')
 
 
 def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:

@@ -1,11 +1,13 @@
-"""Data sources: what one declares, and the data set that it reads."""
+"""Data sources: a declaration, the data set that it reads, and the multi-label spaces of named labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -13,9 +15,12 @@ from pydantic import BaseModel
 
 from mlcl.data.format import DatasetInfo, LabelSpace, Modality
 from mlcl.data.writer import Batch, write_dataset
+from mlcl.errors import UserError
 from mlcl.files import scratch_beside
 
 Options = TypeVar("Options", bound=BaseModel)
+Names = Sequence[Collection[str]]
+"""The labels of each row, by name."""
 
 
 @dataclass(frozen=True)
@@ -96,3 +101,36 @@ class Source(Generic[Options]):
                 allow_untrained=made.allow_untrained,
                 notes=made.notes,
             )
+
+
+def space_of(classes: Iterable[str]) -> LabelSpace:
+    """A multi-label space with these classes, in this order."""
+    return LabelSpace(kind="multi_label", classes=tuple(classes))
+
+
+def space_of_rows(rows: Names, file: Path) -> LabelSpace:
+    """A multi-label space with the classes that occur, sorted. Raises UserError for none."""
+    return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
+
+
+def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
+    """The labels of each row as class indices, ascending, each once."""
+    index = {name: i for i, name in enumerate(space.classes)}
+    return [sorted({index[name] for name in row}) for row in rows]
+
+
+def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
+    """Rows of each split, classes that occur, and labels a row: the input of `compare_counts`."""
+    labels = sum(len(set(row)) for row in rows)
+    classes = len(set(chain.from_iterable(rows)))
+    return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
+
+
+def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
+    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
+    counts = Counter(classes)
+    if not counts:
+        raise UserError("names no class", file=file)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UserError("names a class twice", file=file, found=twice)
+    return tuple(counts)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlcl.data import SOURCES, Dataset, preparation, prepare
+from mlcl.data import SOURCES, Dataset, prepare, sources
 from mlcl.errors import UserError
 
 SMALL = {"scenes": 100}
@@ -13,7 +13,7 @@ SMALL = {"scenes": 100}
 def reading(monkeypatch):
     """Puts another function in the place of the source's own `read`."""
     return lambda read: monkeypatch.setattr(
-        preparation, "find_source", lambda name: replace(SOURCES[name], read=read)
+        sources, "find_source", lambda name: replace(SOURCES[name], read=read)
     )
 
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.label_spaces import count, indices, space_of_rows
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, shares_note, train_every_class
 from mlcl.data.writer import in_batches

@@ -26,8 +26,7 @@ from pydantic import Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import LabelSpace
-from mlcl.data.label_spaces import distinct
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, distinct
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
 from mlcl.data.split_assignment import assign_validation, halves
 from mlcl.data.writer import in_batches

@@ -19,8 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from mlcl.data.label_spaces import count, hierarchy_of, indices, pairs_of_paths, space_of
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.hierarchies import hierarchy_of, pairs_of_paths
+from mlcl.data.source import NewDataset, Source, count, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.label_spaces import count, indices, space_of_rows
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import hold_out, words_of
 from mlcl.data.writer import in_batches

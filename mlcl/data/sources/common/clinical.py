@@ -24,8 +24,8 @@ from pydantic import BeforeValidator, Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import SPLITS
-from mlcl.data.label_spaces import hierarchy_of, indices, space_of
-from mlcl.data.source import NewDataset
+from mlcl.data.hierarchies import hierarchy_of
+from mlcl.data.source import NewDataset, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
 from mlcl.data.sources.common.icd_codes import Codes
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note

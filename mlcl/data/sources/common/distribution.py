@@ -25,7 +25,7 @@ from typing import IO, Any, Self, cast
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
-from mlcl.data.label_spaces import distinct
+from mlcl.data.source import distinct
 from mlcl.errors import UserError
 
 SLACK = 0.1
