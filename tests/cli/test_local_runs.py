@@ -12,7 +12,6 @@ from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
-from mlcl.cli.local_runs import local_runs
 from mlcl.cli.main import app
 from mlcl.cli.output import results
 from mlcl.errors import UserError
@@ -63,18 +62,9 @@ def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):
     assert "KILLED" in mlcl(home, "show", "@last")
     with pytest.raises(UserError, match="did you mean seek"):
         mlcl(home, "show", "seak")
-    plain_run(home, "mlcl-99990101-000000-ac", "99990101-000000-000001")
+    plain_run(home, "mlcl-99990101-000000-ac")
     with pytest.raises(UserError, match="begins several names"):
         mlcl(home, "show", "mlcl-9999")
-
-
-def test_after_a_clock_was_set_back_the_latest_is_the_last_that_began(tmp_path):
-    for key in ("order", "place"):  # order: of an earlier release
-        plain_run(tmp_path, f"{key} before", "99990101-000000-000000", **{key: 1})
-        plain_run(tmp_path, f"{key} after", "19990101-000000-000000", **{key: 2})
-    said = [its.id for its in local_runs(tmp_path)]
-    assert said == ["place after", "place before", "order after", "order before"]
-    assert [its.age for its in local_runs(tmp_path)][1] == "0m"
 
 
 def test_the_last_is_that_of_any_kind(home, monkeypatch):

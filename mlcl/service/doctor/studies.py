@@ -16,11 +16,12 @@ from optuna.trial import FrozenTrial
 
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import LOCK, free_folders, hold_locks
+from mlcl.service.doctor.locks import free_folders, hold_locks
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import HEADS, Ledger
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import LOCK
 from mlcl.tracking import State
 from mlcl.tracking.uri import sqlite_file, without_password
 
