@@ -12,7 +12,6 @@ from optuna.storages.journal import JournalFileBackend
 
 from mlcl.files import replace_text
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.trial_scores import Scores
 from mlcl.service.runs import home_version, run_store
 from mlcl.tracking import cursor, log
 from mlcl.tracking.jsonl import Appender
@@ -77,7 +76,6 @@ class Mortal:
         """Every durable write of the driver, its trainings and the delivery goes through here."""
         patch.setattr(Ledger, "append", self.write(Ledger.append, _tear_ledger))
         patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
-        patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
         journal = JournalFileBackend
         patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
         for module in (run_store, home_version, log, cursor):
@@ -94,10 +92,6 @@ def _tear_ledger(ledger: Ledger, event: str, **_: object) -> None:
 def _tear_log(appender: Appender, _entries: object, end: int) -> None:
     os.ftruncate(appender._descriptor, end)
     os.write(appender._descriptor, b'{"kind":"metrics","st')
-
-
-def _tear_scores(scores: Scores, _entry: object) -> None:
-    _begin(scores._path, '{"epoch": ')
 
 
 def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:

@@ -75,7 +75,10 @@ Parallel = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
+PrintConfig = Annotated[
+    bool,
+    typer.Option("--print-config", help="Print the resolved job, with the origin of each value, and exit."),
+]
 StrictCode = Annotated[
     bool, typer.Option("--strict-code", help="Refuse to go on with what other code has begun.")
 ]

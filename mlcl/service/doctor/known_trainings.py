@@ -12,10 +12,9 @@ import yaml
 from optuna.trial import FrozenTrial
 
 from mlcl.config.safe_yaml import load_yaml
-from mlcl.errors import UserError
 from mlcl.service.engine.nested_trials import FRESH
-from mlcl.service.engine.trial_scores import SCORES, Scores
 from mlcl.service.search.scoring import chosen_settings
+from mlcl.significance.baseline_verdict import figure_name
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, TEXTS
@@ -39,6 +38,8 @@ class Known:
     score: float | None = None
     scope: str = ""
     result: Mapping[str, float] = field(default_factory=dict)
+    logged: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """The metrics of its log by step."""
 
     @property
     def is_group(self) -> bool:
@@ -72,10 +73,16 @@ class Known:
             said += f", Optuna says {self.trial.state.name}{values}"
         return said
 
-    def rungs(self) -> list[tuple[int, float]]:
+    def rungs(self, job: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The scores of its validations."""
-        told = sorted(self.trial.intermediate_values.items()) if self.trial is not None else []
-        return told or _scores(self.folder)[0]
+        if self.trial is not None:
+            return sorted(self.trial.intermediate_values.items())
+        metric, last, found = job["evaluation"]["metric"], job["train"]["epochs"], {}
+        for _, its in sorted(self.logged.items()):
+            value = its.get(metric, its.get(f"knn/{metric}"))
+            if value is not None and 0 < its["epoch"] < last:
+                found[int(its["epoch"])] = value
+        return list(found.items())
 
     def opened(self, key: str, generation: int) -> dict[str, Any]:
         """The event that opened it; a trial's has its settings. Raises OSError or ValueError if lost."""
@@ -105,14 +112,14 @@ class Known:
         except yaml.YAMLError as error:
             raise ValueError(f"the job of {self.name}: {error}") from None
 
-    def closed(self, key: str, job: Mapping[str, Any], free: Sequence[str]) -> dict[str, Any]:
-        """The event that closed it; `free` are the post-hoc keys of its sweep."""
-        rungs, values, metrics, chosen = self.rungs(), list[float](), dict[str, float](), dict[str, Any]()
+    def closed(self, key: str, job: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Any]:
+        """The event that closed it; `head` is the first event of its sweep or table."""
+        rungs, values, metrics, chosen = self.rungs(job), list[float](), dict[str, float](), dict[str, Any]()
         score = rungs[-1][1] if rungs and self.state is not State.COMPLETE else None
         if self.state is State.COMPLETE and not self.is_cell:
             score, metrics = self.score, dict(self.result)
-            values = list(self.trial.values) if self.trial is not None else _scores(self.folder)[1]
-            chosen = chosen_settings(free, job, metrics)
+            values = [metrics[figure_name(name, metrics)] for name in head.get("scores", ())]
+            chosen = chosen_settings(head.get("free", ()), job, metrics)
             if self.trial is not None:
                 chosen = self.trial.user_attrs.get("chosen", {})
         end = {"state": self.state, "reason": self.reason, "score": score}
@@ -133,13 +140,16 @@ def known_trainings(
         if key is None:
             continue  # that of the sweep or table
         place = home / "runs" / key if cell else folder / "trials" / key
-        its = Known(start, place, path.parent / TEXTS, scope=tags.get(Tag.SCOPE, ""))
+        logged: dict[int, dict[str, float]] = {}
+        its = Known(start, place, path.parent / TEXTS, scope=tags.get(Tag.SCOPE, ""), logged=logged)
         if Tag.TRIAL in tags:
             trials = studies.get(its.scope, ())
             its.trial = next((t for t in trials if t.user_attrs.get("label") == start["name"]), None)
         for entry in others:
-            if entry.get("kind") == "metrics" and SCORE in entry["values"]:
-                its.score = float(entry["values"][SCORE])
+            if entry.get("kind") == "metrics":
+                values = {name: float(value) for name, value in entry["values"].items()}
+                its.score = values.get(SCORE, its.score)
+                logged.setdefault(int(entry["step"]), {}).update(values)
             elif entry.get("kind") in ("finish", "reopen"):
                 its.state = State(entry.get("state", State.RUNNING))
                 its.reason = entry.get("reason", "")
@@ -147,13 +157,3 @@ def known_trainings(
             its.result = json.loads((place / RESULT).read_text())
         found[key] = its
     return found
-
-
-def _scores(folder: Path) -> tuple[list[tuple[int, float]], list[float]]:
-    if not (folder / SCORES).exists():
-        return [], []
-    try:
-        scores = Scores(folder)
-    except UserError:
-        return [], []
-    return scores.rungs, scores.values or []

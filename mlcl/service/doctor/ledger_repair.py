@@ -123,12 +123,12 @@ def _lost(before: list[Event], after: list[Event], known: Mapping[str, Known]) -
         if key in later or its.is_group:
             continue
         there = {e["epoch"] for e in events if e["event"] == "rung" and e["key"] == key}
-        for epoch, score in its.rungs():
+        for epoch, score in its.rungs(opened[key]["job"]):
             if epoch not in there:
                 yield {"event": "rung", "key": key, "epoch": epoch, "score": score}
         closes = [e["state"] for e in events if e["event"] == "close" and e["key"] == key]
         if its.state in SETTLED and its.state not in closes:
-            yield its.closed(key, opened[key]["job"], before[0].get("free", ()))
+            yield its.closed(key, opened[key]["job"], before[0])
     closed = {e["key"] for e in events if e["event"] == "close_group"}
     for key, its in known.items():
         if its.is_group and key not in closed and its.state is not State.RUNNING:

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, dump_job, job_hash
-from mlcl.config.space.condition import covers
+from mlcl.config import JobConfig, covers, dump_job, job_hash
 from mlcl.config.table import Cell, Table, cells_of
 from mlcl.config.table.loader import FOLDER
 from mlcl.data import DatasetInfo
