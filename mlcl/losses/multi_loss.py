@@ -53,17 +53,7 @@ def joint_loss(
         >>> embeddings, paths = torch.randn(8, 16, requires_grad=True), torch.randint(2, (8, 2))
         >>> total, values = joint_loss(losses, [0.7, 0.3], embeddings, [paths[:, 1], paths])
     """
-    if not len(losses) == len(weights) == len(labels) > 0:
-        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
-        raise ValueError(
-            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
-        )
-    keys = {sharing_key(loss) for loss in losses}
-    if len(keys) != 1 or None in keys:
-        names = ", ".join(loss.spec.name for loss in losses)
-        raise ValueError(f"these losses cannot share a softmax: {names}")
-    if not all(0 <= weight < math.inf for weight in weights):
-        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
+    _check_fit(losses, weights, labels)
     for loss, given in zip(losses, labels, strict=True):
         loss.check(embeddings_ND, given, sample_ids)
     with torch.autocast(embeddings_ND.device.type, enabled=False):
@@ -137,6 +127,22 @@ def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
     if not loss.tiled or loss.spec.prototypes:
         return None
     return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
+
+
+def _check_fit(
+    losses: Sequence[ContrastiveLoss], weights: Sequence[float], labels: Sequence[Labels | None]
+) -> None:
+    if not len(losses) == len(weights) == len(labels) > 0:
+        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
+        raise ValueError(
+            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
+        )
+    keys = {sharing_key(loss) for loss in losses}
+    if len(keys) != 1 or None in keys:
+        names = ", ".join(loss.spec.name for loss in losses)
+        raise ValueError(f"these losses cannot share a softmax: {names}")
+    if not all(0 <= weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
 
 
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
