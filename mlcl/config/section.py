@@ -163,6 +163,7 @@ def _problem(alternatives: Sequence[ErrorDetails]) -> str:
         message = "Input should be " + ", or ".join(text.removeprefix("Input should be ") for text in allowed)
     message = re.sub(r"valid dictionary( or instance of \w+)?", "section with keys", message)
     message = re.sub("valid (tuple|list)", "list", message)
+    message = re.sub(r"\w+ (should have .* items?) after validation, not \d+", r"\1", message)
     return message[:1].lower() + message[1:]
 
 

@@ -338,7 +338,7 @@ class Loop:
         """Gives the listener an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
             at, epochs = self.position, self.settings.epochs
-            earlier = at.validations if kind == "start" else {}
+            earlier = dict(at.validations) if kind == "start" else {}
             self.callbacks.listener(
                 Event(kind, at.epoch, epochs, at.step, self.steps, metrics or {}, note, earlier)
             )

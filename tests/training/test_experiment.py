@@ -105,7 +105,7 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_
     assert not whole.resumed
     starts = [event.validations for event in events if event.kind == "start"]
     assert starts == [{}, validations]
-    assert bool(validations) == (stop_at > 2)
+    assert bool(validations) == (stop_at > 3)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert train_curve(events) == train_curve(whole_events)
