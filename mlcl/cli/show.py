@@ -32,9 +32,8 @@ StudyFile = Annotated[
 
 def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """A run, sweep or table: its state and its figures."""
-    from mlcl.cli.local_runs import local_run, say_damaged
+    from mlcl.cli.local_runs import local_run
 
-    say_damaged(home)
     its = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import tiny_job
+from ledgers import new_ledger
 from optuna.distributions import distribution_to_json
 
 from mlcl.config import Goal, SearchConfig
@@ -19,7 +20,6 @@ from mlcl.config.space import Float, Parameter, Space
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.service.engine.entries import End, SpaceVersion, Training
-from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampling import distributions
 from mlcl.service.search.study import draw_trial
 from mlcl.tracking import State
@@ -75,7 +75,7 @@ def drawn(ledger):
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, hostile, damaged):
-    ledger = Ledger(tmp_path)
+    ledger = new_ledger(tmp_path / "sweeps" / "id")
     known = {name: distribution_to_json(its) for name, its in distributions(SEARCHED).items()}
     ledger.open_version(SpaceVersion(0, "", "", known, ("max",), {}, {}))
     for _ in range(17):

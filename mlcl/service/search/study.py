@@ -126,7 +126,7 @@ def write_studies(ledger: Ledger, file: Path) -> None:
         UserError: The file is there already, or the ledger has no search.
     """
     if not ledger.searches:
-        raise UserError("has no search", key="--study", found=ledger.head.get("name", ledger.path.parent))
+        raise UserError("has no search", key="--study", found=ledger.folder.name)
     if file.exists():
         raise UserError("is there already", key="--study", found=file, allowed="a new file")
     with new_file(file) as work:

@@ -10,10 +10,10 @@ from typing import Any
 
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.tables.origin import Origin
 from mlcl.service.tables.rendering import as_dict
 from mlcl.service.tables.summary import CellReport, FigureReport, SearchReport, TableReport
+from mlcl.store import RunFolders
 from mlcl.tracking.names import TABLE_JSON
 
 FORMAT = 1

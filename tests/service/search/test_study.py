@@ -6,6 +6,8 @@ from dataclasses import replace
 import optuna
 import pytest
 from builders import tiny_job
+from ledgers import new_ledger
+from mlcl.config.space.keys import Term
 from optuna.distributions import FloatDistribution, distribution_to_json
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -13,8 +15,7 @@ from optuna.trial import TrialState
 from sweeps import World
 
 from mlcl.config import Goal, SearchConfig
-from mlcl.config.space import Choice, Condition, Float, Int, Parameter, Space
-from mlcl.config.space.condition import Term
+from mlcl.config.space import Choice, Float, Int, Parameter, Space
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
@@ -32,7 +33,7 @@ def space(sampler, goals=(ACCURACY,), seed=0):
     parameters = [Parameter("choice", Choice((0, 1, 2))), Parameter("whole", Int(1, 9))]
     if sampler != "brute_force":
         parameters += [Parameter("rate", Float(1e-4, 1e-1, log=True)), Parameter("share", Float(0.0, 1.0))]
-    parameters.append(Parameter("depth", Int(1, 4), Condition((Term("choice", (1, 2)),))))
+    parameters.append(Parameter("depth", Int(1, 4), (Term("choice", (1, 2)),)))
     search = SearchConfig(sampler=sampler, seed=seed, startup=4)
     return Space(tuple(parameters), {}, search, tuple(goals), goals[0])
 
@@ -41,9 +42,8 @@ class Search:
     """The trials of a search in a ledger, which is read anew before each draw with `restarts`."""
 
     def __init__(self, folder, its, restarts=False, start=None):
-        self.folder, self.space, self.restarts, self.start = folder, its, restarts, start
-        self.ledger = Ledger(folder)
-        folder.mkdir()
+        self.folder, self.space = folder / "sweeps" / "id", its
+        self.restarts, self.start, self.ledger = restarts, start, new_ledger(self.folder)
         drawn = {name: distribution_to_json(each) for name, each in distributions(its).items()}
         self.ledger.open_version(SpaceVersion(0, "", "", drawn, tuple(g.mode for g in its.goals), {}, {}))
 
@@ -213,4 +213,4 @@ def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monk
 
 def test_what_has_no_search_has_no_study(tmp_path):
     with pytest.raises(UserError, match=r"--study.*has no search"):
-        write_studies(Ledger(tmp_path), tmp_path / "study.log")
+        write_studies(new_ledger(tmp_path / "sweeps" / "id"), tmp_path / "study.log")
