@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.baselines.baseline import Baseline, Fitted, Problem, Reads
 from mlcl.evaluation import Neighbours, knn_probabilities, retrieve
+from mlcl.training.baselines.baseline import Baseline, Fitted, Problem, Reads
 
 KS = (1, 3, 5, 10, 20, 50)
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
@@ -47,12 +47,12 @@ def _fit(problem: Problem) -> Fitted:
     def vote(its: Neighbours, k: int, temperature: float) -> Tensor:
         return knn_probabilities(its, problem.targets, problem.task, k, temperature, problem.n_classes)
 
-    figures = {}
+    scores = {}
     for k in KS:
         for temperature in TEMPERATURES:
             problem.check_stop()
-            figures[k, temperature] = problem.figure(vote(found, k, temperature))
-    k, temperature = max(figures, key=lambda setting: figures[setting])
+            scores[k, temperature] = problem.score(vote(found, k, temperature))
+    k, temperature = max(scores, key=lambda setting: scores[setting])
     return Fitted(
         lambda rows: vote(neighbours(problem.rows, rows, k), k, temperature),
         {"k": k, "temperature": temperature},

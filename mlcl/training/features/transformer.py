@@ -23,7 +23,7 @@ from mlcl.models import model_folder
 from mlcl.models.encoders.transformer import Transformer as Pooled
 from mlcl.models.feature_inputs import TransformerInput
 from mlcl.models.pretrained import load_pretrained, rebuild_pretrained, save_config
-from mlcl.training.extractors.extractor import (
+from mlcl.training.features.extractor import (
     ROWS_AT_ONCE,
     Contents,
     Kind,
@@ -36,15 +36,15 @@ from mlcl.training.extractors.extractor import (
 
 WEIGHTS, TOKENIZER, PRECISION = "weights.safetensors", "tokenizer.json", "precision.json"
 BLOCK = 1024
-"""Rows that are sorted by length together: what a row is padded to depends on its block alone."""
+"""Rows that are sorted by length together, so that the padding of a row depends on its block alone."""
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """x_n = the mean over tokens of the last layer's states, (D,) float32; padding has no part in it.
+    """x_n = the mean of the last layer's states over tokens without padding, (D,) float32.
 
-    `precision` is that of the computation. An exported model keeps it, so that it gives the same numbers on
-    another processor.
+    An exported model keeps the `precision` of its computation, so that it gives the same numbers on another
+    processor.
     """
 
     network: Pooled
@@ -55,11 +55,11 @@ class Transformer:
 
     @property
     def columns(self) -> int:
-        """D."""
+        """The number of columns D."""
         return self.network.dim
 
     def __call__(self, contents: Sequence[str]) -> NDArray[np.float32]:
-        """Rows (N, D) float32."""
+        """Returns rows (N, D) float32."""
         shape = (len(contents), self.columns)
         return outputs(self.network, self._batches(contents), shape, self.device, self.precision)
 
@@ -73,7 +73,7 @@ class Transformer:
                 yield rows, tokens.batch(torch.from_numpy(rows))
 
     def save(self, folder: Path) -> None:
-        """Writes configuration, weights, tokenizer and precision: a copy of the model."""
+        """Writes a copy of the model: configuration, weights, tokenizer and precision."""
         save_config(self.network, folder)
         save_weights(self.network, folder / WEIGHTS)
         (folder / TOKENIZER).write_text(self.tokenizer.to_str(), encoding="utf-8")
@@ -99,7 +99,7 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
 
 
 def _state(section: TransformerInput) -> object:
-    """Sizes and dates of the model's files: reading gigabytes of weights at every start would be slow."""
+    """Returns sizes and dates of the model's files, since hashing gigabytes of weights would be slow."""
     with _own_keys():
         files = sorted(file for file in model_folder(section.model).iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -107,7 +107,7 @@ def _state(section: TransformerInput) -> object:
 
 @contextmanager
 def _own_keys() -> Iterator[None]:
-    """Errors name the key of this input, not that of the encoder `transformer`."""
+    """Renames the key in errors from that of the encoder `transformer` to that of this input."""
     try:
         yield
     except UserError as error:

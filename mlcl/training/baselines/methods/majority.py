@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mlcl.baselines.baseline import Baseline, Fitted, Problem
-from mlcl.baselines.linear import target_columns
+from mlcl.training.baselines.baseline import Baseline, Fitted, Problem
+from mlcl.training.baselines.linear import target_columns
 
 
 def _fit(problem: Problem) -> Fitted:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from mlcl.baselines.baseline import Baseline, Fitted, Problem, Reads, best_of
-from mlcl.baselines.dense_logistic import DenseLogistic
-from mlcl.baselines.linear import one_vs_rest
+from mlcl.training.baselines.baseline import Baseline, Fitted, Problem, Reads, best_of
+from mlcl.training.baselines.linear import DenseLogistic, one_vs_rest
 
 SPARSE_VALUES = (1.0, 10.0, 100.0)
 DENSE_VALUES = (0.001, 0.01, 0.1, 1.0)
@@ -43,7 +42,7 @@ TFIDF_LOGREG = Baseline(
 )
 TFIDF_LOGREG_BALANCED = Baseline(
     "tfidf_logreg_balanced",
-    "the same, rows with the label weighing as much as those without",
+    "TF-IDF and logistic regression in which rows with and without a label weigh the same",
     "tfidf",
     partial(_sparse, "balanced"),
     True,

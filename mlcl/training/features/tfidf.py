@@ -1,4 +1,4 @@
-"""TF-IDF: weighted counts of words and word pairs, with the weights of the training rows.
+"""TF-IDF: weighted counts of words and word pairs, with weights from the training rows.
 
 Shapes: N texts, F n-grams.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import TfidfInput
-from mlcl.training.extractors.extractor import Contents, Kind, Matrix, floats
+from mlcl.training.features.extractor import Contents, Kind, Matrix, floats
 
 TERMS, IDF = "terms.json", "idf.npy"
 
@@ -26,21 +26,20 @@ TERMS, IDF = "terms.json", "idf.npy"
 class Tfidf:
     """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then each x_n of unit length.
 
-    idf_f = ln((1 + N) / (1 + N_f)) + 1, with N_f of the N training texts that have f. A word has at least two
-    letters or digits, in lower case. Columns are in order of N_f, the largest first, and then in alphabetical
-    order: the first of them are those that most texts have.
-    Source: scikit-learn's TfidfVectorizer with sublinear_tf.
+    idf_f = ln((1 + N) / (1 + N_f)) + 1, where N_f of the N training texts contain f. Words are lower-cased
+    and have at least two letters or digits. Columns are sorted by falling N_f, then alphabetically. Source:
+    scikit-learn's TfidfVectorizer with sublinear_tf.
     """
 
     vectorizer: Any
 
     @property
     def columns(self) -> int:
-        """F."""
+        """The number of columns F."""
         return len(self.vectorizer.idf_)
 
     def __call__(self, contents: Sequence[str]) -> Matrix:
-        """Sparse rows (N, F) float32."""
+        """Returns sparse rows (N, F) float32."""
         from scipy.sparse import csr_array
 
         rows = csr_array(self.vectorizer.transform(contents))
@@ -48,7 +47,7 @@ class Tfidf:
         return rows
 
     def save(self, folder: Path) -> None:
-        """Writes the n-grams in the order of their columns, and their idf (F,) float32."""
+        """Writes the n-grams in column order and their idf (F,) float32."""
         terms = self.vectorizer.get_feature_names_out().tolist()
         (folder / TERMS).write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
         np.save(folder / IDF, floats(self.vectorizer.idf_))

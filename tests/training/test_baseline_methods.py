@@ -9,11 +9,11 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from mlcl.baselines import BASELINES, Fitted, Problem
-from mlcl.baselines.baseline import best_of
-from mlcl.baselines.dense_logistic import DenseLogistic
-from mlcl.baselines.methods.nearest_neighbours import KS, neighbours
 from mlcl.labels import LabelRows
+from mlcl.training.baselines import BASELINES, Fitted, Problem
+from mlcl.training.baselines.baseline import best_of
+from mlcl.training.baselines.linear import DenseLogistic
+from mlcl.training.baselines.methods.nearest_neighbours import KS, neighbours
 
 TASKS = ("single", "multi_label", "aspects")
 N, M, F, C, A = 60, 20, 12, 4, 3
@@ -37,9 +37,9 @@ def targets(task):
     return class_NA if task == "aspects" else class_NA[:, 0]
 
 
-def problem(task, *, sparse=False, figure=lambda _: 0.0):
+def problem(task, *, sparse=False, score=lambda _: 0.0):
     x, v = rows(N, 0, sparse=sparse), rows(M, 1, sparse=sparse)
-    return Problem(task, C, x, targets(task), v, figure)
+    return Problem(task, C, x, targets(task), v, score)
 
 
 def sparse_for(name):
@@ -63,7 +63,7 @@ def test_probabilities_have_the_shape_of_the_task(name, task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_baselines_learn(task):
-    def figure(p):
+    def score(p):
         v = rows(M, 1, sparse=False)
         if task == "multi_label":
             return float(((p[:, : C - 1] >= 0.5).numpy() == (v[:, : C - 1] > 0.5)).mean())
@@ -71,15 +71,15 @@ def test_the_baselines_learn(task):
         return float((first.argmax(1).numpy() == v[:, : C - 1].argmax(1)).mean())
 
     for name in ("tfidf_svm", "tfidf_logreg", "tfidf_logreg_balanced", "encoder_logreg"):
-        given = problem(task, sparse=sparse_for(name), figure=figure)
-        chance = figure(BASELINES["majority"].fit(given).probabilities(given.validation))
-        found = figure(BASELINES[name].fit(given).probabilities(given.validation))
+        given = problem(task, sparse=sparse_for(name), score=score)
+        chance = score(BASELINES["majority"].fit(given).probabilities(given.validation))
+        found = score(BASELINES[name].fit(given).probabilities(given.validation))
         assert 1 - found < 0.7 * (1 - chance), name
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_svm_is_one_machine_a_column(task):
-    given = problem(task, sparse=True, figure=lambda _: 0.0)
+    given = problem(task, sparse=True, score=lambda _: 0.0)
     fitted = BASELINES["tfidf_svm"].fit(given)
     assert fitted.chosen == {"C": 0.1}
     y = given.targets.dense().numpy() if task == "multi_label" else given.targets.reshape(N, -1).numpy()
@@ -157,7 +157,7 @@ def test_the_search_ends_with_the_first_value_that_is_worse():
         tried.append(value)
         return Fitted(lambda _: torch.tensor(-abs(value - 3)))
 
-    found = best_of(problem("single", figure=float), [1.0, 3.0, 5.0, 7.0], "C", fit)
+    found = best_of(problem("single", score=float), [1.0, 3.0, 5.0, 7.0], "C", fit)
     assert found.chosen == {"C": 3.0}
     assert tried == [1.0, 3.0, 5.0]
 

@@ -1,4 +1,4 @@
-"""The frozen inputs of a job's encoder: their rows from the cache, and of contents that a caller gives.
+"""The rows of a job's frozen inputs, from the cache, and those of an exported model, from contents.
 
 Shapes: N rows, B of a batch, F columns of an input, T entries of the fullest row of a batch.
 """
@@ -21,17 +21,17 @@ from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 from mlcl.models.feature_inputs import FeatureInput, ImageInput, InputName
 from mlcl.training.context import pick_device
-from mlcl.training.extractors import EXTRACTORS, Extractor, Matrix
-from mlcl.training.feature_cache import FeatureCache
+from mlcl.training.features.cache import EXTRACTORS, FeatureCache
+from mlcl.training.features.extractor import Extractor, Matrix
 from mlcl.training.input_reader import Content, decode_contents, read_texts
 
 FEATURES = "features"
-"""The folder of an exported model that has one folder for each frozen input."""
+"""The folder in an exported model with a subfolder for each frozen input."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
-    """The rows (N, F) of each input, by its name: in memory or memory-mapped, dense or sparse."""
+    """The rows (N, F) of each input by name, in memory or memory-mapped, dense or sparse."""
 
     inputs: Mapping[str, Matrix]
 
@@ -39,7 +39,7 @@ class FeatureRows:
         return int(next(iter(self.inputs.values())).shape[0])
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """A dense input as NAME (B, F); a sparse one as NAME_columns and NAME_values (B, T), padded."""
+        """Returns dense inputs as NAME (B, F), sparse ones as padded NAME_columns and NAME_values (B, T)."""
         rows_B, batch = indices.numpy(), {}
         for name, matrix in self.inputs.items():
             if isinstance(matrix, np.ndarray):
@@ -59,21 +59,21 @@ def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
 
 
 def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:
-    """The sections of an encoder's frozen inputs, by name; none for an encoder that reads contents."""
+    """Returns the sections of an encoder's frozen inputs by name; empty for an encoder without any."""
     frozen = ENCODERS[encoder.name].frozen
     return {} if frozen is None else frozen(encoder)
 
 
 @dataclass(frozen=True)
 class Features:
-    """The frozen inputs of one job, fitted to the rows that it trains on."""
+    """The frozen inputs of a job, fitted to its training rows."""
 
     sections: Mapping[InputName, FeatureInput]
     cache: FeatureCache
 
     @classmethod
     def of(cls, job: JobConfig, train: Split, cache: Path) -> Features | None:
-        """None for an encoder without frozen inputs. Raises UserError for an input that cannot be made."""
+        """Returns None for an encoder without frozen inputs. Raises UserError for an unusable input."""
         inputs = sections(job.encoder)
         if not inputs:
             return None
@@ -84,16 +84,16 @@ class Features:
         return cls(inputs, features)
 
     def rows(self, split: Split) -> FeatureRows:
-        """The rows of a split."""
+        """Returns the rows of a split."""
         return FeatureRows({name: self.cache.rows(name, its, split) for name, its in self.sections.items()})
 
     @property
     def columns(self) -> dict[str, int]:
-        """The numbers of a row of each input."""
+        """The number of columns of each input."""
         return {name: rows.shape[1] for name, rows in self.rows(self.cache.train).inputs.items()}
 
     def save(self, folder: Path) -> None:
-        """Writes all extractors for `SavedFeatures`."""
+        """Writes all extractors into the folder of an exported model."""
         for name, section in self.sections.items():
             (folder / FEATURES / name).mkdir(parents=True)
             self.cache.extractor(name, section).save(folder / FEATURES / name)
@@ -108,7 +108,7 @@ class SavedFeatures:
 
     @classmethod
     def load(cls, encoder: EncoderConfig, folder: Path, device: torch.device) -> SavedFeatures:
-        """From a folder that `Features.save` wrote. Raises UserError for files of something else."""
+        """Loads the extractors that `Features.save` wrote. Raises UserError for other files."""
         inputs, found = sections(encoder), {}
         for name, section in inputs.items():
             try:
@@ -119,13 +119,14 @@ class SavedFeatures:
 
     @property
     def columns(self) -> dict[str, int]:
-        """The numbers of a row of each input."""
+        """The number of columns of each input."""
         return {str(name): extractor.columns for name, extractor in self.extractors.items()}
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
-        """Texts, images or vectors that a caller gives, in memory.
+        """Returns the rows of texts, images or vectors in memory.
 
-        Raises UserError with the place of one that cannot be read.
+        Raises:
+            UserError: A content cannot be read; the message names its entry of `places`.
         """
         read = {name: self._read(name, contents, places) for name in self.sections}
         return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcl.baselines.baseline import Baseline, Fitted, Problem
-from mlcl.baselines.linear import one_vs_rest
+from mlcl.training.baselines.baseline import Baseline, Fitted, Problem
+from mlcl.training.baselines.linear import one_vs_rest
 
 VALUES = (0.1, 0.5, 2.0, 10.0)
 TOLERANCE = 0.1
