@@ -2,7 +2,8 @@
 
 Loading such a job runs these files, as `import` runs any Python file: load a job with plugins, or a model
 that was exported from one, only if you would run a program from there. A model is opened without running
-them, unless its encoder is one of theirs. Commands that only read (list, status, compare, report, doctor) run none.
+them, unless its encoder is one of theirs. Commands that only read (list, status, compare, report, doctor) run
+none.
 
 A job that has been read carries the text of its plugin files. The text reaches every process that loads the
 job, is kept with the run, and is part of the job's hash.
