@@ -22,7 +22,7 @@ from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.config.loader import explained
 from mlcl.errors import UserError, printable
 from mlcl.service.runs.foreign_output import own_stderr
-from mlcl.service.runs.run_store import submitted_id
+from mlcl.tracking.provenance import submitted_id
 
 PLAIN_WIDTH = 155
 """Width of a table in characters where the output is no terminal."""

@@ -181,14 +181,20 @@ def test_a_search_that_cannot_be(tmp_path, search, key, expected):
         ("{objective.heads.*.weight: {simplex: {size: 2}}}", "simplex.total: missing key"),
         ("{objective.heads.*.weight: {simplex: {total: -1}}}", "needs a total above 0"),
         ("{objective.heads.*.weight: {simplex: {total: [-1, 1]}}}", "not negative"),
-        ("{objective.heads.*.weight: {simplex: {total: 1, of: 2}}}", "unknown key; found: of; allowed: size, total, with"),
+        (
+            "{objective.heads.*.weight: {simplex: {total: 1, of: 2}}}",
+            "unknown key; found: of; allowed: size, total, with",
+        ),
         ("{objective.heads.*.weight: {simplex: {total: 1, with: objective}}}", "should be a list"),
         ("{objective.heads.*.weight: {simplex: {total: 1, with: [objective.x.weight]}}}", "names no key"),
         (
             "{objective.heads.*.weight: {simplex: {total: 1, with: [objective.heads.a.weight]}}}",
             "varied twice",
         ),
-        ("{objective.heads.b.options.level_weights: {simplex: {total: 1, size: 1}}}", "greater than or equal to 2"),
+        (
+            "{objective.heads.b.options.level_weights: {simplex: {total: 1, size: 1}}}",
+            "greater than or equal to 2",
+        ),
         ("{objective.heads.b.options.x: {simplex: {total: 1, size: 2, with: [train.lr]}}}", "not both"),
         ("{evaluation.knn.lambda: {float: [0, 2]}}", "leaves what the job allows"),
         ("{evaluation.knn.k: {simplex: {total: 1}}}", "not a set of weights"),

@@ -24,7 +24,7 @@ from mlcl.config.section import UserPath
 from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.tables.splits import SPLIT_NAMES
+from mlcl.data.split_assignment import SPLIT_NAMES
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 

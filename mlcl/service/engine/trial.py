@@ -16,9 +16,9 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
 from mlcl.significance.baseline_verdict import figure_name
+from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context

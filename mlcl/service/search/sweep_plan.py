@@ -15,7 +15,7 @@ from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
 from mlcl.tracking import log_parameters, params_of
 from mlcl.tracking.names import MIX
-from mlcl.training.baseline_job import baseline_job, fitting_baselines
+from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 

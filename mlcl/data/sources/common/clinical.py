@@ -29,7 +29,7 @@ from mlcl.data.source import NewDataset, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
 from mlcl.data.sources.common.icd_codes import Codes
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
-from mlcl.data.tables.csv_file import LONGEST_FIELD
+from mlcl.data.tables.files import LONGEST_FIELD
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
