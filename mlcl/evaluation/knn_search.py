@@ -133,28 +133,14 @@ def search(
         Setting(k=1, lambda_=1.0, temperature=1.0)
     """
     grid = _grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
-    query = _Query(
-        [each.with_target(task) for each in (rows, held_out) if each is not None], train_labels, task, scoring
-    )
-    for each in query.splits:
-        # One evaluation raises for a wrong name of a metric and for shapes that do not fit.
-        evaluate(task, each.model, each.targets, AT_HALF, scoring.aspects, [scoring.metric], each.facts)
-    value_XSG = np.array(list(query.values(grid)))
-    value_TKSG = value_XSG.reshape(len(grid.temperatures), len(grid.ks), -1, len(grid.lambda_G))
-    value_SKGT = value_TKSG.transpose(2, 1, 3, 0)
-    sign = 1 if scoring.mode == "max" else -1
-    signed_KGT = np.where(np.isnan(value_SKGT[0]), -np.inf, sign * value_SKGT[0])
-    if not np.isfinite(signed_KGT).any():
-        raise ValueError(f"{scoring.metric} has no value at any setting")
-    if query.is_rounded:
-        settings = _finalists(query, grid, signed_KGT)
-    else:
-        settings = [_setting(grid, int(signed_KGT.argmax()))]
+    splits = [each.with_target(task) for each in (rows, held_out) if each is not None]
+    query = _Query(splits, train_labels, task, scoring)
+    query.check()
+    value_SKGT = query.all_values(grid)
+    settings = _candidates(query, grid, value_SKGT[0])
     best = max((query.decide(setting) for setting in settings), key=lambda each: each.value)
-    first = query.splits[0]
-    metrics = evaluate(
-        task, best.probabilities, first.targets, best.decision, scoring.aspects, facts=first.facts
-    )
+    targets, facts = splits[0].targets, splits[0].facts
+    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=facts)
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
     table = _table(grid, scoring.metric, value_SKGT[0])
     return PosthocResult(best.setting, best.decision, metrics, table, tested)
@@ -184,6 +170,17 @@ class _Query:
         """Whether `values` are of rounded probabilities, and of one threshold whatever decision is chosen."""
         given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
         return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
+
+    def check(self) -> None:
+        """Raises for a wrong name of a metric and for shapes that do not fit, by one evaluation."""
+        for rows in self.splits:
+            self._value(rows, rows.model, AT_HALF)
+
+    def all_values(self, grid: Grid) -> Array:
+        """The metric at every setting (S, K, G, T)."""
+        value_XSG = np.array(list(self.values(grid)))
+        shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambda_G))
+        return value_XSG.reshape(shape).transpose(2, 1, 3, 0)
 
     def decide(self, setting: Setting) -> _Decided:
         """Chooses the decision at a setting."""
@@ -276,8 +273,17 @@ def _setting(grid: Grid, index: int) -> Setting:
     return Setting(grid.ks[k], float(grid.lambda_G[lambda_]), float(grid.temperatures[t]))
 
 
-def _finalists(query: _Query, grid: Grid, signed_KGT: Array) -> list[Setting]:
-    """The settings whose decisions are compared exactly; the model alone, then the smallest k first."""
+def _candidates(query: _Query, grid: Grid, value_KGT: Array) -> list[Setting]:
+    """The best setting; of rounded values those whose decisions are compared exactly.
+
+    Of several, the model alone comes first, then the smallest k.
+    """
+    sign = 1 if query.scoring.mode == "max" else -1
+    signed_KGT = np.where(np.isnan(value_KGT), -np.inf, sign * value_KGT)
+    if not np.isfinite(signed_KGT).any():
+        raise ValueError(f"{query.scoring.metric} has no value at any setting")
+    if not query.is_rounded:
+        return [_setting(grid, int(signed_KGT.argmax()))]
     best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
     pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
     k, t = np.divmod(np.sort(pairs), len(grid.temperatures))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -137,17 +137,8 @@ def linear_probe(
         >>> result.metrics["accuracy"]
         1.0
     """
-    known_N = torch.from_numpy(np.flatnonzero(known_rows(task, train.targets)))
-    if not len(known_N):
-        raise ValueError("no training row has a target")
-    y = as_rows(train.targets) if task == "multi_label" else torch.from_numpy(as_classes(train.targets))
-    shape = (n_classes,) if isinstance(y, LabelRows) or y.ndim == 1 else (y.shape[1], n_classes)
-    training = _GridTraining(train, y, known_N, grid, math.prod(shape))
     scores, best = [], None
-    for (lr, decay), weight_OD, bias_O in zip(grid.pairs(), *training.layers(), strict=True):
-        layer = ProbeResult(
-            weight_OD.reshape(*shape, -1), bias_O.reshape(shape), lr, decay, {}, np.empty(0), task
-        )
+    for layer in _train_layers(train, task, n_classes, grid):
         scores.append(_score(layer, val_features, val_targets, scoring, val_facts))
         if not math.isnan(scores[-1]) and (best is None or scoring.better(scores[-1], best[0])):
             best = (scores[-1], layer)
@@ -168,6 +159,19 @@ def predict(result: ProbeResult, features: Tensor) -> Tensor:
     logits_NO = functional.linear(features.float().cpu(), result.weight.flatten(0, -2), result.bias.flatten())
     logits = logits_NO.reshape(-1, *result.bias.shape)
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
+
+
+def _train_layers(train: ProbeRows, task: Task, n_classes: int, grid: ProbeGrid) -> Iterator[ProbeResult]:
+    """The trained layer of each configuration, without scores."""
+    known_N = torch.from_numpy(np.flatnonzero(known_rows(task, train.targets)))
+    if not len(known_N):
+        raise ValueError("no training row has a target")
+    y = as_rows(train.targets) if task == "multi_label" else torch.from_numpy(as_classes(train.targets))
+    shape = (n_classes,) if isinstance(y, LabelRows) or y.ndim == 1 else (y.shape[1], n_classes)
+    training = _GridTraining(train, y, known_N, grid, math.prod(shape))
+    for (lr, decay), weight_OD, bias_O in zip(grid.pairs(), *training.layers(), strict=True):
+        weight, bias = weight_OD.reshape(*shape, -1), bias_O.reshape(shape)
+        yield ProbeResult(weight, bias, lr, decay, {}, np.empty(0), task)
 
 
 def _score(
