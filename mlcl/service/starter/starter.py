@@ -17,7 +17,7 @@ from mlcl.data.format import INFO_FILE
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.starter.first_job import FirstJob, first_job, has_gpu
-from mlcl.service.starter.table_options import Ask, Said, table_options
+from mlcl.service.starter.table_options import Ask, UserOptions, table_options
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
@@ -36,15 +36,22 @@ class Start:
 
 
 def start(
-    paths: Sequence[Path], to: Path, home: Path, said: Said | None = None, ask: Ask | None = None
+    paths: Sequence[Path], to: Path, home: Path, given: UserOptions | None = None, ask: Ask | None = None
 ) -> Start:
-    """Look at tables, a folder of images or a prepared set, and write `FILES` to the folder `to`.
+    """Looks at data and writes `FILES`, with which a sweep can be run.
 
-    `said` names columns and how they are read, its labels of a prepared set the label space to predict; the
-    rest is asked, or without `ask` refused where the data do not tell. Raises UserError; then no file is
-    written.
+    Args:
+        paths: Tables with the same columns, a folder of images, or a prepared data set.
+        to: The folder to write to.
+        home: The home in which the data set is prepared.
+        given: What the user says of the columns; `labels` is the label space to predict of a prepared set.
+        ask: Asks for what neither `given` nor the data decide.
+
+    Raises:
+        UserError: For data that cannot be read, files that are there already, and without `ask` for what is
+            not decided. Then no file is written.
     """
-    said, path = said or Said(), paths[0]
+    given, path = given or UserOptions(), paths[0]
     files = tuple(to / name for name in FILES)
     for file in files:
         if file.exists():
@@ -54,13 +61,13 @@ def start(
         source, options, found = None, dict[str, Any](), [f"{path}: a prepared data set"]
     elif path.is_dir():
         source, found = "image_folder", [f"{path}: images in a folder a class"]
-        options = {"path": str(path)} | ({"allow_untrained": True} if said.allow_untrained else {})
+        options = {"path": str(path), **given.only(["allow_untrained"])}
     else:
-        source, options, found = table_options(paths, said, ask)
+        source, options, found = table_options(paths, given, ask)
     place = path if source is None else prepare(source, home / "data", options)
     info, description = Dataset.open(place).info, describe(place)
     data = {"path": str(path)} if source is None else {"source": source, "options": options}
-    target = said.labels[0] if said.labels and source is None else None
+    target = given.labels[0] if given.labels and source is None else None
     try:
         made = first_job(info, description, target, data, gpu=has_gpu())
     except UserError as error:
