@@ -42,7 +42,7 @@ REGISTRIES = {
     "encoders": ("mlcl.models.encoders", "ENCODERS"),
     "sources": ("mlcl.data.sources", "SOURCES"),
     "metrics": ("mlcl.evaluation", "METRICS"),
-    "baselines": ("mlcl.baselines", "BASELINES"),
+    "baselines": ("mlcl.training.baselines", "BASELINES"),
 }
 """Module and name of each kind's registry, for layers below them: see `registry`."""
 

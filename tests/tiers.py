@@ -25,6 +25,9 @@ TESTS = Path(__file__).resolve().parent
 REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|redis")
 """How the names of programs begin that a quick test may not run; git and bash are quick."""
 FULL = (
+    "store/test_database.py::test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_written",
+    "store/test_database.py::test_commands_at_once_on_a_new_home_lose_nothing",
+    "store/test_database.py::test_none_of_a_thousand_flipped_bits_changes_what_is_read",
     "browser",
     "cli",
     "cluster",
@@ -58,10 +61,12 @@ FULL = (
     "service/search/test_sampler.py",
     "service/search/test_study_storage.py::test_a_study_in_postgresql",
     "service/search/test_sweep.py::test_a_moved_or_copied_home_goes_on",
-    "service/tables/test_merge.py",
+    "service/tables/test_parts.py",
+    "service/test_import_home.py",
     "service/tables/test_tables.py::test_neighbours_of_a_row_are_those_of_a_run_with_that_setting",
     "significance/test_paired_tests.py::test_the_interval_holds_the_true_effect_as_often_as_it_says",
     "significance/test_paired_tests.py::test_without_an_effect_the_tests_err_no_more_often_than_they_say",
+    "test_examples.py",
     "test_tutorial.py",
     "testing",
     "tracking/test_artifacts.py",

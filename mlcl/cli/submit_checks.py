@@ -13,8 +13,8 @@ import typer
 
 from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
-from mlcl.config import JobConfig, load_job, load_space
-from mlcl.config.cluster import ClusterConfig, Share
+from mlcl.config import JobConfig, load_job, load_space, read_job
+from mlcl.config.cluster import ClusterConfig, TrialShare
 from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
 
@@ -37,7 +37,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
         return _CHECKS[name](context.params)
 
 
-def with_share(words: Sequence[str], share: Share) -> list[str]:
+def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
     """The command with the options of the cluster's share that it does not have."""
     found = list(words)
     if words[0] in ("run", "baseline"):
@@ -71,13 +71,14 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
 
 def _run(given: dict[str, Any]) -> list[Path]:
     job = load_job(given["job"], given["overrides"] or [])
-    return [given["job"], *_plugins([job])]
+    return [*read_job(given["job"]).files, *_plugins([job])]
 
 
 def _baseline(given: dict[str, Any]) -> list[Path]:
     words = given["words"] or []
     job = baseline.read(given["what"], [word for word in words if "=" in word], given["labels"])
-    return [given["what"], *_plugins([job])]
+    files = [given["what"]] if given["what"].is_dir() else read_job(given["what"]).files
+    return [*files, *_plugins([job])]
 
 
 def _sweep(given: dict[str, Any]) -> list[Path]:
@@ -85,7 +86,8 @@ def _sweep(given: dict[str, Any]) -> list[Path]:
     load_space(given["space"], job)
     baselines = list(given["baseline"] or [])
     jobs = [job, *(load_job(file, []) for file in baselines)]
-    return [given["job"], given["space"], *baselines, *_plugins(jobs)]
+    files = [name for file in (given["job"], *baselines) for name in read_job(file).files]
+    return [*dict.fromkeys(files), given["space"], *_plugins(jobs)]
 
 
 def _reproduce(given: dict[str, Any]) -> list[Path]:
@@ -100,8 +102,8 @@ def _reproduce(given: dict[str, Any]) -> list[Path]:
 
 def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
     """The plugin files of jobs, from the working directory."""
-    places = [plugin.place for job in jobs for plugin in job.plugins if plugin.place is not None]
-    return [Path(os.path.relpath(place)) for place in dict.fromkeys(places)]
+    paths = [plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None]
+    return [Path(os.path.relpath(path)) for path in dict.fromkeys(paths)]
 
 
 _CHECKS = {"run": _run, "baseline": _baseline, "sweep": _sweep, "reproduce": _reproduce}

@@ -12,12 +12,26 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job, space
-from mlcl.config.names import PluginName
+from mlcl.config.section import PluginName, alternatives, is_model
 
 HEADER = """# Job reference
 
 Written from the schema by `make docs`. A line is a key (type; default): meaning. An optional key is null by
 default. The command line sets any key as `key.path=value`. An unknown key is an error that names the nearest.
+
+With `base` a job file says only how it differs from another one:
+
+```yaml
+base: icd10cm_mlcl.yaml              # relative to this file; a base may have a base
+drop: [objective.heads.chapter]      # left out of the base
+experiment: sections-alone
+train: {batch_size: 128}             # the other keys of `train` are the base's
+encoder: {kernel_sizes: [1, 2, 3]}   # a list replaces the base's list
+```
+
+To change a section whose keys depend on its name, such as `encoder`, drop it and write it anew. `null` is a
+value as any other. The resolved job is hashed and logged; `mlcl run JOB --print-config` prints it with file
+and line of each value.
 """
 
 
@@ -36,27 +50,26 @@ SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what ma
 
 def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
     """`model` and every model below it, in the order of the file."""
-    if model in seen:
-        return seen
-    seen.append(model)
-    for field in model.model_fields.values():
-        for member in _members(field.annotation):
-            if isinstance(member, type) and issubclass(member, BaseModel):
-                _models(member, seen)
+    if model not in seen:
+        seen.append(model)
+        for field in model.model_fields.values():
+            for member in _members(field.annotation):
+                if is_model(member):
+                    _models(member, seen)
     return seen
 
 
 def _members(annotation: Any) -> list[Any]:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _members(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for argument in arguments for member in _members(argument)]
-    if origin is dict:
-        return _members(arguments[1])
-    if annotation is encoder_section.EncoderConfig:
-        return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
-    return [annotation]
+    """The alternatives of a key, each of the values of a mapping, each of the built-in encoders."""
+    found: list[Any] = []
+    for each in alternatives(annotation):
+        if typing.get_origin(each) is dict:
+            found += _members(typing.get_args(each)[1])
+        elif each is encoder_section.EncoderConfig:
+            found += dict.fromkeys(encoder.section for encoder in encoder_section.built_in())
+        else:
+            found.append(each)
+    return found
 
 
 def _section(model: type[BaseModel]) -> str:
@@ -90,8 +103,8 @@ def type_in_words(annotation: Any) -> str:
         return f"list of {type_in_words(arguments[0])}"
     if annotation is type(None):
         return "null"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation.__name__.removesuffix("Config")
+    if is_model(annotation):
+        return str(annotation.__name__).removesuffix("Config")
     return getattr(annotation, "__name__", "any")
 
 

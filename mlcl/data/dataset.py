@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
+from mlcl.data.columns import ShardReader
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
-from mlcl.data.shard_reader import ShardReader
 from mlcl.data.split import Part, Split, SplitRows
 from mlcl.errors import UserError
 
@@ -80,7 +80,7 @@ class Dataset:
         return None if rows is None else Split(rows)
 
     def without(self, classes: HeldOut) -> Dataset:
-        """The same data set, from whose splits the rows of these classes are left out."""
+        """A data set without the rows of these classes in its splits."""
         return Dataset(self.reader.with_info(self.info.without(classes)))
 
     def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:

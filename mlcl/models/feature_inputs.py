@@ -1,6 +1,6 @@
 """The keys of frozen inputs: what a job says of each extractor whose rows the encoder `features` reads.
 
-The extractors themselves are in `mlcl.training.extractors`, one a file.
+The extractors themselves are in `mlcl.training.features`, one a file.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows, TokenRows, augment, normalise
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
-from mlcl.training.features import FeatureRows
+from mlcl.training.features.inputs import FeatureRows
 from mlcl.training.prefetch import read_ahead
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcl.baselines import BASELINES
 from mlcl.config import HeadConfig, JobConfig
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
@@ -13,7 +12,8 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, Task, metric_names
 from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
-from mlcl.training.baseline_job import unfit
+from mlcl.training.baselines import BASELINES
+from mlcl.training.baselines.jobs import unfit
 from mlcl.training.hierarchy import hierarchy_of
 from mlcl.training.sampler import group_sizes, sampler_labels
 

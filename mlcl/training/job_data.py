@@ -41,7 +41,7 @@ from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels, target_weight
-from mlcl.training.features import FeatureRows, Features
+from mlcl.training.features.inputs import FeatureRows, Features
 from mlcl.training.hierarchy import paths
 from mlcl.training.input_reader import InputReader
 from mlcl.training.neighbours import Datastore, RankRows

@@ -67,10 +67,10 @@ def test_no_rows_and_missing_columns_are_refused(write, batch):
 def test_a_disk_that_takes_no_more_is_a_user_error(write, batch, tmp_path, monkeypatch):
     from mlcl.data import writer
 
-    def full(self, data):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer._HashingFile, "write", full)
+    monkeypatch.setattr(writer.pq.ParquetWriter, "write_table", full)
     with pytest.raises(UserError, match=r"cannot be written.*No space left"):
         write(batch)
     assert list(tmp_path.iterdir()) == []
@@ -92,13 +92,13 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     name = left.name.removeprefix(".").rsplit(".", 2)[0]
     assert not (tmp_path / name).exists()
 
-    from mlcl.data import preparation, prepare
+    from mlcl.data import prepare, sources
     from mlcl.data.sources.digits import SOURCE, Options
 
     with pytest.MonkeyPatch.context() as patch:
         # The same options, so the same folder, at a size that a test can wait for.
-        small = replace(SOURCE, write=lambda folder, _, seed: SOURCE.write(folder, Options(scenes=100), seed))
-        patch.setattr(preparation, "find_source", lambda _: small)
+        small = replace(SOURCE, read=lambda _, *more: SOURCE.read(Options(scenes=100), *more))
+        patch.setattr(sources, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name
     assert not list(tmp_path.glob(".digits-*.partial"))

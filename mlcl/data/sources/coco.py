@@ -17,18 +17,20 @@ alone. Here they are kept or dropped in both.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.label_spaces import distinct
-from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, hold_out
-from mlcl.data.split_assignment import halves
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source, distinct
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
+from mlcl.data.split_assignment import assign_validation, halves
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 COUNTS: dict[int, dict[str, float]] = {
@@ -39,7 +41,7 @@ COUNTS: dict[int, dict[str, float]] = {
 
 
 class Options(DistributionOptions):
-    """Which year's sets, and how they are split."""
+    """Options of the release, the images and the split."""
 
     path: UserPath = Field(description="the folder with annotations, trainYEAR and valYEAR")
     year: Literal[2014, 2017] = Field(2014, description="the release")
@@ -64,29 +66,26 @@ def state(options: Options) -> list[Any]:
         )
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with the file for missing files and wrong annotations."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with the file for missing files and wrong annotations."""
     with _open(options) as files:
         classes, pictures = _read(files, options)
-        _check_counts(options, classes, pictures)
-        kept = [p for p in pictures if p.labels or options.unlabelled == "keep"]
-        kept.sort()
+        options.compare(COUNTS[options.year], _counts(classes, pictures))
+        kept = sorted(p for p in pictures if p.labels or options.unlabelled == "keep")
         columns: dict[str, list[Any]] = {
             "id": [picture.file for picture in kept],
             "split": _splits(options, kept, split_seed),
             "objects": [picture.labels for picture in kept],
         }
         folders = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
-        return write_dataset(
-            folder,
-            name=f"coco{options.year}",
-            modality="image",
-            label_spaces={"objects": LabelSpace(kind="multi_label", classes=classes)},
-            batches=in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
-            source=f"MS COCO {options.year}, instances",
-            licence="annotations CC BY 4.0; images: Flickr terms",
-            # A part of the set may lack classes that the whole trains.
+        yield NewDataset(
+            "image",
+            {"objects": LabelSpace(kind="multi_label", classes=classes)},
+            in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
             allow_untrained=not options.check_counts,
+            name=f"coco{options.year}",
+            origin=f"MS COCO {options.year}, instances",
         )
 
 
@@ -111,13 +110,9 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
             here, found = _parse(tree, part, files.file(name))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             problem = "no COCO instances with images, annotations and categories"
-            raise UserError(
-                problem, file=files.file(name), found=f"{type(error).__name__}: {error}"
-            ) from None
+            raise files.error(name, problem, f"{type(error).__name__}: {error}") from None
         if classes and here != classes:
-            raise UserError(
-                "other categories than train's", file=files.file(name), found=here, allowed=classes
-            )
+            raise files.error(name, "other categories than train's", here, classes)
         classes = here
         pictures += found
     return classes, pictures
@@ -137,11 +132,9 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
     return distinct((name for _, name in categories), file), pictures
 
 
-def _check_counts(options: Options, classes: tuple[str, ...], pictures: list[Picture]) -> None:
-    found: dict[str, float] = {part: sum(p.part == part for p in pictures) for part in ("train", "val")}
-    found["classes"] = len(classes)
-    found["labels a row"] = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
-    options.compare(COUNTS[options.year], found)
+def _counts(classes: tuple[str, ...], pictures: list[Picture]) -> dict[str, float]:
+    average = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
+    return {**Counter(p.part for p in pictures), "classes": len(classes), "labels a row": average}
 
 
 def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:
@@ -150,7 +143,9 @@ def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:
         half = halves(val, seed)
         return [half.get(picture.file, "train") for picture in pictures]
     test = set(val)
-    return ["test" if p.file in test else hold_out(p.file, seed, options.validation) for p in pictures]
+    return [
+        "test" if p.file in test else assign_validation(p.file, seed, options.validation) for p in pictures
+    ]
 
 
 SOURCE = Source(
@@ -159,6 +154,6 @@ SOURCE = Source(
     licence="annotations CC BY 4.0; images: Flickr terms",
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

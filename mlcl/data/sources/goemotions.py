@@ -14,16 +14,15 @@ hierarchy `path` through them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.label_spaces import count, hierarchy_of, indices, pairs_of_paths, space_of
-from mlcl.data.source import Source
+from mlcl.data.hierarchies import hierarchy_of, pairs_of_paths
+from mlcl.data.source import NewDataset, Source, count, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.writer import in_batches, write_dataset
-from mlcl.errors import UserError
+from mlcl.data.writer import in_batches
 
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
 GROUPS = {"ekman": "ekman_mapping.json", "sentiment": "sentiment_dict.json"}
@@ -42,8 +41,9 @@ class Comment(NamedTuple):
     emotions: list[str]
 
 
-def write(folder: Path, options: DistributionOptions, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
-    """Write the data set in its own split. Raises UserError with file and line."""
+@contextmanager
+def read(options: DistributionOptions, _split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set in its own split. Raises UserError with file and line."""
     with RELEASE.open(options.path) as files:
         emotions = files.class_names("emotions.txt")
         groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
@@ -58,17 +58,8 @@ def write(folder: Path, options: DistributionOptions, split_seed: int) -> Datase
     paths = [(groups["sentiment"][name], groups["ekman"][name], name) for name in emotions]
     levels = ("sentiment", "ekman", "emotion")
     spaces["path"] = hierarchy_of(pairs_of_paths(paths), levels, spaces, options.path)
-    return write_dataset(
-        folder,
-        name="goemotions",
-        modality="text",
-        label_spaces=spaces,
-        batches=in_batches(columns, "text", (comment.text for comment in comments)),
-        source="GoEmotions (Demszky et al. 2020, Google Research)",
-        licence="Apache 2.0 and CC BY 4.0",
-        # A part of the set may lack classes that the whole trains.
-        allow_untrained=not options.check_counts,
-    )
+    batches = in_batches(columns, "text", (comment.text for comment in comments))
+    yield NewDataset("text", spaces, batches, allow_untrained=not options.check_counts)
 
 
 def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:
@@ -78,15 +69,12 @@ def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str
         pairs = [(emotion, group) for group, members in groups.items() for emotion in members]
         group_of = dict(pairs)
     except (AttributeError, TypeError) as error:
-        problem = "not an object of lists of emotions"
-        raise UserError(problem, file=files.file(name), found=error) from None
+        raise files.error(name, "not an object of lists of emotions", error) from None
     if len(group_of) < len(pairs):
-        raise UserError(
-            "an emotion comes twice", file=files.file(name), found=[emotion for emotion, _ in pairs]
-        )
+        raise files.error(name, "an emotion comes twice", [emotion for emotion, _ in pairs])
     group_of.setdefault(NEUTRAL, NEUTRAL)
     if missing := [emotion for emotion in emotions if emotion not in group_of]:
-        raise UserError("emotions have no group", file=files.file(name), found=missing)
+        raise files.error(name, "emotions have no group", missing)
     return group_of
 
 
@@ -97,18 +85,21 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
             text, chosen, comment_id = line.split("\t")
             labels = [by_number[index] for index in chosen.split(",")]
         except (ValueError, KeyError):
-            problem = f"line {number} is no text, numbers of emotions and id"
-            allowed = f"0 to {len(emotions) - 1}"
-            raise UserError(problem, file=files.file(name), found=line, allowed=allowed) from None
+            problem, allowed = (
+                f"line {number} is no text, numbers of emotions and id",
+                f"0 to {len(emotions) - 1}",
+            )
+            raise files.error(name, problem, line, allowed) from None
         yield Comment(comment_id, PARTS[name], text, labels)
 
 
 SOURCE = Source(
     name="goemotions",
     title="GoEmotions comments: 28 emotions > 7 Ekman > 4 sentiments, multi-label",
+    origin="GoEmotions (Demszky et al. 2020, Google Research)",
     licence="Apache 2.0 and CC BY 4.0",
     version="2",
     options=DistributionOptions,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

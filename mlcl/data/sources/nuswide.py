@@ -18,6 +18,9 @@ Some photos occur in two folders; the hash is of the photo's number, so that the
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -26,11 +29,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, hold_out
-from mlcl.data.split_assignment import assign, shares_note
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
+from mlcl.data.split_assignment import assign, assign_validation, shares_note
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 COUNTS = {
@@ -52,7 +55,7 @@ PAPER = (0.6, 0.2, 0.2)
 
 
 class Options(DistributionOptions):
-    """Which images, and how they are split."""
+    """Options of the images and the split."""
 
     path: UserPath = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
     split: Literal["official", "paper"] = Field("official", description="paper: a seeded hash, 60/20/20")
@@ -67,17 +70,17 @@ def state(options: Options) -> list[Any]:
         return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line for missing files and wrong lines."""
     with RELEASE.open(options.path) as files:
         concepts = files.class_names(*CONCEPTS)
         images = _images(files, LIST)
         parts = _parts(files, images)
         labels = _labels(files, concepts, images)
-        _check_counts(options, concepts, parts, labels)
-        ids = _with_file(
-            files, options, [i for i in sorted(images) if labels[i] or options.unlabelled == "keep"]
-        )
+        options.compare(COUNTS, _counts(parts, labels, len(concepts)))
+        wanted = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
+        ids = _with_file(files, options, wanted)
         columns: dict[str, list[Any]] = {
             "id": ids,
             "split": [_split(options, image, parts[image], split_seed) for image in ids],
@@ -85,18 +88,9 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         }
         reason = "of few photos a hash gives other shares"
         notes = shares_note(columns["split"], PAPER, reason) if options.split == "paper" else []
-        return write_dataset(
-            folder,
-            name="nuswide",
-            modality="image",
-            label_spaces={"concepts": LabelSpace(kind="multi_label", classes=concepts)},
-            batches=in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids)),
-            source="NUS-WIDE, National University of Singapore",
-            licence="for research; images: Flickr terms",
-            # A part of the set may lack classes that the whole trains.
-            allow_untrained=not options.check_counts,
-            notes=notes,
-        )
+        spaces = {"concepts": LabelSpace(kind="multi_label", classes=concepts)}
+        batches = in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids))
+        yield NewDataset("image", spaces, batches, notes, not options.check_counts)
 
 
 def _label_file(concept: str) -> str:
@@ -112,9 +106,9 @@ def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
     train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
     if unlisted := set(images) - train - test:
         problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
-        raise UserError(problem, file=files.file(LIST), found=min(unlisted))
+        raise files.error(LIST, problem, min(unlisted))
     if twice := train & test:
-        raise UserError(f"{len(twice)} images are in {TRAIN} too", file=files.file(TEST), found=min(twice))
+        raise files.error(TEST, f"{len(twice)} images are in {TRAIN} too", min(twice))
     return dict.fromkeys(train, "train") | dict.fromkeys(test, "test")
 
 
@@ -128,31 +122,27 @@ def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -
 
 
 def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
-    """Which images have a concept."""
+    """Mask of the images that have a concept."""
     marks = [line.strip() for _, line in files.lines(name)]
     while marks and not marks[-1]:
         marks.pop()
     if len(marks) != rows:
-        raise UserError("not one line an image", file=files.file(name), found=len(marks), allowed=rows)
+        raise files.error(name, "not one line an image", len(marks), rows)
     for number, mark in enumerate(marks, 1):
         if mark not in ("0", "1"):
-            raise UserError(f"line {number} is no label", file=files.file(name), found=mark, allowed="0 or 1")
+            raise files.error(name, f"line {number} is no label", mark, "0 or 1")
     return np.array([mark == "1" for mark in marks], dtype=np.bool_)
 
 
-def _check_counts(
-    options: Options, concepts: tuple[str, ...], parts: dict[str, str], labels: dict[str, list[int]]
-) -> None:
+def _counts(parts: dict[str, str], labels: dict[str, list[int]], concepts: int) -> dict[str, float]:
     labelled = [row for row in labels.values() if row]
-    found = {
+    return {
+        **Counter(parts.values()),
         "images": len(labels),
-        "train": list(parts.values()).count("train"),
-        "test": list(parts.values()).count("test"),
-        "concepts": len(concepts),
+        "concepts": concepts,
         "labelled": len(labelled),
         "labels a row": sum(map(len, labelled)) / max(1, len(labelled)),
     }
-    options.compare(COUNTS, found)
 
 
 def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:
@@ -170,15 +160,16 @@ def _split(options: Options, image: str, part: str, seed: int) -> str:
     photo = PurePosixPath(image).stem.rpartition("_")[2]
     if options.split == "paper":
         return assign(photo, seed, PAPER)
-    return "test" if part == "test" else hold_out(photo, seed, options.validation)
+    return "test" if part == "test" else assign_validation(photo, seed, options.validation)
 
 
 SOURCE = Source(
     name="nuswide",
     title="NUS-WIDE: multi-label images, 81 concepts",
+    origin="NUS-WIDE, National University of Singapore",
     licence="for research; images: Flickr terms",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, TypeAdapter
 
 from mlcl.config.cluster import ClusterConfig
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.local.processes import (

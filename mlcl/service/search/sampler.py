@@ -23,8 +23,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import Goal, SearchConfig
-from mlcl.config.space import SAMPLERS
-from mlcl.config.space.search import for_several
+from mlcl.config.space import SAMPLERS, for_several
 from mlcl.errors import UserError
 
 KNOWN = {
@@ -72,7 +71,7 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
         raise UserError(
             f"{sampler.title} follows one metric",
             key="search.sampler",
-            found=f"{sampler.name} with {', '.join(goal.metric for goal in goals)}",
+            found=f"{search.sampler} with {', '.join(goal.metric for goal in goals)}",
             allowed=for_several(),
         )
     options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}

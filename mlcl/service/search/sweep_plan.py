@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import POSTHOC, JobConfig, Space, corners, default_mode, dump_job, flatten, load_job
-from mlcl.config.space import SAMPLERS, covers
+from mlcl.config import POSTHOC, JobConfig, Space, corners, covers, default_mode, dump_job, flatten, load_job
+from mlcl.config.space import SAMPLERS
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
 from mlcl.tracking import log_parameters, params_of
 from mlcl.tracking.names import MIX
-from mlcl.training.baseline_job import baseline_job, fitting_baselines
+from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 

@@ -13,11 +13,11 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.origin import Origin, cell_origin, rows_seen
 from mlcl.service.tables.plan import Key, TablePlan, TableRun
 from mlcl.service.tables.summary import CellReport, FigureReport, scaled
 from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData
@@ -55,7 +55,7 @@ class Figures:
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellReport:
         """A tuned cell as far as its confirmation is done, whose trainings are its runs."""
-        seeds, table = tuned.seeds(ledger), ledger.path.parent.name
+        seeds, table = tuned.seeds(ledger), ledger.folder.name
         none = [None] * (len(tuned.cell.jobs) - len(seeds))
         metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
         logs = [log_id(table, seed.key) if seed.state is State.COMPLETE else None for seed in seeds]

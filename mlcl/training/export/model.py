@@ -25,7 +25,7 @@ from mlcl.training.evaluator import classify
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
 from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
-from mlcl.training.features import SavedFeatures
+from mlcl.training.features.inputs import SavedFeatures
 from mlcl.training.files import JOB, TOKENIZER
 from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.neighbours import Datastore

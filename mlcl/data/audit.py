@@ -1,0 +1,338 @@
+"""Notes on suspicious labels and contents of a sound data set. All rows of all splits are read.
+
+Shapes: N rows, S splits, L labels, E stored entries, H names found in texts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.data.columns import as_rows
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import SPLITS, LabelSpace
+from mlcl.data.images import in_threads
+from mlcl.data.split_assignment import copies_between, image_digest, twin_of_words, words_of
+from mlcl.labels import LabelRows
+
+SHOWN = 3
+"""Names in a note; the others are counted."""
+LINES = 4
+"""Notes of an audit; the others are counted."""
+ENOUGH = 20
+"""Fewest rows of which a share is noted."""
+MANY = 200
+"""Rows of which nearly all can have the same class."""
+NEARLY_ALL = 0.99
+CHANCE = 1e-6
+"""Probability below which something is not taken for chance."""
+APART = 0.05
+"""Smallest difference between shares that is noted."""
+BOUNDARY = re.compile(r"\s*[./_:>-]+\s*(?=\w)")
+MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
+"""Stripped from the ends of a name; `#`, `+` and `-` are not, since C, C# and C++ are three names."""
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """A single or multi-label space or an aspect, with its rows by split. `in_tree`: a hierarchy's level."""
+
+    name: str
+    space: LabelSpace
+    rows: dict[str, LabelRows]
+    in_tree: bool
+
+    @property
+    def is_aspect(self) -> bool:
+        """Whether the classes are points of a scale."""
+        return "." in self.name
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """The rows of each split (S,)."""
+        return np.array([len(rows) for rows in self.rows.values()])
+
+    @cached_property
+    def empty(self) -> NDArray[np.int64]:
+        """The rows of each split without a label (S,)."""
+        return np.array([int((rows.counts() == 0).sum()) for rows in self.rows.values()])
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """The rows of each split with each label (S, L)."""
+        width = self.space.n_classes
+        return np.stack([np.bincount(rows.columns, minlength=width) for rows in self.rows.values()])
+
+    def named(self, labels: NDArray[np.int64]) -> str:
+        """The first few names of classes, and how many more there are."""
+        more = f" and {len(labels) - SHOWN:,} more" if len(labels) > SHOWN else ""
+        return ", ".join(self.space.classes[label] for label in labels[:SHOWN]) + more
+
+
+def label_tables(data: Dataset) -> list[LabelTable]:
+    """The label spaces of a data set, each aspect and each level on its own."""
+    levels = {level for space in data.info.label_spaces.values() for level in space.levels}
+    splits = [data.split(split) for split in SPLITS if data.info.rows.get(split)]  # type: ignore[call-overload]
+    tables = []
+    for name, space in data.info.class_spaces().items():
+        rows = {split.name: as_rows(split.labels(name), space) for split in splits}
+        tables.append(LabelTable(name, space, rows, name in levels))
+    return tables
+
+
+def label_notes(tables: Sequence[LabelTable]) -> list[str]:
+    """Notes on the labels, at most a few lines for each kind of finding."""
+    notes = []
+    for audit in (lookalikes, longer_names, told_splits, constants, unlabelled):
+        lines = [line for table in tables for line in audit(table)]
+        notes += lines[:LINES]
+        if len(lines) > LINES:
+            notes.append(f"likewise in {len(lines) - LINES:,} more label spaces")
+    return notes
+
+
+def lookalikes(table: LabelTable) -> list[str]:
+    """Names of classes that a reader takes for one."""
+    if table.is_aspect:
+        return []
+    first: dict[str, str] = {}
+    pairs = [
+        f"{first[key]!a} and {name!a}"
+        for name in table.space.classes
+        if first.setdefault(key := looks_of(name), name) != name
+    ]
+    more = f" (and {len(pairs) - SHOWN:,} more)" if len(pairs) > SHOWN else ""
+    return [f"{table.name}: {', '.join(pairs[:SHOWN])} look alike{more}"] if pairs else []
+
+
+def looks_of(name: str) -> str:
+    """A name without what a reader hardly sees: cases, forms of a letter, blanks, marks at the ends."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    seen = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+    return " ".join(seen.split()).strip(MARKS) or name
+
+
+def longer_names(table: LabelTable) -> list[str]:
+    """Classes whose name goes on from another one's, in rows without that one.
+
+    Levels of a hierarchy are left out, and numbers: 1.5 is no kind of 1.
+    """
+    classes = table.space.classes
+    if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
+        return []
+    index = {name: label for label, name in enumerate(classes)}
+    above_L = np.array([_shorter(name, index) for name in classes])
+    longer = np.flatnonzero(above_L >= 0)
+    if not len(longer):
+        return []
+    without = such = 0
+    for rows in table.rows.values():
+        row_E, label_E = rows.row_index().numpy(), rows.columns.numpy()
+        is_longer_E = above_L[label_E] >= 0
+        wanted_E = row_E[is_longer_E] * len(classes) + above_L[label_E[is_longer_E]]
+        lacking_E = wanted_E[~np.isin(wanted_E, row_E * len(classes) + label_E)]
+        such += len(np.unique(row_E[is_longer_E]))
+        without += len(np.unique(lacking_E // len(classes)))
+    if not without:
+        return []
+    name, short = classes[longer[0]], classes[above_L[longer[0]]]
+    counted = f"{len(longer):,} classes go on from another one, such as {name} from {short}"
+    what = f"a row with {name} has {short} only where it says so"
+    return [f"{table.name}: {counted}: {what}; {without:,} of {such:,} such rows do not"]
+
+
+def _shorter(name: str, index: dict[str, int]) -> int:
+    """The longest class that ends at a mark within the name, -1 for none."""
+    found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
+    return found[-1] if found else -1
+
+
+def told_splits(table: LabelTable) -> list[str]:
+    """Classes that lie in one split, which rows that were divided at random would not."""
+    counts_SL, splits = table.counts, list(table.rows)
+    ask = "does the label tell the split?"
+    if {"train", "test"} <= set(splits):
+        train_L, test_L = (counts_SL[splits.index(split)] > 0 for split in ("train", "test"))
+        if train_L.any() and test_L.any() and not (train_L & test_L).any():
+            return [f"{table.name}: train and test have no class in common: {ask}"]
+    total_L, shares_S = counts_SL.sum(0), table.sizes / table.sizes.sum()
+    told = []
+    for split, count_L, share in zip(splits, counts_SL, shares_S, strict=True):
+        unlikely_L = total_L * np.log(share) < np.log(CHANCE)
+        alone = np.flatnonzero((count_L == total_L) & (total_L >= ENOUGH) & unlikely_L)
+        told += [f"{table.named(alone)} in {split} alone"] if len(alone) else []
+    return [f"{table.name}: there is {'; '.join(told)}: {ask}"] if told else []
+
+
+def constants(table: LabelTable) -> list[str]:
+    """Classes that every row has, nearly every row, or none."""
+    total_L, rows = table.counts.sum(0), int(table.sizes.sum())
+    rows -= int(table.empty.sum()) if table.space.kind == "single" else 0
+    every, never = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
+    near = np.flatnonzero((total_L < rows) & (total_L >= NEARLY_ALL * rows) & (rows >= MANY))
+    whose = "every row" if rows == table.sizes.sum() else "every row with a label"
+    told = [f"{whose} has {table.named(every)}"] if len(every) else []
+    told += (
+        [f"{percent(total_L[near].min() / rows)} of rows or more have {table.named(near)}"]
+        if len(near)
+        else []
+    )
+    told += [f"no row has {table.named(never)}"] if len(never) and not table.is_aspect else []
+    return [f"{table.name}: {'; '.join(told)}"] if told else []
+
+
+def unlabelled(table: LabelTable) -> list[str]:
+    """The share of the rows without a label in each split, and whether the splits differ."""
+    if not table.empty.any():
+        return []
+    shares_S = table.empty / table.sizes
+    told = ", ".join(f"{percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s)
+    differ = ": the splits differ" if _differ(table.empty, table.sizes) else ""
+    return [f"{table.name}: rows without a label are {told}{differ}"]
+
+
+def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
+    """Whether shares differ, and more than they would by chance."""
+    from scipy.stats import chi2_contingency
+
+    shares_S = counts_S / sizes_S
+    if np.ptp(shares_S) < APART:
+        return False
+    return bool(chi2_contingency([counts_S, sizes_S - counts_S]).pvalue < CHANCE)
+
+
+def percent(share: float) -> str:
+    """A share in per cent; 0 and 100 are exact."""
+    rounded = round(100 * share, 1)
+    return f"{rounded if share in (0, 1) else min(max(rounded, 0.1), 99.9):.3g} %"
+
+
+LETTERS = 3
+"""Letters of the shortest name that is looked for."""
+OFTEN, SELDOM = 0.9, 0.1
+"""Share of the rows of a class, and of the others, whose texts have its name."""
+TWINS = 0.01
+"""Smallest share of twins that is noted."""
+
+
+def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
+    """Notes on copies, twins and texts that name their class."""
+    splits = list(tables[0].rows)
+    if data.info.modality == "text":
+        names = Names(tables)
+        read = {split: ReadTexts.of(data.split(split).texts(), names) for split in splits}
+        copies = {split: each.copies.tolist() for split, each in read.items()}
+        return [*_copies(copies), *twins(read), *leaks(read, names)]
+    if data.info.modality == "image":
+        return _copies({s: list(in_threads(image_digest, data.split(s).images())) for s in splits})
+    return _copies({s: [vector.tobytes() for vector in data.split(s).vectors()] for s in splits})
+
+
+def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str]:
+    rows = [(content, split) for split, own in contents.items() for content in own]
+    return copies_between(*zip(*rows, strict=True))
+
+
+class Names:
+    """Finds in a text the names of classes, as whole words. They are numbered through all `tables`."""
+
+    def __init__(self, tables: Sequence[LabelTable]) -> None:
+        self.tables = [table for table in tables if not table.is_aspect]
+        self.first = list(accumulate((table.space.n_classes for table in self.tables), initial=0))
+        classes = [name for table in self.tables for name in table.space.classes]
+        names = {number: words_of(name.replace("_", " ")) for number, name in enumerate(classes)}
+        long = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= LETTERS}
+        often = Counter(word for name in long.values() for word in set(name.split()))
+        self._of_word: dict[str, list[tuple[int, str]]] = {}
+        for number, name in long.items():
+            # Under the rarest of its words, so that few names are compared with each text.
+            rarest = min(name.split(), key=lambda word: often[word])
+            self._of_word.setdefault(rarest, []).append((number, f" {name} "))
+
+    def within(self, words: str) -> list[int]:
+        """The numbers of the names in the words of a text."""
+        if not self._of_word:
+            return []
+        text = f" {words} "
+        found = self._of_word.keys() & set(words.split())
+        return [number for word in found for number, name in self._of_word[word] if name in text]
+
+
+@dataclass(frozen=True)
+class ReadTexts:
+    """A hash of the words and of the twin form of each text of a split; the row and number of each name."""
+
+    copies: NDArray[np.int64]
+    twins: NDArray[np.int64]
+    row_H: NDArray[np.int64]
+    name_H: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], names: Names) -> ReadTexts:
+        """Reads each text once."""
+        copies, twins, rows, found = (array("q") for _ in range(4))
+        for row, text in enumerate(texts):
+            words = words_of(text)
+            copies.append(hash(words))
+            twins.append(hash(twin_of_words(words)))
+            for number in names.within(words):
+                rows.append(row)
+                found.append(number)
+        return cls(*(np.array(values, dtype=np.int64) for values in (copies, twins, rows, found)))
+
+
+def twins(read: dict[str, ReadTexts]) -> list[str]:
+    """The share of rows of validation and test with a twin in train; copies are no twins."""
+    train, told = read["train"], []
+    for split, own in read.items():
+        is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
+        if split != "train" and len(is_twin_N) >= ENOUGH and is_twin_N.mean() >= TWINS:
+            told.append(f"{percent(is_twin_N.mean())} of {split}")
+    what = "a text that is equal but for numbers or a side"
+    return [f"{' and '.join(told)} rows have a twin in train: {what}"] if told else []
+
+
+def leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
+    """Classes that their rows' texts name nearly always, and other rows' texts seldom."""
+    lines = []
+    for table, first in zip(names.tables, names.first, strict=False):
+        found = _leaks(table, read, first)
+        told = [
+            f"{name} is in {percent(inside)} of its rows and {percent(outside)} of the others"
+            for name, inside, outside in found[:SHOWN]
+        ]
+        more = f" (and {len(found) - SHOWN:,} more)" if len(found) > SHOWN else ""
+        lines += [f"{table.name}: texts name their class: {', '.join(told)}{more}"] if found else []
+    return lines[:LINES]
+
+
+def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
+    """Each such class, the share of its rows with its name, and the share of the others."""
+    width, sizes = table.space.n_classes, int(table.sizes.sum())
+    has_L, named_L, inside_L = table.counts.sum(0), np.zeros(width), np.zeros(width)
+    for split, rows in table.rows.items():
+        own_H = (read[split].name_H >= first) & (read[split].name_H < first + width)
+        row_H, label_H = read[split].row_H[own_H], read[split].name_H[own_H] - first
+        named_L += np.bincount(label_H, minlength=width)
+        inside_L += np.bincount(label_H[_has(rows, row_H, label_H)], minlength=width)
+    own_L, other_L = inside_L / np.maximum(has_L, 1), (named_L - inside_L) / np.maximum(sizes - has_L, 1)
+    told_L = (has_L >= ENOUGH) & (has_L < sizes) & (own_L >= OFTEN) & (other_L < SELDOM)
+    return [(table.space.classes[i], own_L[i], other_L[i]) for i in np.flatnonzero(told_L)]
+
+
+def _has(rows: LabelRows, row_H: NDArray[np.int64], label_H: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of these rows has the label named."""
+    key_E = (rows.row_index() * rows.width + rows.columns).numpy()  # ascending
+    key_H = row_H * rows.width + label_H
+    place_H = np.searchsorted(key_E, key_H)
+    has_H: NDArray[np.bool_] = np.append(key_E, -1)[place_H] == key_H
+    return has_H

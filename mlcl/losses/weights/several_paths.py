@@ -1,0 +1,169 @@
+"""Several paths a row through a hierarchy, as the nodes that they go through.
+
+The depth of a pair of rows is the finest level of which they share a node.
+
+Shapes: N own rows, B rows, H levels, L nodes, M stored nodes, U distinct rows (the first V of them in own
+rows), D embedding; I and J are slices of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlcl.labels import LabelRows, sent
+from mlcl.losses import tiling
+from mlcl.losses.sets import DistinctSets, LabelSets, bag, cross
+from mlcl.losses.tiling import tiles
+from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.paths import Paths
+
+
+class NodeDepth:
+    """Computes the number of levels up to the finest of which pairs of rows share a node."""
+
+    def __init__(self, nodes: LabelRows) -> None:
+        self._nodes = nodes
+        # A node of level l scores base^l, so that all coarser nodes of a row together score less.
+        base = 2.0 * float(nodes.known_offsets.diff().max() + 1) if len(nodes) else 2.0
+        score_H = base ** torch.arange(len(nodes.levels), dtype=torch.float64)
+        self._scores = score_H.tolist()
+        self._score_L = sent(score_H.repeat_interleave(torch.tensor(nodes.levels)), nodes.device)
+
+    def __call__(self, rows: slice, cols: slice) -> Tensor:
+        """The depth of a tile of rows (I, J), int8; for a row with itself, its number of known levels."""
+        score_M = self._score_L[self._nodes.part(rows)[0]]
+        return self._depth(cross(self._nodes, rows, cols, torch.float64, score_M))
+
+    def of_rows(self, index_A: Tensor) -> Tensor:
+        """The depth of these rows with all rows (A, B)."""
+        nodes = self._nodes
+        has_MA = (nodes.row_index()[:, None] == index_A).double()
+        score_LA = has_MA.new_zeros(nodes.width, len(index_A)).index_add_(0, nodes.columns, has_MA)
+        return self._depth(bag(nodes.columns, nodes.offsets, score_LA * self._score_L[:, None]).T)
+
+    def _depth(self, score_IJ: Tensor) -> Tensor:
+        depth_IJ = torch.zeros(score_IJ.shape, dtype=torch.int8, device=score_IJ.device)
+        for score in self._scores:
+            depth_IJ += score_IJ >= score
+        return depth_IJ
+
+
+class SeveralPaths(Paths):
+    """Rows of nodes with their parents, `sets.rows.levels` of them at each level.
+
+    Their structure is computed where the labels are, the depth of pairs on the device of the ranks.
+    """
+
+    def __init__(self, sets: LabelSets, own: int, ranks: BatchRanks, dtype: torch.dtype) -> None:
+        assert sets.rows is not None
+        self._sets, self._own, self._ranks, self._dtype = sets, own, ranks, dtype
+        self._device = ranks.device or sets.sizes.device
+        self.levels = len(sets.rows.levels)
+        first_B = F.pad(sets.rows.columns, (0, 1))[sets.rows.offsets[:-1]]
+        self.key = torch.where(sets.sizes > 0, first_B, -1)
+
+    def depth(self, rows: slice, cols: slice) -> Tensor:
+        """The number of levels up to the finest of which pairs share a node."""
+        return self._depth(rows, cols)
+
+    def depth_of(self, index_A: Tensor) -> Tensor:
+        """The depth of these rows with all (A, B), int8."""
+        return self._depth.of_rows(index_A)
+
+    def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Whether the runs share a node of the coarsest level."""
+        assert self._sets.rows is not None
+        has_RL = torch.zeros(len(runs), self._sets.rows.width, dtype=torch.float32)
+        for has_L, run in zip(has_RL, runs, strict=True):
+            has_L[self._sets.rows.part(run)[0]] = 1
+        has_RL = has_RL[:, : self._sets.rows.levels[0]]
+        shared: list[list[bool]] = (has_RL @ has_RL.T > 0).tolist()
+        return shared
+
+    def take(self, index: Tensor) -> SeveralPaths:
+        """The given rows, with the same nodes."""
+        return SeveralPaths(self._sets.take(index), self._own, self._ranks, self._dtype)
+
+    def counts(self) -> Tensor:
+        """Counts over pairs of distinct rows; each process counts for its own rows."""
+        distinct, depth = self._distinct, self._distinct_depth
+        count_HV = torch.zeros(self.levels, distinct.own, dtype=self._dtype, device=distinct.rows.device)
+        for rows, cols, mirrored in tiles(distinct.rows.device, distinct.own, len(distinct.rows)):
+            depth_IJ = depth(rows, cols)
+            for level, count_V in enumerate(count_HV):
+                shared_IJ = (depth_IJ > level).to(self._dtype)
+                count_V[rows] += shared_IJ @ distinct.rows[cols]
+                if mirrored:
+                    count_V[cols] += shared_IJ.T @ distinct.rows[rows]
+                if rows == cols:
+                    count_V[rows] -= shared_IJ.diagonal()
+        count_NH = count_HV.T[distinct.own_index].round().long()
+        return self._ranks.share(count_NH).T
+
+    def weights(
+        self,
+        weight_HB: Tensor,
+        row_sums_N: Tensor,
+        positives: Callable[[], Tensor],
+        *,
+        symmetric: bool = True,  # noqa: ARG002 (W_ij and W_ji are added up)
+    ) -> PairWeights:
+        """Weights over pairs of distinct rows; rows of one set have equal weights."""
+        weight_HU = weight_HB.new_zeros(self.levels, len(self._distinct.rows))
+        weight_HU.index_copy_(1, self._distinct.index, weight_HB)
+        return _DepthWeights(self._distinct, self._distinct_depth, weight_HU, row_sums_N, positives)
+
+    @cached_property
+    def _distinct(self) -> DistinctSets:
+        return DistinctSets(self._sets, self._own, self._dtype, self._device)
+
+    @cached_property
+    def _depth(self) -> NodeDepth:
+        assert self._sets.rows is not None
+        return NodeDepth(self._sets.rows.to(self._device))
+
+    @cached_property
+    def _distinct_depth(self) -> NodeDepth:
+        assert self._distinct.sets.rows is not None
+        return NodeDepth(self._distinct.sets.rows)
+
+
+class _DepthWeights(PairWeights):
+    """W_uv = sum_l a_ul 1[u and v share level l] of distinct rows; the product costs O(V U D)."""
+
+    def __init__(
+        self,
+        distinct: DistinctSets,
+        depth: NodeDepth,
+        weight_HU: Tensor,
+        row_sums_N: Tensor,
+        positives: Callable[[], Tensor],
+    ) -> None:
+        self.row_sums = row_sums_N
+        self._distinct, self._depth, self._positives = distinct, depth, positives
+        on_host = tiling.is_host(weight_HU.device)
+        self._weights = [
+            (level, weight_U) for level, weight_U in enumerate(weight_HU) if not on_host or weight_U.any()
+        ]
+
+    def positives(self) -> Tensor:
+        return self._positives()
+
+    def has_positive(self) -> Tensor:
+        return self.row_sums > 0
+
+    def attract(self, z_BD: Tensor) -> Tensor:
+        return self._distinct.attract(self._both, z_BD)
+
+    def _both(self, rows: slice, cols: slice) -> Tensor:
+        """W_uv + W_vu of a tile of distinct rows (I, J)."""
+        depth_IJ = self._depth(rows, cols)
+        both_IJ = torch.zeros(depth_IJ.shape, dtype=self.row_sums.dtype, device=depth_IJ.device)
+        for level, weight_U in self._weights:
+            both_IJ.add_((weight_U[rows, None] + weight_U[cols]).mul_(depth_IJ > level))
+        return both_IJ
