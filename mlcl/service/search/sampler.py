@@ -69,7 +69,7 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
         raise UserError(
             f"{sampler.title} follows one metric",
             key="search.sampler",
-            found=f"{sampler.name} with {', '.join(goal.metric for goal in goals)}",
+            found=f"{search.sampler} with {', '.join(goal.metric for goal in goals)}",
             allowed=for_several(),
         )
     options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}

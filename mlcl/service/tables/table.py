@@ -39,15 +39,27 @@ def run_table(
     return run_command(TableTask(plan, home), home, watch, strict_code=strict_code)
 
 
-class PlannedTable(Task[TableReport]):
-    """A table as it was asked for: equal `job_hash`es are one table."""
+class TableTask(Task[TableReport]):
+    """A table whose missing cells are trained. Raises UserError for whatever can be wrong in the plan.
+
+    Equal `job_hash`es are one table.
+    """
 
     kind, option, fingerprint = "table", "TABLE", ""
 
-    def __init__(self, plan: TablePlan, home: Path, job_hash: str) -> None:
-        self._plan, self._home, self.job_hash = plan, home, job_hash
+    def __init__(self, plan: TablePlan, home: Path) -> None:
+        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
+        self._plan, self._home = plan, home
+        self.job_hash = identity(plan, self._runs, [tuned.identity for tuned in self._tuned])
         self.name, self.experiment = plan.name, plan.table.experiment
         self.job, self.resources = plan.cells[0].jobs[0], plan.resources
+        self.identity = {
+            "job_hash": self.job_hash,
+            "tuned": {each.scope: each.identity_hash for each in self._tuned},
+        }
+        self._ledgers = TableLedgers(home)
+        self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
+        self.asked = {"runs": self._all}
 
     def folder(self) -> RunFolder:
         """That of the same table, asked for in the same way, or a new one."""
@@ -57,21 +69,6 @@ class PlannedTable(Task[TableReport]):
     def log_id(self, id: str, logs: JobLogs) -> str:
         """The table's id, numbered where another store has a log of it."""
         return logs.usable(id)
-
-
-class TableTask(PlannedTable):
-    """A table whose missing cells are trained. Raises UserError for whatever can be wrong in the plan."""
-
-    def __init__(self, plan: TablePlan, home: Path) -> None:
-        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
-        super().__init__(plan, home, identity(plan, self._runs, [tuned.identity for tuned in self._tuned]))
-        self.identity = {
-            "job_hash": self.job_hash,
-            "tuned": {each.scope: each.identity_hash for each in self._tuned},
-        }
-        self._ledgers = TableLedgers(home)
-        self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
-        self.asked = {"runs": self._all}
 
     def _missing(self) -> list[TableRun]:
         done = finished(self._home)
@@ -97,27 +94,13 @@ class TableTask(PlannedTable):
 
 
 @dataclass
-class LoggedTable(Work[TableReport]):
-    """A table that was taken up, with a log of its own."""
+class TrainedTable(Work[TableReport]):
+    """A table that was taken up. `tuned` has the ledger of each tuned cell, maybe another table's."""
 
     plan: TablePlan
     command: Command
     engine: Engine
     log: TableLog
-
-    def conclude(self, state: State, reason: str) -> None:
-        """The state, in the table's own log."""
-        self.log.finish(state, reason)
-
-    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
-        """With its run in MLflow."""
-        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
-
-
-@dataclass
-class TrainedTable(LoggedTable):
-    """A table whose cells are trained. `tuned` has the ledger of each tuned cell, maybe another table's."""
-
     runs: list[TableRun]
     tuned: Mapping[TunedCell, Ledger]
     source: CellsSource
@@ -136,6 +119,14 @@ class TrainedTable(LoggedTable):
         with self.command.stop.shielded():
             self.log.write(report)
         return report
+
+    def conclude(self, state: State, reason: str) -> None:
+        """The state, in the table's own log."""
+        self.log.finish(state, reason)
+
+    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
+        """With its run in MLflow."""
+        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
 
     def _trained(self) -> tuple[State, str]:
         """An end that was asked for when everything was there changes nothing."""
