@@ -26,7 +26,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.signals import StopRequest
 from mlcl.service.search import best_model
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.study import build_study
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunFolders, database, runs
@@ -211,8 +211,8 @@ class World:
 
     def study_of(self, scope: str) -> optuna.Study:
         """Of the present space of a search."""
-        storage = open_storage(self.folder / "study.journal")
-        return optuna.load_study(study_name=self.ledger.versions(scope)[-1].study, storage=storage)
+        version = self.ledger.versions(scope)[-1]
+        return build_study(version, self.ledger.trials(version.number, scope), "sweep")
 
     def notes(self) -> str:
         return "\n".join(event.text for event in self.events)

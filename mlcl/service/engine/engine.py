@@ -212,7 +212,6 @@ class Engine:
             self.account.end(entry.key)
             self._running.discard(entry.key)
         self._ledger.close(entry.key, end)
-        # The source last: a study that is away must not keep the log from being told.
         self._source.store.closed(entry)
         self._source.closed(entry)
         self.stop.count(entry.state, entry.reason)
