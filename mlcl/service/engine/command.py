@@ -122,7 +122,7 @@ class Command:
                 self._open(identity, asked, log or self.folder.path.name)
                 yield
                 if len(self.ledger.codes) > 1:
-                    codes = {Tag.CODE: ", then ".join(self.ledger.codes)}
+                    codes: dict[str, str] = {Tag.CODE: ", then ".join(self.ledger.codes)}
                     RunLog.attach(self.logs.home, self.record.log).tags(codes)
             except Exception as error:
                 self._give_up(self.reason(error))

@@ -11,11 +11,11 @@ from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.command import Command, Subject, open_command
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
-from mlcl.service.engine.engine import Engine
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates, ranked

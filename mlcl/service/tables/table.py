@@ -110,7 +110,7 @@ def _read(
 ) -> TableReport:
     """The figures of all cells: plain ones from their runs, tuned ones from their search's ledger."""
     home = command.logs.home
-    figures, done = Figures(plan, runs, home), finished(home)
+    figures, done = Figures(plan, list(runs), home), finished(home)
     searches = {cell.cell.id: (cell, ledger) for cell, ledger in tuned.items()}
     cells = [
         figures.tuned(*searches[cell.id])

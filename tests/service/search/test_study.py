@@ -7,7 +7,6 @@ import optuna
 import pytest
 from builders import tiny_job
 from ledgers import new_ledger
-from mlcl.config.space.keys import Term
 from optuna.distributions import FloatDistribution, distribution_to_json
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -16,6 +15,7 @@ from sweeps import World
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.config.space import Choice, Float, Int, Parameter, Space
+from mlcl.config.space.keys import Term
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
