@@ -64,7 +64,7 @@ def open_page(
     from mlcl.cli.local_runs import local_run
     from mlcl.report.report import REPORTS
     from mlcl.report.report_files import PAGE
-    from mlcl.service.local import mlflow_address
+    from mlcl.service.local.service import mlflow_address
 
     its = local_run(home, name)
     page = home / REPORTS / its.id / PAGE

@@ -17,7 +17,7 @@ from ray_jobs import Cluster
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.local.folder import read_secret
+from mlcl.service.local.settings import read_secret
 
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}}
 # Made anew each time: a run keeps the uncommitted changes of the code, this file's with them.
