@@ -21,7 +21,7 @@ from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
 from mlcl.files import replace_text
-from mlcl.service.engine import command, packing, session, trial
+from mlcl.service.engine import command, engine, packing, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.signals import StopRequest
@@ -115,7 +115,7 @@ class World:
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
-        patch.setattr(session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
+        patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else _AtOnce)
@@ -134,7 +134,7 @@ class World:
         def run_trainings(callbacks, **usual):
             in_process(callbacks, **usual, **how)
 
-        self._patch.setattr(session, "run_trainings", run_trainings)
+        self._patch.setattr(engine, "run_trainings", run_trainings)
 
     def plan(self, job: JobConfig, text: str, **how: object) -> SweepPlan:
         """A sweep of a space given as text."""

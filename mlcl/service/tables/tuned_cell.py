@@ -14,10 +14,10 @@ from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
 from mlcl.service.engine.command import Command
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.session import Engine
 from mlcl.service.search.confirmation import best_candidate, ranked
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource

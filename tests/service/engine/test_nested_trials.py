@@ -2,6 +2,7 @@
 
 import pytest
 from builders import tiny_job
+from mortal import Killed
 from sweeps import World
 
 from mlcl.service.engine.entries import Entry
@@ -80,14 +81,13 @@ def test_closing_a_killed_sweep_twice_is_closing_it_once(world, tiny):
 
 def test_a_training_whose_log_was_never_started_is_closed_all_the_same(world, tiny, monkeypatch):
     def die(*_, **__):
-        raise SystemExit
+        world.mortal.dead = True
+        raise Killed
 
     plan = world.plan(tiny_job(tiny), SPACE)
     with monkeypatch.context() as patch:
         patch.setattr("mlcl.service.engine.nested_trials.NestedTrials.open", die)
-        patch.setattr("mlcl.service.engine.command._conclude", lambda *_: 0)
-        with pytest.raises(SystemExit):
-            world.run(plan)
+        assert world.killed(plan)
     folder = RunFolder(world.folder)
     close_ledger(world.home, folder)
     assert world.ledger.entries["trial-0000"].state is State.STOPPED

@@ -8,7 +8,7 @@ from sweep_contents import differences
 from sweeps import World
 
 from mlcl.config import dump_job, flatten
-from mlcl.service.engine.session import Session
+from mlcl.service.engine.engine import Engine
 from mlcl.service.search.sampling import draw, start
 from mlcl.tracking import State
 
@@ -27,7 +27,7 @@ def world(tmp_path, monkeypatch):
 
 def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
     plan = world.plan(tiny_job(tiny), SPACE, trials=4)
-    end = Session.end
+    end = Engine.end
 
     def die(session, key, result):
         if not result:
@@ -35,7 +35,7 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
         end(session, key, result)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "end", die)
+        patch.setattr(Engine, "end", die)
         assert world.killed(plan)
     stopped = world.ledger.trials()[-1]
     assert stopped.state is State.RUNNING

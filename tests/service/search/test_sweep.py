@@ -267,7 +267,7 @@ def test_an_exception_of_the_executor_ends_in_a_true_state(world, job, monkeypat
         callbacks.begin(callbacks.next().key)
         raise RuntimeError("no cluster")
 
-    monkeypatch.setattr("mlcl.service.engine.session.run_trainings", broken)
+    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", broken)
     with pytest.raises(RuntimeError, match="no cluster"):
         world.run(world.plan(job, PLAIN))
     told = world.everything()
@@ -285,7 +285,7 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
         callbacks.died(task.key, "its process died again and again")
         callbacks.end(task.key, {})  # Tune says both
 
-    monkeypatch.setattr("mlcl.service.engine.session.run_trainings", deadly)
+    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", deadly)
     world.run(world.plan(job, PLAIN, trials=1))
     assert states(world) == [State.FAILED]
     assert "died again and again" in trials(world)[0].reason
@@ -302,7 +302,7 @@ def test_a_training_that_never_began_is_handed_out_again(world, job, monkeypatch
             return
         in_process(callbacks, **how)
 
-    monkeypatch.setattr("mlcl.service.engine.session.run_trainings", with_a_dead_process)
+    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", with_a_dead_process)
     world.run(world.plan(job, PLAIN, trials=1))
     assert states(world) == [State.COMPLETE]
     assert handed == ["trial-0000"]
@@ -314,7 +314,7 @@ def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
         with pytest.raises(RuntimeError, match="trial 0 is COMPLETE"):
             callbacks.begin("trial-0000")
 
-    monkeypatch.setattr("mlcl.service.engine.session.run_trainings", twice)
+    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", twice)
     world.run(world.plan(job, PLAIN, trials=1))
     assert states(world) == [State.COMPLETE]
 
@@ -339,7 +339,7 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
         raise ConnectionError("so Tune's loop ends")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mlcl.service.engine.session.run_trainings", then_broken)
+        patch.setattr("mlcl.service.engine.engine.run_trainings", then_broken)
         with pytest.raises(ConnectionError):
             world.run(world.plan(job, PLAIN, trials=2))
     assert states(world) == [State.COMPLETE, State.STOPPED]
