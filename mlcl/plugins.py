@@ -1,7 +1,7 @@
 """Registries of plugins by name. A plugin is declared once, by a value at the top of a module.
 
-A plugin of a kind (a loss, an encoder, a data source, a metric, a baseline) is an instance of its class. There
-are three sources:
+A plugin of a kind (a loss, an encoder, a data source, a metric, a baseline) is an instance of its class.
+There are three sources:
 
 - built in: modules of the kind's package;
 - installed packages: entry points of the kind's group, with the plugin's name;
