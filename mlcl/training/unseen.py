@@ -14,7 +14,7 @@ from torch import Tensor
 from mlcl.data import Split
 from mlcl.data.format import HeldOut
 from mlcl.data.modifications import SHOTS
-from mlcl.evaluation.few_shot import FIGURES, FewShot
+from mlcl.evaluation import FEW_SHOT_METRICS, FewShot
 from mlcl.evaluation.tasks import Task
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
@@ -31,7 +31,7 @@ def unseen_names(job_data: JobData) -> list[str]:
     if held_out is None:
         return []
     task = _task(job_data, held_out)
-    return [f"{way}{name}" for way in WAYS for name in FIGURES[task]]
+    return [f"{way}{name}" for way in WAYS for name in FEW_SHOT_METRICS[task]]
 
 
 def unseen_metrics(job_data: JobData, encode: Callable[[Split], Tensor]) -> dict[str, float]:
