@@ -50,7 +50,8 @@ JOBS = """
 base: root.yaml | {}
 base: folder/middle.yaml | {experiment: middle, train.epochs: 5}
 base: root.yaml, objective: {heads: {b: {weight: 0.2}}} | {objective.heads.b.weight: 0.2}
-base: root.yaml, objective: {heads: {c: {loss: simclr, weight: 0}}} | {objective.heads.c: {loss: simclr, weight: 0}}
+base: root.yaml, objective: {heads: {c: {loss: simclr, weight: 0}}} | \
+{objective.heads.c: {loss: simclr, weight: 0}}
 base: root.yaml, encoder: {kernel_sizes: [4]} | {encoder.kernel_sizes: [4]}
 base: root.yaml, objective: {heads: {b: {temperature: 0.5}}} | {objective.heads.b.temperature: 0.5}
 base: root.yaml, train: {sampler: {name: pk, k: 3}} | {train.sampler: {name: pk, k: 3}}
