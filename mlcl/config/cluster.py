@@ -102,7 +102,7 @@ class WorkingDir(Section):
         return self.path.expanduser().resolve()
 
 
-class Share(Section):
+class TrialShare(Section):
     """CPUs and GPUs of each training, and how many trainings run at once, by default."""
 
     cpu: Positive | None = None
@@ -123,7 +123,7 @@ class ClusterConfig(Section):
         default_factory=dict, description="variables of the job; references are read on the cluster"
     )
     working_dir: WorkingDir = WorkingDir()
-    trial: Share = Share()
+    trial: TrialShare = TrialShare()
 
     @field_validator("storage")
     @classmethod

@@ -21,7 +21,9 @@ from mlcl.data.format import SPLITS, HeldOut
 from mlcl.data.modifications import SHOTS
 from mlcl.errors import UserError
 from mlcl.evaluation import (
+    FEW_SHOT_METRICS,
     METRICS,
+    FewShot,
     Mode,
     ProbeGrid,
     Scoring,
@@ -31,7 +33,6 @@ from mlcl.evaluation import (
     metric_names,
     predict,
 )
-from mlcl.evaluation.few_shot import FIGURES, FewShot
 from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import RankRows
@@ -156,7 +157,9 @@ def unseen_names(dataset: Dataset) -> list[str]:
     held_out = dataset.info.held_out
     if held_out is None:
         return []
-    return [f"{prefix}{name}" for prefix in UNSEEN for name in FIGURES[_unseen_task(dataset, held_out)]]
+    return [
+        f"{prefix}{name}" for prefix in UNSEEN for name in FEW_SHOT_METRICS[_unseen_task(dataset, held_out)]
+    ]
 
 
 def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor]) -> dict[str, float]:

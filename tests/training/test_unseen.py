@@ -10,8 +10,7 @@ from reproduced import Tables
 
 from mlcl.data import Dataset
 from mlcl.errors import UserError
-from mlcl.evaluation import Setting
-from mlcl.evaluation.few_shot import FewShot
+from mlcl.evaluation import FewShot, Setting
 from mlcl.labels import LabelRows
 from mlcl.service.tables.plan import check_table
 from mlcl.service.tables.table_checks import run_metrics

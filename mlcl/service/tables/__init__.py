@@ -2,7 +2,6 @@
 
 from mlcl.service.tables.cell_files import check_folder, write_cells
 from mlcl.service.tables.cost import plan_table
-from mlcl.service.tables.merged_table import plan_merge, run_merge
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.service.tables.table import run_table
@@ -13,9 +12,7 @@ __all__ = [
     "TablePlan",
     "TableReport",
     "check_folder",
-    "plan_merge",
     "plan_table",
-    "run_merge",
     "run_table",
     "write_cells",
 ]

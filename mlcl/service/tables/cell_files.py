@@ -1,39 +1,17 @@
-"""The figures of cells as files: written one a cell, and read from such folders and from homes."""
+"""The figures of the cells of a table as JSON files, one a cell."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.service.tables.origin import Origin
 from mlcl.service.tables.rendering import as_dict
-from mlcl.service.tables.summary import CellReport, FigureReport, SearchReport, TableReport
-from mlcl.store import RunFolders
-from mlcl.tracking.names import TABLE_JSON
+from mlcl.service.tables.summary import TableReport
 
 FORMAT = 1
 """The version of the files."""
-MERGED = "merged-"
-"""Begins the identity of a table that was merged: its cells are those of others."""
-OPTION = "--merge"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A cell as it was found at a `place`."""
-
-    place: str
-    cell: CellReport
-
-    @property
-    def seeds(self) -> int:
-        """How many of its seeds have all figures."""
-        return sum(None not in values for values in zip(*(f.values for f in self.cell.figures), strict=True))
 
 
 def check_folder(folder: Path) -> None:
@@ -55,79 +33,3 @@ def write_cells(report: TableReport, folder: Path) -> list[Path]:
         replace_text(file, json.dumps({**head, "higher": higher, **tree}, indent=1, default=str) + "\n")
         written.append(file)
     return written
-
-
-def read_parts(place: Path, name: str, unit: str) -> list[Part]:
-    """The cells of the table `name` in a home, the latest first, or in a folder that `write_cells` wrote.
-
-    Raises UserError where there is none, where a file is damaged or of another version, and for figures in
-    another unit.
-    """
-    read = _home_cells if (place / "tables").is_dir() else _folder_cells
-    found = []
-    for file, its_unit, tree in read(place, name):
-        if its_unit != unit:
-            raise UserError("figures in another unit", file=file, key="unit", found=its_unit, allowed=unit)
-        found.append(Part(str(place), _cell(tree, file)))
-    if not found:
-        raise UserError(
-            f"no cells of {name}", key=OPTION, found=place, allowed="a home, or a folder that --figures wrote"
-        )
-    return found
-
-
-def _home_cells(home: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
-    for folder, record in RunFolders(home, "tables").records():
-        file = folder.path / TABLE_JSON
-        if record.name == name and not record.job_hash.startswith(MERGED) and file.is_file():
-            tree = _read(file)
-            for cell in tree.get("cells", ()):
-                yield file, tree.get("unit", ""), cell
-
-
-def _folder_cells(folder: Path, name: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
-    for file in sorted(folder.glob("*/*.json")):
-        tree = _read(file)
-        if tree.get("table") != name:
-            continue
-        if tree.get("format") != FORMAT:
-            found = tree.get("format")
-            raise UserError("figures of another mlcl", file=file, key="format", found=found, allowed=FORMAT)
-        yield file, tree.get("unit", ""), tree
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        tree = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError("damaged", file=file, key=OPTION, found=error) from None
-    return tree if isinstance(tree, dict) else {}
-
-
-def _cell(tree: Mapping[str, Any], file: Path) -> CellReport:
-    names = ("row", "column", "id", "data", "baseline")
-    try:
-        search = tree.get("search")
-        return CellReport(
-            **{name: tree[name] for name in names},
-            figures=tuple(_figure(each) for each in tree["figures"]),
-            runs=tuple(tree["runs"]),
-            reasons=tuple(tree["reasons"]),
-            settings=tree.get("settings"),
-            search=search and SearchReport(**{k: v for k, v in search.items() if k != "kept"}),
-            origin=Origin(**tree["origin"]),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            "not the figures of a cell, or of an earlier mlcl", file=file, key=OPTION,
-            found=f"{type(error).__name__}: {error}", allowed="the files of the same command run again",
-        ) from None  # fmt: skip
-
-
-def _figure(tree: Mapping[str, Any]) -> FigureReport:
-    its: dict[str, Any] = {name: tree[name] for name in ("name", "metric", "printed", "tolerance", "digits")}
-    return FigureReport(**its, values=_numbers(tree["values"]), validation=_numbers(tree["validation"]))
-
-
-def _numbers(values: Sequence[Any]) -> tuple[float | None, ...]:
-    return tuple(None if value is None else float(value) for value in values)

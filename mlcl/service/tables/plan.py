@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, covers, dump_job, job_hash
-from mlcl.config.table import Cell, Table, cells_of
-from mlcl.config.table.loader import FOLDER
+from mlcl.config.table import FOLDER, Cell, Table, cells_of
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from mlcl.config.table import Ranks
+from mlcl.config.table import RankTests
 from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.significance.method_comparison import compare_methods
@@ -54,7 +54,7 @@ def _contender(cell: CellReport, shared: str, figure: FigureReport) -> Contender
     return Contender(label, Role.BASELINE if cell.baseline else Role.MODEL, validation, test)
 
 
-def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], ...]:
+def ranked_figures(report: TableReport, ranks: RankTests) -> tuple[dict[str, Any], ...]:
     """One tree for each figure, as `table.json` and the report have it: at least `metric` and `sentences`.
 
     A cell counts where the figure of each of its seeds is there. A row that the table keeps from some of the
@@ -64,7 +64,7 @@ def ranked_figures(report: TableReport, ranks: Ranks) -> tuple[dict[str, Any], .
     return tuple(_ranked(report, name, ranks) for name in names)
 
 
-def _ranked(report: TableReport, name: str, ranks: Ranks) -> dict[str, Any]:
+def _ranked(report: TableReport, name: str, ranks: RankTests) -> dict[str, Any]:
     control = ranks.control or next((row for row in report.rows if row not in ranks.leave_out), "")
     asked = Counter(cell.row for cell in report.cells)
     figures = {
