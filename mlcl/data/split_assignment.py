@@ -1,4 +1,4 @@
-"""Which split a row goes to: as the data say, else by a seeded draw. Copies of a content stay together."""
+"""Assigns rows to splits: as the data say, else by a seeded draw. Copies of a content stay together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "tst": "test",
     "holdout": "test",
 }
-"""How a split may be written, in small letters."""
+"""Names of splits, in small letters."""
 RARE, FEW = 200, 5_000
 """Classes of fewer rows, and all of a set of fewer rows, are stratified: a hash may miss the shares."""
 NO_LABEL = (-1, -1)

@@ -27,13 +27,13 @@ from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-"""Of files that are images whatever is in them: one that cannot be decoded is an error."""
+"""Suffixes of images: such a file that cannot be decoded is an error."""
 UNLABELLED = {"pred", "predict", "prediction", "unlabeled", "unlabelled"}
 """Words in the name of a folder whose images have no class."""
 
 
 class Options(Section):
-    """Where the images are, and how they are split where no folders say so."""
+    """Options of the folder, and of the split where no folders give it."""
 
     path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(

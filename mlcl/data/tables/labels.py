@@ -79,7 +79,7 @@ def _indices(names: Sequence[tuple[str, ...]], space: LabelSpace) -> list[list[i
 
 
 def _sorted(labels: Iterable[str]) -> list[str]:
-    """By number where all are numbers, so that 10 follows 9."""
+    """Sorts labels by number where all are numbers, so that 10 follows 9."""
     numbers = {label: number_of(label) for label in labels}
     if None in numbers.values():
         return sorted(numbers)
@@ -161,7 +161,7 @@ class CellColumn:
 def notation_of(
     column: CellColumn, label: SingleColumn | MultiLabelColumn, given: Collection[str]
 ) -> Notation:
-    """How the column writes its labels. Raises UserError where that is not clear."""
+    """The notation of a column's labels. Raises UserError where that is not clear."""
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
         for sign in SEPARATORS:

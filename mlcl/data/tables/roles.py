@@ -45,7 +45,7 @@ LABEL_NAMES = {
     "label", "class", "category", "cat", "topic", "tag", "target", "y", "intent", "sentiment", "emotion",
     "code", "genre", "level", "l",
 }  # fmt: skip
-"""In small letters, without the s or es of a plural and without a number."""
+"""Words in names of label columns, in small letters, singular, without a number."""
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)

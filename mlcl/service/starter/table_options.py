@@ -27,7 +27,7 @@ OF_TABLE = ("encoding", "delimiter", "header", "allow_untrained", "twins")
 OF_LABELS = ("separator", "classes", "threshold", "missing", "uncertain")
 """Options that a label space takes as they are given."""
 OF_FLAGS = ("threshold", "missing", "uncertain")
-"""Those of them that are of 0 and 1."""
+"""Options of label spaces of 0 and 1."""
 Ask = Callable[[str, Sequence[str], str], str]
 """Asks a question with the possible answers and a default, and returns the answer."""
 
@@ -271,7 +271,7 @@ UNUSED: dict[str, tuple[Kind, ...]] = {
     ", which may be labels": ("single", "multi_label", "path", "flag", "share"),
     ", with one value in all rows": ("constant",),
 }
-"""What is said of columns that are not read, and of which kinds."""
+"""The end of a line on columns that are not read, and their kinds."""
 
 
 def _columns(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.data.validation import check
 from mlcl.errors import UserError
-from mlcl.service.starter import first_job
+from mlcl.service.starter import starter
 from mlcl.service.starter.starter import start
 from mlcl.service.starter.table_options import UserOptions, table_options
 from mlcl.testing.sources import put
@@ -26,7 +26,7 @@ from mlcl.training.job_data import JobData
 
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)

@@ -1,13 +1,14 @@
 import csv
 
 import pytest
+import torch
 from builders import text_dataset, tree_dataset
 from PIL import Image
 
 from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
 from mlcl.errors import UserError
-from mlcl.service.starter import first_job
+from mlcl.service.starter import starter
 from mlcl.service.starter.starter import start
 from mlcl.service.starter.table_options import UserOptions
 
@@ -20,7 +21,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
 
 
 @pytest.fixture
@@ -197,6 +198,6 @@ def test_prepared_sets_and_folders_of_images(tmp_path):
     _, job = started(tmp_path, tmp_path / "pictures")
     assert (job.data.source, job.encoder.name) == (
         "image_folder",
-        "cnn_image" if not first_job.has_gpu() else "resnet18",
+        "cnn_image" if not torch.cuda.is_available() else "resnet18",
     )
     assert len(job.objective.heads) == 1
