@@ -135,8 +135,8 @@ class TestMimic3(ClinicalTestCase):
         Wart({}, "dev_full_hadm_ids.csv, test_full_hadm_ids.csv; or seeded", {"splits": None}),
         Wart(
             {},
-            "check_counts=false accepts them; found: train 3, validation 1, test 1, codes 7, codes a row 2.0; "
-            "allowed: train 47,723, validation 1,631, test 3,372, codes 8,692",
+            "check_counts=false accepts them; found: train 3, validation 1, test 1, codes 7, codes a row 2.0"
+            "; allowed: train 47,723, validation 1,631, test 3,372, codes 8,692",
             {"check_counts": True},
         ),
     )
