@@ -84,7 +84,7 @@ def test_the_page_has_each_cell_beside_the_control(tools, tmp_path):
     assert "Of 2 cells with another loss than BCE, 1 are better, 1 worse, 0 not decided." in text
     assert "| CodiEsp chapters | **+1.50** (.002); +0.00 (1) |" in text
     assert "| CodiEsp chapters | 52.0 to 52.0 | 50.5 to 50.5 | 49.7 to 51.2 |" in text
-    assert f"| any | 51.23 ± 0.15 | **+1.00** ({p}) | 48.23 ± 0.15 | +0.00 (1) | 25.73 ± 0.15 |" in text
+    assert f"| any | 51.23 ± 0.15 | **+1.00** ({p}) | 48.23 +0.00 | 25.73 " in text
     two_seeds_decide_nothing = "| noise | 60.02 | none | none | 1 | most frequent -40.00 (1) |"
     assert two_seeds_decide_nothing in text
 
