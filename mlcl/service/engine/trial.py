@@ -24,9 +24,9 @@ from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import keep_figures_alone, result_files
+from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
-from mlcl.training.memory import give_back
+from mlcl.training.run_files import keep_metrics_alone, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
 """Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
@@ -112,7 +112,7 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     try:
         metrics = _experiment(task, load_job(task.job), log, report)
         if not task.models:
-            keep_figures_alone(Path(task.folder))
+            keep_metrics_alone(Path(task.folder))
         log.artifacts(result_files(Path(task.folder)))
         values = [metrics[figure_name(name, metrics)] for name in task.scores]
     except Stopped:
