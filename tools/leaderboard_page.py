@@ -17,9 +17,9 @@ HEAD = """# The leaderboard by data set
 `python tools/leaderboard_page.py docs/leaderboard/figures` prints this page; [what it shows](README.md).
 
 Figures are percentages of test, with nearest neighbours unless it says without: the mean of 10 seeds and, for
-trained methods, the standard deviation. A difference is in points, to the control of the table unless it names
-another; in brackets p of the paired sign-flip test over the seeds, after Holm's correction over the rows of the
-data set unless it says otherwise. **Bold**: p at most .05. `figures/` has the figures of each seed.
+trained methods, the standard deviation. A difference is in points, to the table's control unless it names
+another; in brackets p of the paired sign-flip test over the seeds, after Holm's correction over the rows of
+the data set unless it says otherwise. **Bold**: p at most .05. `figures/` has the figures of each seed.
 """
 SHORT = {"supcon and global (MLCL)": "MLCL", "supcon, sections": "supcon on sections",
          "supcon, fine classes": "supcon on fine classes"}  # fmt: skip
@@ -59,9 +59,8 @@ def difference(found: Difference, adjusted: bool = True) -> str:
 
 def rows_of_markdown(heads: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table; all columns but the first to the right."""
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "|".join(["---", *["---:"] * (len(heads) - 1)]) + "|"
-    yield from ("| " + " | ".join(row) + " |" for row in body)
+    for row in (heads, ["---", *["---:"] * (len(heads) - 1)], *body):
+        yield f"|{'|'.join(row)}|"
 
 
 def decided(table: Figures, control: str) -> Iterator[str]:
