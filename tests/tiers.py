@@ -59,7 +59,6 @@ FULL = (
     "service/test_run_baselines.py",
     "service/test_run_job.py",
     "service/search/test_sampler.py",
-    "service/search/test_study_storage.py::test_a_study_in_postgresql",
     "service/search/test_sweep.py::test_a_moved_or_copied_home_goes_on",
     "service/tables/test_parts.py",
     "service/test_import_home.py",

@@ -24,7 +24,7 @@ _Layer = tuple[Path | None, Mapping[str, Any], dict[str, int]]
 
 
 class KeyOrigin(NamedTuple):
-    """Where a value was written: a line of a file, or the command line where `file` is None."""
+    """The origin of a value: a line of a file, or the command line if `file` is None."""
 
     file: Path | None
     line: int = 0

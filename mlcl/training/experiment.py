@@ -28,18 +28,16 @@ from mlcl.training.baselines.jobs import read_rows
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
-from mlcl.training.evaluation_result import Evaluation
-from mlcl.training.evaluator import Evaluator
+from mlcl.training.embeddings import RankRows
+from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
-from mlcl.training.files import remove_unfinished, write_baseline, write_results
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.neighbours import RankRows
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.split_metrics import decision_figures
+from mlcl.training.run_files import remove_unfinished, write_results
+from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
-NAMES = {"validation": "val", "test": "test"}
 LOOK_EVERY = 0.5
 """Seconds between checks for a stop, while another process fits the same baseline."""
 
@@ -127,7 +125,7 @@ def _trained(
     result = evaluator.final(test=test, tell=phase)
     for note in result.notes:
         loop.tell("note", note=note)
-    write_results(folder, job_data, model, result)
+    write_results(folder, job_data, result, model)
     if not context.is_main:
         return None
     times = {
@@ -191,12 +189,14 @@ def _fitted(
     metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
     targets = job_data.targets(job_data.dataset.split("validation"))
     decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
-    metrics |= decision_figures("", decision)
+    metrics |= decision_metrics("", decision)
     for name, probabilities in found.probabilities.items():
-        metrics |= job_data.metrics()(NAMES[name], probabilities, job_data.dataset.split(name), decision)
+        metrics |= job_data.metrics()(
+            METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision
+        )
     rows = RankRows(torch.empty(len(job_data.train), 0))
     nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
-    write_baseline(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
+    write_results(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
     metrics |= {
         "baseline/fit_cpu_seconds": found.seconds,
         "time/train_seconds": fitted - began,
@@ -297,5 +297,5 @@ def _write_baseline(file: Path, found: BaselineResult) -> None:
 def _read_baseline(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
         about = json.loads(str(arrays["about"]))
-        probabilities = {name: torch.from_numpy(arrays[name]) for name in NAMES if name in arrays}
+        probabilities = {name: torch.from_numpy(arrays[name]) for name in METRIC_NAMES if name in arrays}
     return BaselineResult(probabilities, about["chosen"], about["seconds"])

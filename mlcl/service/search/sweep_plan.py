@@ -25,7 +25,7 @@ class SweepPlan:
     """What a sweep was asked to do.
 
     `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
-    fresh seeds. `study` is Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
+    fresh seeds. `warm_start` names an earlier sweep.
     """
 
     job: JobConfig
@@ -37,7 +37,6 @@ class SweepPlan:
     confirm: int = 1
     baselines: Sequence[tuple[str, JobConfig]] = ()
     resources: Resources = field(default_factory=Resources)
-    study: str | None = None
     warm_start: str | None = None
     fresh: bool = False
 

@@ -10,7 +10,7 @@ from formula import in_process
 from reproduced import Tables, job_tree
 from sweeps import World
 
-from mlcl.service.engine import session
+from mlcl.service.engine import engine
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.engine.trial import run_trial
 from mlcl.tracking import State
@@ -55,7 +55,7 @@ def test_relative_paths_mean_the_same_in_a_process_that_stands_elsewhere(make, m
             os.chdir(here)
             callbacks.end(task.key, last)
 
-    monkeypatch.setattr(session, "run_trainings", elsewhere_run)
+    monkeypatch.setattr(engine, "run_trainings", elsewhere_run)
     world.formula.before = lambda job, _epoch: seen.append(Path(job.data.path).is_dir())
     assert world.run(plan()).state is State.COMPLETE
     assert len(seen) == 16
@@ -137,7 +137,7 @@ def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
             most -= 1
         in_process(callbacks, most=most, **how)
 
-    monkeypatch.setattr(session, "run_trainings", with_a_dead_process)
+    monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
     assert world.run(plan()).state is State.COMPLETE
     assert trained(world) == 4
 
@@ -158,6 +158,6 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
                 callbacks.begin(task.key)
                 callbacks.end(task.key, {"ended": State.FAILED, "reason": "x"})
 
-    monkeypatch.setattr(session, "run_trainings", dead)
+    monkeypatch.setattr(engine, "run_trainings", dead)
     world.run(plan())
-    assert tries.count(tries[0]) == session.MAX_RESTARTS + 1
+    assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1

@@ -1,4 +1,4 @@
-"""One command's work on a sweep or a table: implements Tune's callbacks for any source of trainings.
+"""The engine: runs the trainings of any source on Ray Tune, whose callbacks it answers.
 
 Every event is written to the ledger before Tune gets its answer, then to the log, then to the source.
 """
@@ -9,7 +9,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,48 +30,36 @@ BEAT_EVERY = 60.0
 """Seconds between signs of life in the ledger."""
 
 
-@dataclass(frozen=True)
 class Engine:
-    """What the stages of a command share.
+    """Runs one source of trainings after the other; implements `TrialCallbacks`.
 
-    `safe` takes secrets out of a text; `home` is where data and logs are. Without `models` trainings keep
-    their figures alone.
+    Args:
+        ledger: Where every event is written first.
+        home: Where data and logs are.
+        packing: How many trainings run at once, and the share of each.
+        stop: Why no training is started any more.
+        account: What the command spends.
+        reporter: Whom progress is reported to.
+        forecasts: What the budget is expected to allow.
+        safe: Takes secrets out of a text.
+        models: Without them trainings keep their figures alone.
     """
 
-    ledger: Ledger
-    home: Path
-    packing: Packing
-    stop: StopConditions
-    account: Account
-    reporter: Reporter
-    forecasts: Forecasts
-    safe: Callable[[str], str]
-    models: bool = True
-
-    def run(self, source: TrainingSource) -> None:
-        """Trains all that a source has, unless a stop is asked for. Nothing is left RUNNING."""
-        session = Session(self, source)
-        try:
-            session.train()
-        except KeyboardInterrupt:
-            self.stop.insist()
-        finally:
-            with self.stop.shielded():
-                self.stop.clear()
-                session.close_open()
-
-    def interrupted(self) -> tuple[State, str]:
-        """State and reason of what could not go on: too many failures of others stop it, too."""
-        state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
-        return state, self.stop.reason
-
-
-class Session:
-    """The trainings of one source."""
-
-    def __init__(self, engine: Engine, source: TrainingSource) -> None:
-        self._engine, self._source = engine, source
-        self._ledger, self._reporter, self._stop = engine.ledger, engine.reporter, engine.stop
+    def __init__(
+        self,
+        ledger: Ledger,
+        home: Path,
+        packing: Packing,
+        stop: StopConditions,
+        account: Account,
+        reporter: Reporter,
+        forecasts: Forecasts,
+        safe: Callable[[str], str],
+        models: bool = True,
+    ) -> None:
+        self.home, self.stop, self.account, self.reporter, self.safe = home, stop, account, reporter, safe
+        self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
+        self._source: TrainingSource
         self._running: set[str] = set()
         self._pruned: set[str] = set()
         self._returned: list[Entry] = []
@@ -80,19 +67,32 @@ class Session:
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
 
-    def train(self) -> None:
-        """Runs Tune until everything has ended."""
-        done, total = self._source.start()
-        packing, most = self._engine.packing, total - done
-        self._reporter.stage(self._source.stage, done, total, packing.concurrent)
-        while most > 0 and (self._returned or not self._exhausted) and not self._stop():
-            folder = self._ledger.folder
-            run_trainings(self, folder=folder, packing=packing, most=most, shield=self._stop.shielded)
-            most = total - done - self._handed + len(self._returned)
+    def run(self, source: TrainingSource) -> None:
+        """Trains all that a source has, unless a stop is asked for. Nothing is left RUNNING."""
+        self._source, self._returned, self._handed, self._exhausted = source, [], 0, False
+        try:
+            done, total = source.start()
+            most = total - done
+            self.reporter.stage(source.stage, done, total, self._packing.concurrent)
+            while most > 0 and (self._returned or not self._exhausted) and not self.stop():
+                folder, shield = self._ledger.folder, self.stop.shielded
+                run_trainings(self, folder=folder, packing=self._packing, most=most, shield=shield)
+                most = total - done - self._handed + len(self._returned)
+        except KeyboardInterrupt:
+            self.stop.insist()
+        finally:
+            with self.stop.shielded():
+                self.stop.clear()
+                self._close_open()
 
-    def close_open(self) -> None:
+    def interrupted(self) -> tuple[State, str]:
+        """State and reason of what could not go on: too many failures of others stop it, too."""
+        state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
+        return state, self.stop.reason
+
+    def _close_open(self) -> None:
         """Closes what is still RUNNING. One that cannot be closed everywhere does not keep the others."""
-        interrupted = self._engine.interrupted()
+        interrupted = self.interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
                 self._try(partial(self._close, entry, _unfinished(entry, *interrupted)))
@@ -102,41 +102,41 @@ class Session:
         try:
             close()
         except Exception as error:
-            reason = self._engine.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-            self._reporter.note(f"not everything could be told ({reason}); the next command does")
+            reason = self.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+            self.reporter.note(f"not everything could be told ({reason}); the next command does")
 
     def next(self) -> TrialTask | None:
         """The next training, unless the command is to end."""
-        if self._stop():
+        if self.stop():
             return None
-        entry = self._returned.pop(0) if self._returned else self._fresh()
-        if entry is None:
-            return None
+        if self._returned:
+            entry = self._returned.pop(0)
+        else:
+            new = self._source.next()
+            self._handed += new is not None
+            self._exhausted = new is None
+            if new is None:
+                return None
+            entry = new
         self._source.store.open(entry)
         return self._task(entry)
 
-    def _fresh(self) -> Entry | None:
-        entry = self._source.next()
-        self._handed += entry is not None
-        self._exhausted = entry is None
-        return entry
-
     def _task(self, entry: Entry) -> TrialTask:
-        source, packing = self._source, self._engine.packing
+        source, packing = self._source, self._packing
         return TrialTask(
             key=entry.key,
             job=entry.job,
             folder=str(source.store.folder(entry).resolve()),
-            home=str(self._engine.home.resolve()),
+            home=str(self.home.resolve()),
             log=source.store.log(entry),
             metric=entry.job["evaluation"]["metric"],
             scores=tuple(source.scores),
             test=source.test,
-            stop_file=str(self._stop.file.resolve()),
+            stop_file=str(self.stop.file.resolve()),
             cpus=packing.cpus,
             gpus=packing.gpus,
             cwd=str(Path.cwd()),
-            models=self._engine.models,
+            models=self._models,
         )
 
     def begin(self, key: str) -> None:
@@ -144,15 +144,15 @@ class Session:
         entry = self._ledger.entries[key]
         if entry.ended:
             raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
-        packing = self._engine.packing
+        packing = self._packing
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
         if key in self._running:
-            self._engine.account.end(key)
+            self.account.end(key)
         self._running.add(key)
-        self._engine.account.begin(key, cpus, gpus)
+        self.account.begin(key, cpus, gpus)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
         self._source.store.begun(entry)
-        self._reporter.begin(entry)
+        self.reporter.begin(entry)
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
         """A validation's score; whether the training is to be stopped early."""
@@ -164,15 +164,15 @@ class Session:
         if early:
             self._pruned.add(key)
         if not again:
-            self._reporter.rung(entry)
+            self.reporter.rung(entry)
             left = self._source.left()
             if left is not None:
-                self._engine.forecasts.rung(entry, epoch, left)
+                self._forecasts.rung(entry, epoch, left)
         return early
 
     def note(self, key: str, text: str) -> None:
         """Something to say about a training."""
-        self._reporter.note(f"{self._ledger.entries[key].label}: {text}")
+        self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:
         """A training's last report; without one it was stopped early, or the command ended its process."""
@@ -182,7 +182,7 @@ class Session:
         if ended is State.COMPLETE and not entry.ended:
             self._close(entry, self._source.complete(entry, json.loads(result.get(VALUES, "[]"))))
         elif ended is State.STOPPED:
-            self._close(entry, _unfinished(entry, *self._engine.interrupted()))
+            self._close(entry, _unfinished(entry, *self.interrupted()))
         else:
             self._close(entry, _unfinished(entry, ended, result.get(REASON, "")))
 
@@ -203,24 +203,23 @@ class Session:
         if now - self._beat > BEAT_EVERY:
             self._beat = now
             self._ledger.append("beat")
-        return self._stop.overdue()
+        return self.stop.overdue()
 
     def _close(self, entry: Entry, end: End) -> None:
         if entry.ended:
             return
         if entry.key in self._running:
-            self._engine.account.end(entry.key)
+            self.account.end(entry.key)
             self._running.discard(entry.key)
         self._ledger.close(entry.key, end)
-        # The source last: a study that is away must not keep the log from being told.
         self._source.store.closed(entry)
         self._source.closed(entry)
-        self._stop.count(entry.state, entry.reason)
+        self.stop.count(entry.state, entry.reason)
         left = self._source.left()
         if left is not None:
             ended = [each for each in self._ledger.entries.values() if each.ended and each.group is None]
-            self._engine.forecasts.ended(ended, left)
-        self._reporter.close(entry)
+            self._forecasts.ended(ended, left)
+        self.reporter.close(entry)
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:
