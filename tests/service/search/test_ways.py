@@ -1,4 +1,4 @@
-"""Our functions between `mlcl sweep` and the first step of the optimiser, as docs/architecture.md lists them."""
+"""Our functions between `mlcl sweep` and the optimiser's first step, as docs/architecture.md lists them."""
 
 import sys
 from pathlib import Path
