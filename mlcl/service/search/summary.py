@@ -11,9 +11,8 @@ from mlcl.config import Goal
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
-from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.confirmation import Candidate, pareto, ranked
-from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, scope_of
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.tracking import State
 
