@@ -21,6 +21,7 @@ from sweeps import World
 
 from mlcl.config.table import load_table
 from mlcl.files import replace_text
+from mlcl.results import documents
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.run_store import RunFolders
@@ -88,7 +89,8 @@ class Tables(World):
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(table_log, "replace_text", mortal.write(replace_text, tear_file))
+            for module in (table_log, documents):
+                patch.setattr(module, "replace_text", mortal.write(replace_text, tear_file))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)

@@ -69,8 +69,8 @@ def open_page(
 def _trials(its: LocalRun) -> None:
     """The best complete trials of a sweep."""
     from mlcl.cli.sweep_tables import BEST_SHOWN, drawn_text
+    from mlcl.results.sweep_result import ranked
     from mlcl.service.engine.ledger import Ledger
-    from mlcl.service.search.confirmation import ranked
 
     ledger = Ledger(its.folder)
     best = ranked(ledger.counted(), ledger.head["modes"][0])[:BEST_SHOWN]

@@ -36,7 +36,7 @@ from mlcl.config import JobConfig, dump_job, load_job, load_space
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.search.summary import SweepReport
+    from mlcl.results.sweep_result import SweepResult
     from mlcl.service.search.sweep_plan import SweepPlan
 
 SHARED = ("train.", "data.", "encoder.", "evaluation.")
@@ -149,8 +149,8 @@ def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[st
 
 
 def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> None:
-    from mlcl.cli.sweep_document import document
     from mlcl.cli.sweep_live import progress_view
+    from mlcl.results.documents import sweep_document
     from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
@@ -159,7 +159,7 @@ def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> No
         report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**document(report, pages), "views": views})
+        print_json({**sweep_document(report), "dashboard": pages, "views": views})
     else:
         _print(report, pages)
         for name, link in views.items():
@@ -168,7 +168,7 @@ def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> No
     raise typer.Exit(EXIT_OF[report.state])
 
 
-def _print(report: SweepReport, dashboard: str) -> None:
+def _print(report: SweepResult, dashboard: str) -> None:
     """Results, for standard output."""
     from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
 
@@ -186,7 +186,7 @@ def _print(report: SweepReport, dashboard: str) -> None:
     tell(f"mlcl report {report.name}; dashboard: {dashboard}")
 
 
-def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
+def _say_next(plan: SweepPlan, report: SweepResult, home: Path) -> None:
     """What is left to do, for standard error."""
     say_undelivered(report.undelivered, home)
     if report.state == "COMPLETE" and plan.most < plan.trials:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
-from mlcl.tracking.params import log_parameters, params_of, written
+from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, written
 from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.undelivered import UndeliveredLog, undelivered
@@ -32,9 +32,11 @@ __all__ = [
     "log_parameters",
     "mlflow_listener",
     "params_of",
+    "plain_parameters",
     "provenance",
     "shown",
     "tracking_uri",
+    "typed_params",
     "undelivered",
     "written",
 ]

@@ -128,7 +128,7 @@ def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
     assert f"{report.best.label} has the highest knn_best/val/accuracy." in flat
     change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", flat)
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
-    fresh = statistics.fmean(report.confirmations[-1].values("knn_best/val/accuracy"))
+    fresh = statistics.fmean(report.confirmations[-1].metric_values("knn_best/val/accuracy"))
     assert float(change[3]) == pytest.approx(fresh - report.best.score, abs=5e-5)
 
 

@@ -1,4 +1,4 @@
-"""What a search found, ranked; and which settings are trained again on fresh seeds."""
+"""The settings that are trained again on fresh seeds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from mlcl.config import Goal, JobConfig, dump_job, flatten, job_hash, load_job
+from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
+from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
-from mlcl.tracking import State
 
 
 @dataclass(frozen=True)
@@ -30,26 +28,6 @@ class Candidate:
     job: JobConfig
     settings: Mapping[str, Any]
     role: Role = Role.MODEL
-
-
-def ranked(trials: Sequence[Entry], mode: str) -> list[Entry]:
-    """The complete trials, the best score first, the earliest of equals."""
-    complete = [trial for trial in trials if trial.state is State.COMPLETE and trial.score is not None]
-    sign = -1.0 if mode == "max" else 1.0
-    return sorted(complete, key=lambda trial: sign * (trial.score or 0.0))
-
-
-def pareto(trials: Sequence[Entry], goals: Sequence[Goal]) -> list[Entry]:
-    """The complete trials that no other one beats in a goal without losing in another."""
-    complete = [trial for trial in trials if trial.state is State.COMPLETE]
-    signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
-    costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs
-    front = []
-    for trial, cost_G in zip(complete, costs_TG, strict=True):
-        dominates = (costs_TG <= cost_G).all(axis=1) & (costs_TG < cost_G).any(axis=1)
-        if not dominates.any():
-            front.append(trial)
-    return front
 
 
 def best_candidate(trial: Entry) -> Candidate:

@@ -10,6 +10,8 @@ from optuna.storages import BaseStorage
 
 from mlcl.config import job_hash
 from mlcl.errors import UserError
+from mlcl.results.documents import write_sweep
+from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.entries import SpaceVersion
 from mlcl.service.engine.ledger import Ledger
@@ -19,13 +21,13 @@ from mlcl.service.engine.session import Engine
 from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
-from mlcl.service.search.confirmation import Candidate, candidates, ranked
+from mlcl.service.search.confirmation import Candidate, candidates
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.searches_source import SearchesSource
 from mlcl.service.search.space_versions import SpaceVersions, warm_sweep
 from mlcl.service.search.study_storage import open_storage
-from mlcl.service.search.summary import SweepReader, SweepReport
+from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
 from mlcl.service.search.sweep_run import SweepRun
@@ -39,12 +41,12 @@ RUN_PATIENCE = 5.0
 
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
-) -> SweepReport:
+) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     return run_command(SweepTask(plan, home), home, watch, strict_code=strict_code)
 
 
-class SweepTask(Task[SweepReport]):
+class SweepTask(Task[SweepResult]):
     """A sweep as it was asked for. Raises UserError for whatever can be wrong in the plan."""
 
     kind, option = "sweep", "--name"
@@ -89,10 +91,11 @@ class SweepTask(Task[SweepReport]):
         assert record is not None
         own = SweepRun(plan, record, command.logs)
         command.logs.deliver(id)
+        reader = SweepReader(plan, ledger, self._home, command.delivery.run_id)
         reporter = Reporter(
             ledger,
             command.account,
-            command.watch,
+            kept_on_disk(reader, command.watch),
             metric=plan.space.metric,
             score=plan.score,
             best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
@@ -118,7 +121,8 @@ class SweepTask(Task[SweepReport]):
             for name, its in baseline_searches(plan).items()
         }
         engine = command.engine(reporter, plan.space.search.max_failed)
-        return Sweep(plan, command, engine, own, search, store, baselines)
+        write_sweep(reader.result(State.RUNNING, ""))
+        return Sweep(plan, command, engine, own, search, store, reader, baselines)
 
     def _baseline(
         self, plan: SweepPlan, command: Command, storage: BaseStorage, reporter: Reporter
@@ -143,7 +147,7 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> 
 
 
 @dataclass
-class Sweep(Work[SweepReport]):
+class Sweep(Work[SweepResult]):
     """A sweep that was taken up; `confirmed` are the settings whose seeds stand in the report.
 
     `baselines` are the searches of trained baselines by name.
@@ -155,6 +159,7 @@ class Sweep(Work[SweepReport]):
     own: SweepRun
     search: SearchSource
     store: NestedTrials
+    reader: SweepReader
     baselines: Mapping[str, SearchSource] = field(default_factory=dict)
     confirmed: Sequence[Candidate] = ()
     finished: bool = False
@@ -180,7 +185,7 @@ class Sweep(Work[SweepReport]):
         self.confirmed = chosen
         self.finished = searches.left() == 0 and confirmation.finished
 
-    def outcome(self) -> SweepReport:
+    def outcome(self) -> SweepResult:
         """An end that was asked for when everything was there changes nothing."""
         stop = self.engine.stop
         if stop.cause is not None and not self.finished:
@@ -200,6 +205,7 @@ class Sweep(Work[SweepReport]):
             self.own.rungs(ledger, self.command.logs)
         its = self._report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
+        self.own.log.artifacts([write_sweep(its)])
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def delivered(self) -> None:
@@ -230,11 +236,12 @@ class Sweep(Work[SweepReport]):
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
             command.ledger.append("registered", key=best.key, text=text)
 
-    def report(self, outcome: SweepReport, undelivered: int) -> SweepReport:
-        """With what MLflow has got meanwhile."""
-        return self._report(outcome.state, outcome.reason, undelivered)
+    def report(self, outcome: SweepResult, undelivered: int) -> SweepResult:
+        """The result with what MLflow has got meanwhile."""
+        its = self._report(outcome.state, outcome.reason, undelivered)
+        write_sweep(its)
+        return its
 
-    def _report(self, state: State, reason: str, undelivered: int = 0) -> SweepReport:
-        command, spent = self.command, self.engine.account.used_text()
-        reader = SweepReader(self.plan, command.folder.path, command.ledger, command.delivery.run_id)
-        return reader.report(state, reason, self.confirmed, spent=spent, undelivered=undelivered)
+    def _report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
+        keys, spent = [each.key for each in self.confirmed], self.engine.account.used_text()
+        return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from mlcl.errors import UserError
 from mlcl.files import replace_text
+from mlcl.results.documents import table_document
+from mlcl.results.table_result import CellResult, TableResult
 from mlcl.service.runs.run_store import RunFolders
-from mlcl.service.tables.origin import Origin
-from mlcl.service.tables.rendering import as_dict
-from mlcl.service.tables.summary import CellReport, FigureReport, SearchReport, TableReport
 from mlcl.tracking.names import TABLE_JSON
 
 FORMAT = 1
@@ -28,7 +29,7 @@ class Part:
     """A cell as it was found at a `place`."""
 
     place: str
-    cell: CellReport
+    cell: CellResult
 
     @property
     def seeds(self) -> int:
@@ -42,11 +43,11 @@ def check_folder(folder: Path) -> None:
         raise UserError("not a folder", key="--figures", found=folder)
 
 
-def write_cells(report: TableReport, folder: Path) -> list[Path]:
+def write_cells(report: TableResult, folder: Path) -> list[Path]:
     """Writes `ROW/COLUMN.json` for each cell that lacks no figure: whose it is, its settings, its figures."""
     written = []
     head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
-    for cell, tree in zip(report.cells, as_dict(report)["cells"], strict=True):
+    for cell, tree in zip(report.cells, table_document(report)["cells"], strict=True):
         if any(figure.verdict == "missing" for figure in cell.figures):
             continue
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
@@ -104,30 +105,15 @@ def _read(file: Path) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def _cell(tree: Mapping[str, Any], file: Path) -> CellReport:
-    names = ("row", "column", "id", "data", "baseline")
+def _cell(tree: Mapping[str, Any], file: Path) -> CellResult:
+    if not tree.get("origin"):
+        tree = {**tree, "origin": {}}  # which is refused
     try:
-        search = tree.get("search")
-        return CellReport(
-            **{name: tree[name] for name in names},
-            figures=tuple(_figure(each) for each in tree["figures"]),
-            runs=tuple(tree["runs"]),
-            reasons=tuple(tree["reasons"]),
-            settings=tree.get("settings"),
-            search=search and SearchReport(**{k: v for k, v in search.items() if k != "kept"}),
-            origin=Origin(**tree["origin"]),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return TypeAdapter(CellResult).validate_python(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
         raise UserError(
             "not the figures of a cell, or of an earlier mlcl", file=file, key=OPTION,
-            found=f"{type(error).__name__}: {error}", allowed="the files of the same command run again",
+            found=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            allowed="the files of the same command run again",
         ) from None  # fmt: skip
-
-
-def _figure(tree: Mapping[str, Any]) -> FigureReport:
-    its: dict[str, Any] = {name: tree[name] for name in ("name", "metric", "printed", "tolerance", "digits")}
-    return FigureReport(**its, values=_numbers(tree["values"]), validation=_numbers(tree["validation"]))
-
-
-def _numbers(values: Sequence[Any]) -> tuple[float | None, ...]:
-    return tuple(None if value is None else float(value) for value in values)

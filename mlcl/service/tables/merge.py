@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcl.config.table import Cell
+from mlcl.results.table_result import CellResult, FigureResult
 from mlcl.service.tables.cell_files import Part, read_parts
 from mlcl.service.tables.origin import setting_hash
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.summary import CellReport, FigureReport
 
 DIFFERENCES = {
     "setting": "other jobs", "fingerprint": "other data", "mlcl": "another mlcl", "commit": "other code"
@@ -23,7 +23,7 @@ DIFFERENCES = {
 class Merged:
     """The cells of a table out of several places, and what is to be told about them, a line each."""
 
-    cells: tuple[CellReport, ...]
+    cells: tuple[CellResult, ...]
     notes: tuple[str, ...]
 
 
@@ -35,7 +35,7 @@ def merge_places(plan: TablePlan, places: Sequence[Path]) -> Merged:
     """
     parts = [part for place in places for part in read_parts(place, plan.name, plan.table.unit)]
     notes: dict[str, list[str]] = {}
-    cells, taken = [], list[CellReport]()
+    cells, taken = [], list[CellResult]()
     for cell in plan.cells:
         asked = setting_hash(cell, plan.table.seed_keys)
         found = [part for part in parts if part.cell.id == cell.id]
@@ -57,11 +57,11 @@ def merge_places(plan: TablePlan, places: Sequence[Path]) -> Merged:
     return Merged(tuple(cells), (*told, *_mixtures(taken)))
 
 
-def _setting(cell: CellReport) -> str:
+def _setting(cell: CellResult) -> str:
     return cell.origin.setting if cell.origin else ""
 
 
-def _shown(plan: TablePlan, cell: Cell, found: CellReport | None) -> CellReport:
+def _shown(plan: TablePlan, cell: Cell, found: CellResult | None) -> CellResult:
     """A cell with the figures and seeds that the table asks for, beside what is printed."""
     known = {(its.name, its.metric): its for its in found.figures} if found else {}
     count = len(cell.jobs)
@@ -74,11 +74,11 @@ def _shown(plan: TablePlan, cell: Cell, found: CellReport | None) -> CellReport:
         its = known.get((figure.name, figure.metric))
         values, validation = (its.values, its.validation) if its else ((), ())
         tolerance, digits = plan.tolerance(figure.name), plan.table.digits_of(figure.name)
-        shown = FigureReport(figure.name, figure.metric, figure.printed, seeds(values), tolerance, digits)
+        shown = FigureResult(figure.name, figure.metric, figure.printed, seeds(values), tolerance, digits)
         figures.append(replace(shown, validation=seeds(validation)))
     if found is None:
         none = (None,) * count
-        return CellReport(cell.row, cell.column, cell.id, tuple(figures), none, ("in none of the places",))
+        return CellResult(cell.row, cell.column, cell.id, tuple(figures), none, ("in none of the places",))
     runs = (*found.runs, *[None] * count)[:count]
     return replace(found, row=cell.row, column=cell.column, figures=tuple(figures), runs=runs)
 
@@ -93,7 +93,7 @@ def _compared(first: Part, other: Part) -> str:
     return f"{other.place} has other figures than {first.place}{why}; those of {first.place} count"
 
 
-def _alike(a: CellReport, b: CellReport) -> bool:
+def _alike(a: CellResult, b: CellResult) -> bool:
     """Whether the figures of all seeds that both have are equal."""
     theirs = {figure.name: figure for figure in b.figures}
     pairs = [
@@ -105,7 +105,7 @@ def _alike(a: CellReport, b: CellReport) -> bool:
     return all(x is None or y is None or math.isclose(x, y, rel_tol=1e-9) for x, y in pairs)
 
 
-def _mixtures(cells: Sequence[CellReport]) -> list[str]:
+def _mixtures(cells: Sequence[CellResult]) -> list[str]:
     """What the cells of one table should share, and do not: version, code; in a column the data."""
     found = []
     for name, what in (("mlcl", "versions of mlcl"), ("commit", "commits")):

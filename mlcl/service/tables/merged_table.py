@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command, run_command
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter
 from mlcl.service.runs.run_store import RunFolder
@@ -14,7 +15,6 @@ from mlcl.service.tables.cell_files import MERGED, OPTION
 from mlcl.service.tables.merge import Merged, merge_places
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.summary import TableReport
 from mlcl.service.tables.table import MAX_FAILED, LoggedTable, PlannedTable, table_report
 from mlcl.service.tables.table_log import TableLog
 from mlcl.tracking import State
@@ -32,7 +32,7 @@ def plan_merge(plan: TablePlan, places: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def run_merge(plan: TablePlan, places: Sequence[Path], *, home: Path, watch: ProgressListener) -> TableReport:
+def run_merge(plan: TablePlan, places: Sequence[Path], *, home: Path, watch: ProgressListener) -> TableResult:
     """Writes and logs the merged table under `home`; trains nothing and opens no data."""
     merged = merge_places(plan, places)
     for note in merged.notes:
@@ -73,12 +73,13 @@ class MergedTable(LoggedTable):
     def train(self) -> None:
         """There is nothing to train."""
 
-    def outcome(self) -> TableReport:
+    def outcome(self) -> TableResult:
         """COMPLETE where every figure is there. Writes the table's files."""
         folder = self.command.folder.path
         report = table_report(self.plan, folder, self.merged.cells, State.COMPLETE)
         about = " ".join(filter(None, (report.about, *self.merged.notes)))
         report = replace(report, about=about, command=f"{report.command} {self.words}")
+        report = self.with_provenance(report)
         with self.command.stop.shielded():
             self.log.write(report)
         return report

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlcl.results.provenance import Tags, data_notes, log_start, lower_is_better, provenance_of
+from mlcl.results.table_result import CellResult, TableResult
 from mlcl.service.engine.command import Command, Task, Work, run_command
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
@@ -16,11 +18,11 @@ from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.summary import CellReport, TableReport
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
-from mlcl.service.tables.verdicts import ranked_figures
+from mlcl.significance.table_tests import ranked_figures
 from mlcl.tracking import State
+from mlcl.tracking.names import Tag
 
 MAX_FAILED = 3
 """Failures in a row after which the rest of a table is not tried."""
@@ -30,7 +32,7 @@ MAX_MISSING = 3
 
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
-) -> TableReport:
+) -> TableResult:
     """Trains the cells that are missing and says what all came to. Raises UserError before any start.
 
     What an interrupted or killed command left is gone on with; what is complete is never trained again.
@@ -38,7 +40,7 @@ def run_table(
     return run_command(TableTask(plan, home), home, watch, strict_code=strict_code)
 
 
-class PlannedTable(Task[TableReport]):
+class PlannedTable(Task[TableResult]):
     """A table as it was asked for: equal `job_hash`es are one table."""
 
     kind, option, fingerprint = "table", "TABLE", ""
@@ -96,7 +98,7 @@ class TableTask(PlannedTable):
 
 
 @dataclass
-class LoggedTable(Work[TableReport]):
+class LoggedTable(Work[TableResult]):
     """A table that was taken up, with a log of its own."""
 
     plan: TablePlan
@@ -108,9 +110,21 @@ class LoggedTable(Work[TableReport]):
         """The state, in the table's own log."""
         self.log.finish(state, reason)
 
-    def report(self, outcome: TableReport, undelivered: int) -> TableReport:
-        """With its run in MLflow."""
+    def report(self, outcome: TableResult, undelivered: int) -> TableResult:
+        """The outcome with the table's run in MLflow."""
         return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
+
+    def with_provenance(self, report: TableResult, trainings: Sequence[Tags] = ()) -> TableResult:
+        """The report with the provenance of the table and of its trainings with these tags."""
+        codes = self.command.ledger.codes
+        own = dict(log_start(self.command.logs.home, self.log.id).get("tags", {}))
+        own |= {Tag.CODE: ", then ".join(codes)} if len(codes) > 1 else {}
+        return replace(
+            report,
+            lower_is_better=lower_is_better(trainings),
+            notes=data_notes(trainings),
+            provenance=provenance_of(own, trainings),
+        )
 
 
 @dataclass
@@ -129,7 +143,7 @@ class TrainedTable(LoggedTable):
             if ledger is self.command.ledger and not self.engine.stop():
                 tuned.train(self.command, self.engine, self.log.id)
 
-    def outcome(self) -> TableReport:
+    def outcome(self) -> TableResult:
         """COMPLETE where every figure is there. Writes the table's files."""
         report = self._read(*self._trained())
         with self.command.stop.shielded():
@@ -147,26 +161,28 @@ class TrainedTable(LoggedTable):
             return stop.cause, stop.reason
         return State.FAILED, f"{left} of {len(self.runs) + sum(t.most for t in self.tuned)} runs are missing"
 
-    def _read(self, state: State, reason: str) -> TableReport:
+    def _read(self, state: State, reason: str) -> TableResult:
         plan, home = self.plan, self.command.logs.home
-        figures, done = Figures(plan, self.runs, home), finished(home)
+        figures, done = Figures(plan, self.runs, home, self.command.delivery.run_id), finished(home)
         tuned = {each.cell.id: each for each in self.tuned}
         cells = [
             figures.tuned(tuned[cell.id], self.tuned[tuned[cell.id]])
             if cell.id in tuned
-            else figures.cell(cell, done, self.source.failures)
+            else figures.cell(cell, done, self.source.failed)
             for cell in plan.cells
         ]
-        return table_report(plan, self.command.folder.path, cells, state, reason)
+        tags = [figures.trainings.tags(its.log) for cell in cells for its in cell.trainings]
+        report = table_report(plan, self.command.folder.path, cells, state, reason)
+        return self.with_provenance(report, tags)
 
 
 def table_report(
-    plan: TablePlan, folder: Path, cells: Sequence[CellReport], state: State, reason: str = ""
-) -> TableReport:
+    plan: TablePlan, folder: Path, cells: Sequence[CellResult], state: State, reason: str = ""
+) -> TableResult:
     """The report of a table with these cells; one that lacks figures is not COMPLETE."""
     table = plan.table
     names = sorted({figure.name for cell in cells for figure in cell.figures})
-    report = TableReport(
+    report = TableResult(
         id=folder.name,
         name=plan.name,
         command=plan.command,
@@ -181,7 +197,7 @@ def table_report(
         higher={name: table.is_better_higher(name) for name in names},
     )
     if table.ranks is not None:
-        report = replace(report, ranks=ranked_figures(report, table.ranks))
+        report = replace(report, ranks=ranked_figures(report.scores, report.higher, table.ranks))
     if state is State.COMPLETE and report.missing:
         first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
         rest = f" and {more:,} more" if more > 0 else ""

@@ -8,8 +8,9 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import Goal, dump_job, load_job, load_space
+from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
-from mlcl.service.search.confirmation import candidates, pareto, ranked
+from mlcl.service.search.confirmation import candidates
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
