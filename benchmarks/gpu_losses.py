@@ -12,7 +12,7 @@ from losses_scenes import TEMPERATURE, Case, Scene, scene
 from torch import Tensor
 
 from mlcl.losses import LOSSES, build_loss, tiling
-from mlcl.losses.products import multiplying
+from mlcl.losses.similarities import matmul_precision
 
 DIM, LABELS = 128, 80
 SIZES = [4_096, 32_768, 131_072, 1_048_576]
@@ -94,7 +94,7 @@ def two_products(z_BD: Tensor, products: Any) -> None:
     """S = Z Z^T and G = S Z, some rows at a time, in the same arithmetic."""
     z_BD, native = F.normalize(z_BD, dim=1), products == "bf16" and z_BD.is_cuda
     half_BD = z_BD.bfloat16() if native else z_BD
-    with multiplying(products, z_BD.device):
+    with matmul_precision(products, z_BD.device):
         for rows in half_BD.split(max(256, PAIRS_AT_ONCE // len(z_BD))):
             if native:
                 s_NB = torch.mm(rows, half_BD.T)

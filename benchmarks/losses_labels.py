@@ -12,7 +12,7 @@ from losses_scenes import Case, one_pass
 
 from mlcl.losses.sets import LabelSets
 
-WORK = ("distinct", "repeated", "shared", "equal_to", "take", "of_rows")
+WORK = ("distinct", "drop_unique_labels", "shared", "equal_to", "take", "of_rows")
 """The methods in which labels are read; the products with embeddings are elsewhere."""
 
 

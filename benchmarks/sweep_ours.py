@@ -6,7 +6,6 @@ and it sets environment variables that the peers are to do without.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,9 +55,11 @@ def _trainings(report: SweepReport, home: Path) -> tuple[Training, ...]:
     """When, by the ledger; how long they trained, by MLflow."""
     from mlflow import MlflowClient
 
-    from mlcl.service.engine.ledger import LEDGER
+    from mlcl.store import Database, RunFolder
 
-    events = [json.loads(line) for line in (report.folder / LEDGER).read_text().splitlines()]
+    record = RunFolder(report.folder).record
+    assert record is not None
+    events, _ = Database(home).events(record.number)
     began = {event["key"]: event["at"] for event in events if event["event"] == "begin"}
     closed = {event["key"]: event["at"] for event in events if event["event"] == "close"}
     client = MlflowClient(f"sqlite:///{home}/mlflow.db")

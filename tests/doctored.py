@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import optuna
+from ledgers import recorded
 
 from mlcl.service.doctor import CHECKS, Scope, run_checks
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import RunFolders
 from mlcl.tracking import RunLog, State, tracking_uri
 
 
@@ -38,18 +36,11 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
     """A folder with its record and its log, which says the same."""
     folder = RunFolders(home, kind).new()
     id = folder.path.name
-    folder.write(RunRecord(id, "exp", "j", "d", state, id, tracking_uri(home), "now", name))
+    recorded(folder, state, uri=tracking_uri(home), name=name)
     log = start(home, id, id)
     if state is not State.RUNNING:
         log.finish(state)
     return folder, log
-
-
-def placed(home, folder, created, **its):
-    """Writes the folder's record anew, as begun at this time; with a place, its log has it too."""
-    folder.write(replace(folder.record, created=created, **its))
-    (home / "logs" / folder.path.name / "log.jsonl").unlink()
-    start(home, folder.path.name, folder.path.name, place=its.get("place", 0))
 
 
 def start(home, id, owner, **how):
@@ -103,4 +94,4 @@ class Swept:
 
     def running(self):
         """As a command that was killed leaves the record."""
-        self.folder.write(replace(self.folder.record, state=State.RUNNING))
+        self.folder.set_state(State.RUNNING)

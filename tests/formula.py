@@ -35,8 +35,11 @@ class Formula:
 
     def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> Outcome:
         job, checkpoint = job_data.job, folder / CHECKPOINT
-        done = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
-        epochs = job.train.epochs
+        folder.mkdir(parents=True, exist_ok=True)
+        validations = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
+        done, epochs = len(validations), job.train.epochs
+        earlier = {int(epoch): metrics for epoch, metrics in validations.items()}
+        listener(Event("start", done, epochs, done * STEPS, epochs * STEPS, validations=earlier))
         for epoch in range(done + 1, epochs + 1):
             self.before(job, epoch)
             self.trained.append((folder.name, epoch))
@@ -49,9 +52,10 @@ class Formula:
             if self.fails(job, epoch):
                 raise Diverged(f"the loss is not finite [step {step}]")
             tell("step", train__loss=1 - self.score(job, epoch))
+            validations[str(epoch)] = {"val/accuracy": self.score(job, epoch)}
             tell("validation", val__accuracy=self.score(job, epoch))
             tell("saving")
-            self.write(checkpoint, json.dumps(epoch))
+            self.write(checkpoint, json.dumps(validations))
             if should_stop():
                 raise Stopped
         metrics = self.figures(job) | ({"test/accuracy": self.score(job, epochs) / 2} if test else {})

@@ -1,30 +1,43 @@
-"""The ledger of the one sweep or table under a home, as it stands while a command writes it."""
+"""Records and ledgers of a home, written and read as commands do."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.ledger_lines import Chain
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.engine.ledger import Ledger
+from mlcl.store import Database, RunFolder, State, home_records
 
 
 def events(home: Path) -> list[dict[str, Any]]:
-    """Its whole lines; none where there is no ledger yet."""
-    for path in home.glob("*/*/ledger.jsonl"):
-        raw = path.read_bytes()
-        return [json.loads(line) for line in raw[: raw.rfind(b"\n") + 1].splitlines()]
+    """The events of the one sweep or table of a home, as they are while its command runs; none before."""
+    for _, record in home_records(home):
+        if record.kind != "runs":
+            return Database(home).events(record.number)[0]
     return []
 
 
-def rewrite(path: Path, changed: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a ledger of these events with true checksums, which its folder's record has, too."""
-    chain, lines = Chain(), []
+def rewrite(home: Path, changed: list[dict[str, Any]]) -> None:
+    """Replaces the events of the one sweep or table of a home."""
+    (number,) = (record.number for _, record in home_records(home) if record.kind != "runs")
+    database, last = Database(home), ""
+    with database._connected("rw") as connection:
+        connection.execute("DELETE FROM events WHERE run = ?", (number,))
+    with database.transaction() as write:
+        write.change_run(number, last_event="")
     for event in changed:
-        lines.append(chain.seal({key: value for key, value in event.items() if key != "sum"}))
-        chain.read(lines[-1][:-1])
-    path.write_bytes(b"".join(lines))
-    folder = RunFolder(path.parent)
-    if folder.record is not None:
-        folder.write(replace(folder.record, ledger=chain.sum))
+        with database.transaction() as write:
+            last = write.add_event(number, json.dumps(event), after=last)
+
+
+def recorded(folder: RunFolder, state: State = State.RUNNING, **fields: str) -> RunFolder:
+    """The folder with a record in this state."""
+    usual = {"experiment": "exp", "job_hash": "j", "fingerprint": "d", "log": folder.path.name, "uri": "uri"}
+    folder.open(**{**usual, **fields})
+    folder.set_state(state)
+    return folder
+
+
+def new_ledger(folder: Path) -> Ledger:
+    """The empty ledger of a sweep in `folder`, which is `HOME/sweeps/ID`."""
+    recorded(RunFolder(folder))
+    return Ledger(folder)

@@ -11,9 +11,7 @@ from mlflow import MlflowClient
 from optuna.storages.journal import JournalFileBackend
 
 from mlcl.files import replace_text
-from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.trial_scores import Scores
-from mlcl.service.runs import home_version, run_store
+from mlcl.store.database import Database, Transaction
 from mlcl.tracking import cursor, log
 from mlcl.tracking.jsonl import Appender
 
@@ -73,31 +71,32 @@ class Mortal:
 
         return wrapped
 
+    def living(self, begin: Callable) -> Callable:
+        """The beginning of a write, which a killed process does not reach."""
+
+        def wrapped(*args, **kwargs):
+            if self.dead:
+                raise Killed
+            return begin(*args, **kwargs)
+
+        return wrapped
+
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Every durable write of the driver, its trainings and the delivery goes through here."""
-        patch.setattr(Ledger, "append", self.write(Ledger.append, _tear_ledger))
+        patch.setattr(Database, "transaction", self.living(Database.transaction))
+        patch.setattr(Transaction, "commit", self.write(Transaction.commit))
         patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
-        patch.setattr(Scores, "_append", self.write(Scores._append, _tear_scores))
         journal = JournalFileBackend
         patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
-        for module in (run_store, home_version, log, cursor):
+        for module in (log, cursor):
             patch.setattr(module, "replace_text", self.write(replace_text, tear_file))
         for name in CLIENT_WRITES:
             patch.setattr(MlflowClient, name, self.write(getattr(MlflowClient, name)))
 
 
-def _tear_ledger(ledger: Ledger, event: str, **_: object) -> None:
-    ledger._cut_torn_line()
-    _begin(ledger.path, f'{{"event": "{event}", "at"')
-
-
 def _tear_log(appender: Appender, _entries: object, end: int) -> None:
     os.ftruncate(appender._descriptor, end)
     os.write(appender._descriptor, b'{"kind":"metrics","st')
-
-
-def _tear_scores(scores: Scores, _entry: object) -> None:
-    _begin(scores._path, '{"epoch": ')
 
 
 def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:

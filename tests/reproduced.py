@@ -24,8 +24,8 @@ from mlcl.files import replace_text
 from mlcl.results import documents
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.tables import TablePlan, run_table, table_log
+from mlcl.store import RunFolders
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 

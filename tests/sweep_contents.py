@@ -9,7 +9,7 @@ import optuna
 from mlflow import MlflowClient
 
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.store import RunFolder
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 

@@ -25,12 +25,12 @@ from mlcl.results import documents
 from mlcl.service.engine import command, packing, session, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.runs import run_store
 from mlcl.service.runs.signals import StopRequest
 from mlcl.service.search import best_model, summary
 from mlcl.service.search.study_storage import open_storage
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.store import RunFolders, database, runs
 from mlcl.tracking import Provenance
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
@@ -112,7 +112,8 @@ class World:
         if mlflow is not None:
             patch.setenv("MLFLOW_TRACKING_URI", mlflow)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it has written
-        patch.setattr(run_store, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
+        patch.setattr(database, "SYNCHRONOUS", "OFF")
+        patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
         patch.setattr(session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
@@ -198,7 +199,7 @@ class World:
     @property
     def folder(self) -> Path:
         """The sweep's."""
-        found = run_store.RunFolders(self.home, "sweeps").named("sweep")
+        found = RunFolders(self.home, "sweeps").named("sweep")
         assert found is not None
         return found.path
 

@@ -25,6 +25,9 @@ TESTS = Path(__file__).resolve().parent
 REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|redis")
 """How the names of programs begin that a quick test may not run; git and bash are quick."""
 FULL = (
+    "store/test_database.py::test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_written",
+    "store/test_database.py::test_commands_at_once_on_a_new_home_lose_nothing",
+    "store/test_database.py::test_none_of_a_thousand_flipped_bits_changes_what_is_read",
     "browser",
     "cli",
     "cluster",

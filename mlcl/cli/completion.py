@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from mlcl.errors import UserError
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 
 DEFAULT_HOME = Path("outputs")
 

@@ -76,9 +76,8 @@ def submit(
 
 def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
-    from mlcl.cli.local_runs import local_runs, say_damaged
+    from mlcl.cli.local_runs import local_runs
 
-    say_damaged(home)
     local = local_runs(home)
     tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
     views = []

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mlcl.cli.output import say
 from mlcl.errors import UserError, did_you_mean
-from mlcl.files import is_locked
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import KINDS, RECORD, RunFolder, RunFolders, home_records
+from mlcl.store import RunFolder, RunRecord, home_records
 from mlcl.tracking import State
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
@@ -52,12 +49,6 @@ def local_runs(home: Path) -> list[LocalRun]:
     ]
 
 
-def say_damaged(home: Path) -> None:
-    """Prints a line to standard error for each record that is missing or damaged: `local_runs` has it not."""
-    for path in (path for kind in KINDS for path in RunFolders(home, kind).damaged()):
-        say(f"{path / RECORD}: missing or damaged, and left out here; see `mlcl doctor`")
-
-
 def local_run(home: Path, word: str) -> LocalRun:
     """That of a name or id, of its beginning, or the latest (`@last`). Raises UserError."""
     known = local_runs(home)
@@ -82,7 +73,7 @@ def _kind(folder: RunFolder) -> str:
 
 def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
     kind, state = _kind(folder), str(record.state)
-    if record.state is State.RUNNING and not is_locked(folder.path / ".lock"):
+    if record.state is State.RUNNING and not folder.is_owned:
         state = "KILLED"
     best = ""
     with suppress(UserError, OSError, ValueError, KeyError):

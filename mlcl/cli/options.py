@@ -10,7 +10,7 @@ import typer
 from mlcl.cli.completion import DEFAULT_HOME as DEFAULT_HOME
 from mlcl.cli.completion import job_keys
 from mlcl.errors import UserError
-from mlcl.service.runs.home_version import check_home
+from mlcl.store import Database
 
 
 def is_typed(context: typer.Context, option: str) -> bool:
@@ -44,7 +44,7 @@ def study_option(help: str) -> Any:
 
 def _checked(home: Path) -> Path:
     """Refuses a home that a later mlcl has written to, before the command starts."""
-    check_home(home)
+    Database(home).check_version()
     return home
 
 
@@ -75,7 +75,10 @@ Parallel = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved job and exit.")]
+PrintConfig = Annotated[
+    bool,
+    typer.Option("--print-config", help="Print the resolved job, with the origin of each value, and exit."),
+]
 StrictCode = Annotated[
     bool, typer.Option("--strict-code", help="Refuse to go on with what other code has begun.")
 ]

@@ -18,9 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from mlcl.config import JobConfig, dump_job, parse_override, read_job
+from mlcl.config.loader import explained
 from mlcl.errors import UserError, printable
 from mlcl.service.runs.foreign_output import own_stderr
-from mlcl.service.runs.run_store import submitted_id
+from mlcl.tracking.provenance import submitted_id
 
 PLAIN_WIDTH = 155
 """Width of a table in characters where the output is no terminal."""
@@ -109,6 +111,15 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(tree)
     else:
         typer.echo(yaml.safe_dump(tree, sort_keys=False), nl=False)
+
+
+def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: bool) -> None:
+    """Prints a resolved job: as a job file that says in comments where each value is from, or as JSON."""
+    if as_json:
+        print_json(dump_job(job))
+    else:
+        written = read_job(file).changed(dict(map(parse_override, overrides)))
+        typer.echo(explained(job, written), nl=False)
 
 
 def answer_to(question: str, option: str) -> str:

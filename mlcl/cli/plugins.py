@@ -88,7 +88,7 @@ def _described(kind: Registry[Any], plural: str, name: str) -> dict[str, Any]:
 
 
 def _loss(spec: Any) -> dict[str, Any]:
-    from mlcl.losses.options import in_words
+    from mlcl.losses.spec import in_words
 
     options = {
         name: {"default": option.default, "allowed": in_words(option.allowed)}

@@ -11,6 +11,7 @@ from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json, Overrides, PrintC
 from mlcl.cli.output import (
     EXIT_OF,
     metrics_table,
+    print_job,
     print_json,
     print_tree,
     results,
@@ -19,7 +20,7 @@ from mlcl.cli.output import (
     say_unfinished,
     tell,
 )
-from mlcl.config import JobConfig, dump_job, job_hash, load_job
+from mlcl.config import JobConfig, job_hash, load_job
 
 if TYPE_CHECKING:
     from mlcl.service.run_job import RunReport
@@ -43,7 +44,7 @@ def run(
     """Run one experiment: train, probe, nearest neighbours, log. An interrupted run is gone on with."""
     checked = load_job(job, overrides or [])
     if print_config:
-        print_tree(dump_job(checked), as_json=json)
+        print_job(checked, job, overrides or [], as_json=json)
         return
     if dry_run:
         from mlcl.service.dry_run import plan_run

@@ -25,9 +25,8 @@ Name = Annotated[
 
 def show(name: Name, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """A run, sweep or table: its state and its figures."""
-    from mlcl.cli.local_runs import local_run, say_damaged
+    from mlcl.cli.local_runs import local_run
 
-    say_damaged(home)
     its = local_run(home, name)
     if json:
         print_json(asdict(its))

@@ -13,7 +13,7 @@ import typer
 
 from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
-from mlcl.config import JobConfig, load_job, load_space
+from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import ClusterConfig, Share
 from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
@@ -71,13 +71,14 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
 
 def _run(given: dict[str, Any]) -> list[Path]:
     job = load_job(given["job"], given["overrides"] or [])
-    return [given["job"], *_plugins([job])]
+    return [*read_job(given["job"]).files, *_plugins([job])]
 
 
 def _baseline(given: dict[str, Any]) -> list[Path]:
     words = given["words"] or []
     job = baseline.read(given["what"], [word for word in words if "=" in word], given["labels"])
-    return [given["what"], *_plugins([job])]
+    files = [given["what"]] if given["what"].is_dir() else read_job(given["what"]).files
+    return [*files, *_plugins([job])]
 
 
 def _sweep(given: dict[str, Any]) -> list[Path]:
@@ -85,7 +86,8 @@ def _sweep(given: dict[str, Any]) -> list[Path]:
     load_space(given["space"], job)
     baselines = list(given["baseline"] or [])
     jobs = [job, *(load_job(file, []) for file in baselines)]
-    return [given["job"], given["space"], *baselines, *_plugins(jobs)]
+    files = [name for file in (given["job"], *baselines) for name in read_job(file).files]
+    return [*dict.fromkeys(files), given["space"], *_plugins(jobs)]
 
 
 def _reproduce(given: dict[str, Any]) -> list[Path]:

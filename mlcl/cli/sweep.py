@@ -24,6 +24,7 @@ from mlcl.cli.options import (
 from mlcl.cli.output import (
     EXIT_OF,
     again,
+    print_job,
     print_json,
     print_tree,
     results,
@@ -32,7 +33,7 @@ from mlcl.cli.output import (
     say_unfinished,
     tell,
 )
-from mlcl.config import JobConfig, dump_job, load_job, load_space
+from mlcl.config import JobConfig, load_job, load_space
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def sweep(
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
     if print_config and not dry_run:
-        print_tree(dump_job(checked), as_json=json)
+        print_job(checked, job, overrides or [], as_json=json)
         return
 
     from mlcl.service.engine.budget import parse_budget

@@ -5,12 +5,14 @@ from mlcl.config.job import (
     JobConfig,
     KnnConfig,
     ProbeConfig,
+    covers,
     dump_job,
     flatten,
     job_hash,
 )
-from mlcl.config.loader import apply_overrides, load_job, parse_override, read_yaml
+from mlcl.config.loader import apply_overrides, load_job, parse_override, read_job
 from mlcl.config.objective_section import ClassifierConfig, HeadConfig
+from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.space import (
     POSTHOC,
     Choice,
@@ -44,6 +46,7 @@ __all__ = [
     "Space",
     "apply_overrides",
     "corners",
+    "covers",
     "default_mode",
     "dump_job",
     "flatten",
@@ -51,5 +54,6 @@ __all__ = [
     "load_job",
     "load_space",
     "parse_override",
+    "read_job",
     "read_yaml",
 ]

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mlcl.config.loader import read_yaml, validate
-from mlcl.config.section import Positive, Section
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import Positive, Section, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100

@@ -1,6 +1,6 @@
-"""The job's section `encoder`: which keys it has depends on the encoder that its `name` names.
+"""The section `encoder` of a job. Its keys depend on the encoder that its `name` names.
 
-Encoders are plugins, declared in `mlcl.models.encoders`. The section's class is taken from there.
+Encoders are plugins, declared in `mlcl.models.encoders`. An encoder's declaration has its section's class.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, files_are_ru
 
 
 class EncoderConfig(Section):
-    """What the sections of all encoders have."""
+    """Base class of the sections of all encoders."""
 
     name: str
 
     @classmethod
-    def of(cls, value: Any) -> type[EncoderConfig] | None:
-        """The class of a section as it is written; None where its name names no encoder.
+    def class_of(cls, value: Any) -> type[EncoderConfig] | None:
+        """The section class of the encoder that `value` names; None if there is no such encoder.
 
-        Raises UserError for an encoder from outside that cannot be used.
+        Raises:
+            UserError: for an encoder from outside that cannot be used.
         """
+        if cls is not EncoderConfig:
+            return cls
         name = str(value.get("name")) if isinstance(value, Mapping) else ""
         try:
             section: type[EncoderConfig] = registry("encoders")[name].section
@@ -38,7 +41,7 @@ class EncoderConfig(Section):
 
 
 class _UnreadEncoder(EncoderConfig):
-    """The section of an encoder of a plugin file, where these are not run."""
+    """The section of an encoder from a plugin file, while plugin files are not run."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -51,14 +54,14 @@ def built_in() -> list[Any]:
 
 
 def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
-    """The section as the class that its name names; errors are worded as pydantic words those of a union."""
+    """Reads the section as the class of its encoder, with the errors that pydantic has for a union."""
     if isinstance(value, EncoderConfig):
         return value
     if not isinstance(value, Mapping):
         raise PydanticKnownError("model_attributes_type")
     if "name" not in value:
         raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
-    section = EncoderConfig.of(value)
+    section = EncoderConfig.class_of(value)
     if section is None and not files_are_run():
         return _UnreadEncoder.model_validate(value)
     if section is None:

@@ -1,4 +1,4 @@
-"""The job file: what to run. Every key, its type, its default and its bounds."""
+"""The keys of a job, with their types, defaults and bounds, and the hash of a job."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
-from mlcl.config.names import PluginName, ValidationMetric, metric_name
 from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
-from mlcl.config.sampler_section import SamplerConfig
-from mlcl.config.section import Fraction, NonNegative, Positive, Section
+from mlcl.config.section import (
+    Fraction,
+    NonNegative,
+    PluginName,
+    Positive,
+    Section,
+    ValidationMetric,
+    metric_name,
+)
+from mlcl.config.train_section import TrainConfig
 
 
 class SubsetConfig(Section):
@@ -61,19 +68,19 @@ class AugmentConfig(Section):
     grayscale: Fraction = Field(0.2, description="probability of a gray image")
 
 
-class _DataPlace(Section):
+class _DataReference(Section):
     source: str | None = Field(None, description="a source, see `mlcl data sources`")
     path: str | None = Field(None, description="folder or URI of a prepared data set")
     options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _one_reference(self) -> Self:
         if (self.source is None) == (self.path is None):
             raise ValueError("give exactly one of source and path")
         return self
 
 
-class DataConfig(_DataPlace):
+class DataConfig(_DataReference):
     """Which data set: a source by name, which is prepared once, or a prepared folder by path."""
 
     split_seed: int = Field(
@@ -91,68 +98,6 @@ class DataConfig(_DataPlace):
         if self.hold_out is not None and self.label_noise is not None:
             raise ValueError("hold_out excludes label_noise, which draws from all classes")
         return self
-
-
-class TrainConfig(Section):
-    """How the objective is optimised."""
-
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=2, description="samples of one contrastive batch, over all workers")
-    micro_batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="samples whose rows, one a view, a worker encodes at once; default: all that it has",
-    )
-    views: int | None = Field(
-        None, ge=1, le=8, description="views of each sample; default: 2 with a contrastive head, else 1"
-    )
-    sampler: SamplerConfig = SamplerConfig()
-    drop_last: bool = Field(False, description="leave out the epoch's last, smaller batch")
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    lr: Positive = Field(1e-3, description="peak learning rate")
-    encoder_lr: Positive | None = Field(
-        None, description="the encoder's own, such as 2e-5 for a pretrained one beside new heads; default: lr"
-    )
-    weight_decay: NonNegative = Field(0.01, description="not applied to biases and normalisation")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="after the warm-up")
-    warmup: Fraction = Field(0.05, description="share of the steps")
-    clip_norm: Positive | None = Field(None, description="largest gradient norm")
-    precision: Literal["float32", "bf16"] = Field(
-        "float32", description="of the encoder; logits stay float32"
-    )
-    products: Literal["exact", "tf32"] = Field(
-        "exact", description="of the losses' float32 embeddings, on a GPU; those in bf16 are multiplied so"
-    )
-    compile: bool | Literal["graphs"] = Field(
-        False,
-        description="compile encoder and augmentation: a slow first step, faster ones after. graphs: the "
-        "encoder also as CUDA graphs, one for each shape of its inputs",
-    )
-    deterministic: bool = Field(
-        False,
-        description="the same bits every time on a GPU too, and so after a stop; slower. An encoder with an "
-        "operation that cannot ends with its name",
-    )
-    patience: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
-        "auto",
-        description="validations without a better evaluation.metric that end the training; the best weights "
-        "are kept. auto: a quarter of the run's validations, 10 at least; null: the last epoch's weights",
-    )
-    log_gradients: bool = Field(
-        False,
-        description="log the norm of the gradient that each head and the classifier send to the encoder's "
-        "output, once a logging window",
-    )
-    checkpoint_every: int | None = Field(
-        None,
-        ge=1,
-        description="epochs between checkpoints; default: at the end of an epoch, 5 seconds apart at least",
-    )
-    seed: int = Field(0, ge=0)
-    workers: int = Field(1, ge=1, description="processes; more than one are started through Ray")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = Field(None, ge=1, description="CPU threads of a worker; default: the machine's")
 
 
 class KnnGrid(Section):
@@ -186,7 +131,7 @@ class ProbeConfig(Section):
     batch_size: int = Field(512, ge=1)
 
 
-class TransferConfig(_DataPlace):
+class TransferConfig(_DataReference):
     """Another data set, on which a linear probe of the frozen encoder is trained and tested."""
 
     split_seed: int = Field(0, ge=0, description="seed of the split, where the source makes one")
@@ -239,14 +184,30 @@ class EvaluationConfig(Section):
 
 
 class TrackingConfig(Section):
-    """What is logged besides; no part of a job's hash."""
+    """What is logged in addition. It is no part of a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
+
+
+def _of_a_file(value: Any) -> Any:
+    """Raises ValueError: `load_job` resolves the keys of a file before the job is checked."""
+    if value:
+        raise ValueError("belongs in a job file")
+    return value
 
 
 class JobConfig(Section):
     """One experiment."""
 
+    base: Annotated[str | None, BeforeValidator(_of_a_file)] = Field(
+        None,
+        exclude=True,
+        description="job file, relative to this one, whose keys this one has too. Mappings are merged; "
+        "lists and single values, null among them, replace the base's",
+    )
+    drop: Annotated[tuple[str, ...], BeforeValidator(_of_a_file)] = Field(
+        (), exclude=True, description="dotted keys of the base that are left out, such as a head"
+    )
     experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     data: DataConfig
     encoder: EncoderSection
@@ -264,7 +225,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _metric(self) -> Self:
-        """Resolves the default for the task."""
+        """Sets the default metric of the task."""
         if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
             evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
             object.__setattr__(self, "evaluation", evaluation)  # the section is frozen
@@ -272,7 +233,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _views(self) -> Self:
-        """Resolves the default, so that the number itself is logged and hashed."""
+        """Sets the default number of views, so that the number itself is logged and hashed."""
         if self.train.views is None:
             contrastive = any(head.weight > 0 for head in self.objective.heads.values())
             train = self.train.model_copy(update={"views": 2 if contrastive else 1})
@@ -294,11 +255,11 @@ class JobConfig(Section):
 
 
 LATER = {"products": "exact", "compile": False, "deterministic": False}
-"""Keys of `train` that came later, at their defaults: left out there, so that jobs keep their hash."""
+"""Keys of `train` that were added later, with their defaults. A default is left out, so that hashes stay."""
 
 
 def dump_job(job: JobConfig) -> dict[str, Any]:
-    """The resolved job as plain, nested data, under the keys of the file; plugins with their text."""
+    """The resolved job as nested plain data with the keys of a job file. Plugins carry their text."""
     tree = job.model_dump(mode="json", by_alias=True)
     for key in ("baseline", "plugins"):
         if not tree[key]:
@@ -309,6 +270,11 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
         if tree["train"][key] == default:
             del tree["train"][key]
     return tree
+
+
+def covers(outer: str, key: str) -> bool:
+    """Whether the dotted `key` is `outer` or lies below it."""
+    return key == outer or key.startswith(f"{outer}.")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -323,7 +289,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def job_hash(job: JobConfig) -> str:
-    """Sixteen hex digits that name this job: equal jobs and plugins of equal content, equal hash."""
+    """Sixteen hex digits that are equal for equal jobs whose plugin files have equal content."""
     tree = dump_job(job)
     tree.pop("tracking", None)
     if job.plugins:

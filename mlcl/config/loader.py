@@ -1,47 +1,136 @@
-"""From YAML and `key.path=value` overrides to a checked job, or to one clear error."""
+"""Job files: read with the files that they build on, changed by `key.path=value`, and checked.
+
+A job file with `base: OTHER.yaml`, a path relative to the file, has all keys of that file and says only what
+differs: mappings are merged, lists and single values (null among them) replace those of the base. Before that
+the dotted keys in `drop` are left out of the base. A base may have a base.
+"""
 
 from __future__ import annotations
 
-import copy
-import re
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
-from mlcl.config.encoder_section import EncoderConfig
-from mlcl.config.job import JobConfig
+from mlcl.config.job import JobConfig, covers, dump_job
 from mlcl.config.plugin_files import read_plugins
-from mlcl.config.safe_yaml import MOST_CHARACTERS, load_yaml
+from mlcl.config.safe_yaml import key_nodes, load_yaml, read_yaml_lines
+from mlcl.config.section import validate
 from mlcl.errors import UserError, did_you_mean
 
-Model = TypeVar("Model", bound=BaseModel)
+_Layer = tuple[Path | None, Mapping[str, Any], dict[str, int]]
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises UserError for a missing, empty or malformed one."""
-    path = Path(path)
+class Origin(NamedTuple):
+    """Where a value was written: a line of a file, or the command line where `file` is None."""
+
+    file: Path | None
+    line: int = 0
+
+    def __str__(self) -> str:
+        return "command line" if self.file is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class WrittenJob:
+    """A job as it is written: with its bases merged in, without defaults, unchecked.
+
+    Attributes:
+        tree: its keys and values, without `base` and `drop`.
+        files: the job file, its base, the base's base and so on; empty for a job that is no file.
+        origins: where each dotted key was written; of a section, where its last change begins.
+    """
+
+    tree: dict[str, Any]
+    files: tuple[Path, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def changed(self, overrides: Mapping[str, Any]) -> WrittenJob:
+        """The job with dotted keys set, see `apply_overrides`."""
+        tree = apply_overrides(self.tree, overrides)
+        given = dict.fromkeys(_without_stars(self.tree, overrides), Origin(None))
+        return replace(self, tree=tree, origins=_replaced(self.origins, given) | given)
+
+    def origin_of(self, key: str | None) -> Origin | None:
+        """The origin of a dotted key, or of the section around it where an override wrote that whole."""
+        parts = (key or "").split(".")
+        outer = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
+        nearest = next((each for each in outer if each in self.origins), None)
+        found = self.origins.get(nearest or "")
+        return found if nearest == key or (found and found.file is None) else None
+
+    def file_of(self, key: str | None = None) -> Path | None:
+        """The file that writes a dotted key; the job file for a key that none writes."""
+        origin = self.origin_of(key)
+        if origin is not None and origin.file is not None:
+            return origin.file
+        return self.files[0] if self.files else None
+
+    def with_plugins(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """`tree`, a changed copy of this job's, with its plugin files read; they are not run.
+
+        Raises:
+            UserError: for a file that is no Python file below the folder of the file that names it.
+        """
+        inherited = tree.get("plugins") == self.tree.get("plugins")
+        return read_plugins(tree, self.file_of("plugins" if inherited else None))
+
+
+def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
+    """A job file, or a mapping with a job's keys, with its bases; paths in a mapping are relative to here.
+
+    Raises:
+        UserError: for a file that cannot be read, for bases that form a circle, and for a `drop` that does
+            not fit.
+    """
+    layers = _layers(source)
+    tree: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for depth, (file, own, lines) in enumerate(reversed(layers)):
+        for dotted in _dropped(own, file, has_base=depth > 0):
+            drop_key(tree, dotted, file)
+            origins = {key: origin for key, origin in origins.items() if not covers(dotted, key)}
+        own = {key: value for key, value in own.items() if key not in ("base", "drop")}
+        found = {} if file is None else {key: Origin(file, line) for key, line in lines.items()}
+        leaves = [key for key in found if not isinstance(_value_at(own, key), Mapping)]
+        origins = _replaced(origins, leaves) | found
+        tree = _merged(tree, own)
+    return WrittenJob(tree, tuple(file for file, _, _ in layers if file is not None), origins)
+
+
+def load_job(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
+) -> JobConfig:
+    """The checked job of a file or a mapping, with its bases and with overrides. Its plugin files are run.
+
+    Args:
+        source: a job file, or a mapping with a job's keys.
+        overrides: dotted keys and their values, or texts `key.path=value`.
+
+    Raises:
+        UserError: for the first problem, with the file that has it, the key, what was found and what is
+            allowed.
+
+    Example:
+        >>> job = load_job("jobs/icd10cm_mlcl.yaml", {"train.seed": 1})
+        >>> job.train.seed
+        1
+    """
+    if not isinstance(overrides, Mapping):
+        overrides = dict(parse_override(text) for text in overrides)
+    read = read_job(source)
+    written = read.changed(overrides)
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
-    except FileNotFoundError:
-        raise UserError("no such file", file=path) from None
-    except (OSError, ValueError) as error:
-        raise UserError("cannot be read", file=path, found=error) from None
-    try:
-        tree = load_yaml(text)
-    except yaml.YAMLError as error:
-        raise UserError("not valid YAML", file=path, found=error) from None
-    if not isinstance(tree, dict):
-        raise UserError(
-            "must be a mapping of keys", file=path, found="nothing" if tree is None else type(tree).__name__
-        )
-    return tree
+        return validate(JobConfig, written.with_plugins(written.tree), None)
+    except UserError as error:
+        _check_heads(read.tree, overrides, error)
+        origin = written.origin_of(error.key)
+        # No file has a part in what an override got wrong.
+        if origin is not None and origin.file is None:
+            raise error.but(file=None) from None
+        raise error.but(file=error.file or written.file_of(error.key)) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -60,9 +149,8 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
     A part `*` within a key stands for each key that the tree has there, which may be none.
     """
-    result = copy.deepcopy(dict(tree))
-    given = [(key, value) for pattern, value in overrides.items() for key in _without_star(tree, pattern)]
-    for dotted, value in given:
+    result = _merged({}, tree)
+    for dotted, value in _without_stars(tree, overrides).items():
         node = result
         *parents, last = dotted.split(".")
         for depth, part in enumerate(parents):
@@ -78,45 +166,101 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     return result
 
 
+def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None:
+    """Removes a dotted key from `tree`. Raises UserError at the key `drop` of `file` for a missing one."""
+    above, _, last = dotted.rpartition(".")
+    node = _value_at(tree, above) if above else tree
+    if not isinstance(node, dict) or last not in node:
+        raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
+    del node[last]
+
+
+def explained(job: JobConfig, written: WrittenJob) -> str:
+    """The resolved job as YAML, with a comment on each line whose value is not a default: its origin."""
+    text = yaml.safe_dump(dump_job(job), sort_keys=False, width=1 << 18)
+    lines = text.splitlines()
+    for key, node, value in key_nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
+        origin = written.origins.get(key)
+        is_section = isinstance(_value_at(written.tree, key), Mapping)
+        if origin is not None and node is not value and (origin.file is None or not is_section):
+            # A comment fits after the last line of a text, and after the key of a list or a section.
+            mark = value.end_mark if isinstance(value, yaml.ScalarNode) else node.end_mark
+            lines[mark.line] += f"  # {origin}"
+    return "\n".join([*lines, ""])
+
+
+def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
+    """The job and its bases: of each the file, the content, and the line of each key."""
+    layers: list[_Layer] = [
+        (None, source, {}) if isinstance(source, Mapping) else (Path(source), *read_yaml_lines(source))
+    ]
+    while (name := layers[-1][1].get("base")) is not None:
+        file = layers[-1][0]
+        if not isinstance(name, str):
+            raise UserError("not the name of a file", file=file, key="base", found=name)
+        base = (file.parent if file is not None else Path()) / name
+        files = [each for each, _, _ in layers if each is not None]
+        if base.resolve() in [each.resolve() for each in files]:
+            circle = " > ".join(map(str, [*files, base]))
+            raise UserError("the bases form a circle", file=file, key="base", found=circle)
+        if not base.is_file():
+            raise UserError("no such file", file=file, key="base", found=base)
+        layers.append((base, *read_yaml_lines(base)))
+    return layers
+
+
+def _dropped(own: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Sequence[str]:
+    keys = own.get("drop", ())
+    if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
+        raise UserError("not a list of dotted keys", file=file, key="drop", found=keys)
+    if keys and not has_base:
+        raise UserError("leaves out keys of a base, and there is none", file=file, key="drop", found=keys)
+    return keys
+
+
+def _merged(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of both; `own` wins. All mappings are copies: aliases of YAML may have shared them."""
+    result = dict(base) if isinstance(base, Mapping) else {}
+    for key, value in own.items():
+        result[key] = _merged(result.get(key), value) if isinstance(value, Mapping) else value
+    return result
+
+
+def _replaced(origins: Mapping[str, Origin], keys: Iterable[str]) -> dict[str, Origin]:
+    """The origins that are left where these keys get another value."""
+    replaced = set(keys)
+    parts = {key: key.split(".") for key in origins}
+    return {
+        key: origin
+        for key, origin in origins.items()
+        if not any(".".join(parts[key][:depth]) in replaced for depth in range(1, len(parts[key]) + 1))
+    }
+
+
+def _value_at(tree: Any, dotted: str) -> Any:
+    """The value at a dotted key of nested mappings; None where there is none."""
+    for part in dotted.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _without_stars(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for pattern, value in overrides.items() for key in _without_star(tree, pattern)}
+
+
 def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
     before, star, after = dotted.partition(".*.")
     if not star:
         return [dotted]
-    node: Any = tree
-    for part in before.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
+    node = _value_at(tree, before)
     if not isinstance(node, Mapping):
         raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
     return [key for name in node for key in _without_star(tree, f"{before}.{name}.{after}")]
 
 
-def load_job(
-    source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
-) -> JobConfig:
-    """The checked job of a file or a mapping, overrides applied. Its plugin files are run.
-
-    Raises UserError that names file, key, what was found and what is allowed.
-    """
-    file = source if isinstance(source, (str, Path)) else None
-    tree = read_yaml(source) if isinstance(source, (str, Path)) else dict(source)
-    if not isinstance(overrides, Mapping):
-        overrides = dict(parse_override(text) for text in overrides)
-    written = tree
-    try:
-        tree = read_plugins(apply_overrides(tree, overrides), None if file is None else Path(file))
-        return validate(JobConfig, tree, file)
-    except UserError as error:
-        _check_heads(written, overrides, error)
-        # The file has no part in what an override got wrong.
-        if not any(f"{error.key}.".startswith(f"{key}.") for key in overrides):
-            raise
-        raise error.but(file=None) from None
-
-
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
     """Raises UserError where the job is wrong in a head that only an override has: its name is misspelt."""
-    objective = tree.get("objective")
-    heads = objective.get("heads") if isinstance(objective, Mapping) else None
+    heads = _value_at(tree, "objective.heads")
     *section, name = (error.key or "").split(".")[:3]
     if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:
         return
@@ -126,104 +270,3 @@ def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: U
             raise UserError(
                 f"the override names {problem}", key=key, found=name, allowed=sorted(heads)
             ) from None
-
-
-def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
-    """`tree` as `model`; the first problem becomes a UserError with the nearest key."""
-    try:
-        return model.model_validate(tree)
-    except ValidationError as error:
-        raise _user_error(model, tree, error.errors(), file) from None
-
-
-def _user_error(
-    model: type[BaseModel], tree: Mapping[str, Any], errors: list[ErrorDetails], file: str | Path | None
-) -> UserError:
-    # A typo gives two errors (the unknown key, the missing right one): the typo is the cause.
-    detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    keys = [str(part) for part in detail["loc"]]
-    path = _written_path(tree, detail)
-    dotted = ".".join(path) or None
-    # The alternatives of a union fail at one place, and a list within which something failed fails again.
-    here = [error for error in errors if _written_path(tree, error) == path]
-    others = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
-    more = f" (and {others} more)" if others else ""
-    if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, tree, keys[:-1])
-        problem = f"unknown key{did_you_mean(keys[-1], known)}"
-        return UserError(problem, file=file, key=dotted, found=keys[-1], allowed=sorted(known))
-    if detail["type"] == "missing":
-        return UserError(f"missing key{more}", file=file, key=dotted)
-    context = detail.get("ctx", {})
-    found = detail["input"]
-    return UserError(
-        _problem(here) + more,
-        file=file,
-        key=dotted,
-        found=None if isinstance(found, Mapping) and detail["type"] == "value_error" else found,
-        allowed=context.get("expected") or context.get("expected_tags"),
-    )
-
-
-def _problem(alternatives: Sequence[ErrorDetails]) -> str:
-    """What is wrong with a value, as one sentence over the alternatives that its key allows."""
-    if len(alternatives) == 1:
-        message = alternatives[0]["msg"].removeprefix("Value error, ")
-        message = re.sub("Unable to extract tag using discriminator '(\\w+)'", r"needs the key \1", message)
-    else:
-        allowed = (error["msg"].partition(", unable")[0] for error in alternatives)
-        message = "Input should be " + ", or ".join(text.removeprefix("Input should be ") for text in allowed)
-    message = re.sub(r"valid dictionary( or instance of \w+)?", "section with keys", message)
-    message = re.sub("valid (tuple|list)", "list", message)
-    return message[:1].lower() + message[1:]
-
-
-def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
-    """Where an error lies, without what pydantic adds to a location when it tries a union."""
-    path = []
-    for part in error["loc"]:
-        listed = isinstance(tree, (list, tuple)) and isinstance(part, int) and part < len(tree)
-        written = listed or (isinstance(tree, Mapping) and part in tree)
-        if written or (error["type"] == "missing" and part == error["loc"][-1]):
-            path.append(str(part))
-            tree = tree[part] if written else None
-    return path
-
-
-def _keys_at(model: type[BaseModel], tree: Any, path: list[str]) -> set[str]:
-    """The keys that `model` allows at a location of `tree`, for the nearest-key hint."""
-    here: list[Any] = [model]
-    for part in path:
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-        following: list[Any] = []
-        for kind in here:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                for name, field in kind.model_fields.items():
-                    if part in (name, field.alias):
-                        following += _members(field.annotation)
-            elif typing.get_origin(kind) is dict:
-                following += _members(typing.get_args(kind)[1])
-        tagged = [kind for kind in here if part in _tags_of(kind)]
-        here = following or tagged or here
-        here = [EncoderConfig.of(tree) or kind if kind is EncoderConfig else kind for kind in here]
-    models = [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return {field.alias or name for kind in models for name, field in kind.model_fields.items()}
-
-
-def _tags_of(kind: Any) -> set[str]:
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return set()
-    tags = {kind.__name__}
-    for key in {"name", "kind"} & kind.model_fields.keys():
-        tags |= set(map(str, typing.get_args(kind.model_fields[key].annotation)))
-    return tags
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a union, without Annotated and None."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return _members(typing.get_args(annotation)[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for arg in typing.get_args(annotation) for member in _members(arg)]
-    return [] if annotation is type(None) else [annotation]

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from mlcl.config.names import PluginName
-from mlcl.config.section import Name, NonNegative, Positive, Section
+from mlcl.config.section import Name, NonNegative, PluginName, Positive, Section
 from mlcl.plugins import registry
 
 LossName = Annotated[str, PluginName("losses")]

@@ -12,12 +12,26 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job, space
-from mlcl.config.names import PluginName
+from mlcl.config.section import PluginName
 
 HEADER = """# Job reference
 
 Written from the schema by `make docs`. A line is a key (type; default): meaning. An optional key is null by
 default. The command line sets any key as `key.path=value`. An unknown key is an error that names the nearest.
+
+With `base` a job file says only how it differs from another one:
+
+```yaml
+base: icd10cm_mlcl.yaml              # relative to this file; a base may have a base
+drop: [objective.heads.chapter]      # left out of the base
+experiment: sections-alone
+train: {batch_size: 128}             # the other keys of `train` are the base's
+encoder: {kernel_sizes: [1, 2, 3]}   # a list replaces the base's list
+```
+
+To change a section whose keys depend on its name, such as `encoder`, drop it and write it anew. `null` is a
+value as any other. The resolved job is hashed and logged; `mlcl run JOB --print-config` prints it with file
+and line of each value.
 """
 
 

@@ -1,48 +1,113 @@
-"""YAML as a person writes it: plain values alone, no key twice, and no more than a file of settings has."""
+"""YAML files of a person: plain values, no repeated key, a bounded size, and the line of each key."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 from yaml.constructor import ConstructorError
 
+from mlcl.errors import UserError
+
 MOST_CHARACTERS = 1 << 18
 MOST_VALUES = 50_000
-"""Aliases count as often as what they stand for: a few lines of them can be gigabytes."""
+"""Largest number of values. Each alias counts all values of its anchor: a few lines can be gigabytes."""
 MOST_DIGITS = 400
-"""More than the largest float has; a number of thousands takes minutes to read."""
+"""More digits than the largest float has; a number with thousands of digits takes minutes to read."""
 UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
-"""No path has them, and terminals take them for commands: NUL, the escapes, halves of a character."""
+"""Characters that no path has and that a terminal takes for commands: NUL, escapes, lone surrogates."""
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        UserError: if the file is missing, empty, malformed, or no mapping.
+    """
+    return read_yaml_lines(path)[0]
+
+
+def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """The mapping in a YAML file, and the line of each dotted key.
+
+    An item of a list has its index as the last part of its key.
+
+    Raises:
+        UserError: if the file is missing, empty, malformed, or no mapping.
+    """
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise UserError("no such file", file=path) from None
+    except (OSError, ValueError) as error:
+        raise UserError("cannot be read", file=path, found=error) from None
+    try:
+        tree, root = _load(text)
+    except yaml.YAMLError as error:
+        raise UserError("not valid YAML", file=path, found=error) from None
+    if not isinstance(tree, dict):
+        raise UserError(
+            "must be a mapping of keys", file=path, found="nothing" if tree is None else type(tree).__name__
+        )
+    return tree, {key: node.start_mark.line + 1 for key, node, _ in key_nodes(root)}
 
 
 def load_yaml(text: str) -> Any:
-    """The one document in `text`. Raises yaml.YAMLError, and nothing else, for what cannot be read."""
+    """The one document in `text`.
+
+    Raises:
+        yaml.YAMLError: if the text cannot be read. No other exception leaves this function.
+    """
+    return _load(text)[0]
+
+
+def key_nodes(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    """Each dotted key below a node, with the nodes of the key and of its value."""
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        pairs = [(str(index), item, item) for index, item in enumerate(node.value)]
+    else:
+        return
+    for name, key, value in pairs:
+        yield f"{prefix}{name}", key, value
+        yield from key_nodes(value, f"{prefix}{name}.")
+
+
+def _load(text: str) -> tuple[Any, yaml.Node | None]:
+    """The one document in `text` and its root node."""
     if len(text) > MOST_CHARACTERS:
         raise yaml.YAMLError(f"{len(text):,} characters, more than {MOST_CHARACTERS:,}")
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        return loader.get_single_data(), loader.root
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except yaml.MarkedYAMLError as error:
-        # Without the library's excerpt of the text: it may be of a secret.
+        # Without the library's excerpt of the text, which may hold a secret.
         mark = error.problem_mark or error.context_mark
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise yaml.YAMLError(f"{error.problem or error.context}{place}") from None
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise yaml.YAMLError(f"{error.problem or error.context}{where}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # From the library's own reading of a tagged value, such as `!!bool x` or the date 2026-99-99.
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error instead of silently the last one."""
+    """Safe YAML in which a repeated key is an error; by default the last one would win silently."""
+
+    root: yaml.Node | None = None
 
     def get_single_node(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().get_single_node()
-        if node is not None and _count(node, {}) > MOST_VALUES:
-            raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", node.start_mark)
-        return node
+        self.root = super().get_single_node()
+        if self.root is not None and _count(self.root, {}) > MOST_VALUES:
+            raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
+        return self.root
 
     def unique_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -75,7 +140,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """The values of a node and of those below it. What holds itself is refused later."""
+    """The number of values in a node. A node that contains itself is refused when it is constructed."""
     if id(node) not in known:
         known[id(node)] = 1
         below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []

@@ -1,19 +1,15 @@
 """Data sets: one format, sources that write it, and what training reads from it."""
 
-from mlcl.data.class_parents import check_class_parents, class_parents
-from mlcl.data.class_tree import class_tree
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.hold_out import hold_out
-from mlcl.data.images import ImageRows, decode_all
-from mlcl.data.noise import add_label_noise, reached_by
-from mlcl.data.preparation import prepare
-from mlcl.data.sampler import Balanced, EpochSampler, Grouped
+from mlcl.data.hierarchies import check_class_parents, class_parents
+from mlcl.data.images import ImageRows, augment, decode_all, normalise
+from mlcl.data.modifications import add_label_noise, hold_out, reached_by, subset
+from mlcl.data.sampler import Balanced, EpochSampler, Grouped, class_tree
 from mlcl.data.source import Source
-from mlcl.data.sources import SOURCES
+from mlcl.data.sources import SOURCES, prepare
 from mlcl.data.split import Split
-from mlcl.data.subset import subset
 from mlcl.data.tokens import (
     Tokenizer,
     TokenRows,
@@ -22,7 +18,6 @@ from mlcl.data.tokens import (
     load_tokenizer,
     train_word_tokenizer,
 )
-from mlcl.data.views import augment, normalise
 
 __all__ = [
     "SOURCES",

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
+from mlcl.data.columns import ShardReader
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
-from mlcl.data.shard_reader import ShardReader
 from mlcl.data.split import Part, Split, SplitRows
 from mlcl.errors import UserError
 

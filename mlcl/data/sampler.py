@@ -2,27 +2,129 @@
 
 An order chooses the classes of a batch. It is a function of a random generator that returns N row numbers,
 int64: the batches of an epoch, one after the other. No row is twice in a batch; a row may be in several
-batches of an epoch, or in none.
+batches of an epoch, or in none. Orders draw from groups: the rows of a class, or the classes below a class.
 
-Shapes: N rows, H levels, S batches, B rows of a batch, C classes.
+Shapes: N rows, E paths or entries, H levels, G groups, V visits, S batches, B rows of a batch, C classes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.data.class_tree import Groups, Indices
+from mlcl.data.modifications import label_sets
+from mlcl.data.split import Split
 
-Order = Callable[[np.random.Generator], NDArray[np.int64]]
+Indices = NDArray[np.int64]
+Order = Callable[[np.random.Generator], Indices]
 """Draws the rows of an epoch, as many as there are rows, batch after batch."""
 DRAWS = 8
 """Draws by classes for a batch; what they leave open is filled with rows of any class."""
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of rows or classes: group g of G has `members[offsets[g]:offsets[g + 1]]`; both are int64."""
+
+    offsets: Indices
+    members: Indices
+
+    @classmethod
+    def of(cls, group_E: Indices, member_E: Indices, groups: int) -> Groups:
+        """Groups from pairs of a group (0 to `groups` - 1) and a member, in any order."""
+        sizes = np.bincount(group_E, minlength=groups)
+        return cls(_starts(sizes), member_E[np.argsort(group_E, kind="stable")])
+
+    @property
+    def sizes(self) -> Indices:
+        """Members of each group (G,)."""
+        return np.diff(self.offsets)
+
+    def draw(self, visited_V: Indices, count: int, rng: np.random.Generator) -> Indices:
+        """Draws `count` members (V, count) of each visited group, none twice in a visit.
+
+        A group with fewer members gives all of them and -1 for the others; a visited group of -1 gives -1.
+        A group is shuffled, visited until it has no `count` members left, and shuffled again: no member
+        comes up twice before that.
+        """
+        given_V = visited_V >= 0
+        visited = visited_V[given_V]
+        sizes = self.sizes
+        takes = np.minimum(sizes, count)
+        visits_a_round = sizes // np.maximum(takes, 1)
+        visits = np.bincount(visited, minlength=len(sizes))
+        rounds = -(-visits // np.maximum(visits_a_round, 1))
+        shuffled, starts = self._shuffled(rounds, rng)
+        round_V, visit_V = np.divmod(_repeats(visited, visits), visits_a_round[visited])
+        first_V = starts[visited] + round_V * sizes[visited] + visit_V * takes[visited]
+        slot = np.arange(count)
+        there = slot < takes[visited, None]
+        drawn = np.full((len(visited_V), count), -1, dtype=np.int64)
+        drawn[given_V] = np.where(there, shuffled[np.where(there, first_V[:, None] + slot, 0)], -1)
+        return drawn
+
+    def _shuffled(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+        """Each group `rounds_G` times, every time in another order; and where each group begins (G,)."""
+        sizes = self.sizes
+        lengths = rounds_G * sizes
+        starts = _starts(lengths)[:-1]
+        group_E = np.repeat(np.arange(len(sizes)), lengths)
+        round_E, place_E = np.divmod(np.arange(len(group_E)) - starts[group_E], sizes[group_E])
+        key_E = _starts(rounds_G)[group_E] + round_E + rng.random(len(group_E))
+        return self.members[self.offsets[group_E] + place_E][np.argsort(key_E)], starts
+
+
+def _starts(lengths: Indices) -> Indices:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _repeats(values_V: Indices, counts: Indices) -> Indices:
+    """Number of times (V,) that each value came up before; `counts` has how often each value comes up."""
+    before_V = np.empty(len(values_V), dtype=np.int64)
+    order = np.argsort(values_V, kind="stable")
+    before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)
+    return before_V
+
+
+def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
+    """The tree of a label space: the levels of a hierarchy, or one level for any other space.
+
+    A row of several labels has a path for each of its finest ones; aspects are a label for each aspect's
+    rating. Rows without a label are one more class.
+    """
+    space = split.info.space(labels)
+    path_NH = split.labels(labels)
+    if space.kind == "hierarchy" and isinstance(path_NH, Tensor):
+        return tree(path_NH.numpy(), np.arange(len(split)))
+    rows, _ = label_sets(split, labels)
+    bare = np.flatnonzero(rows.counts().numpy() == 0)
+    levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])]
+    for parents in reversed(space.parents):
+        levels_E.insert(0, np.asarray([*parents, -1])[levels_E[0]])
+    return tree(np.stack(levels_E, axis=1), np.concatenate([rows.row_index().numpy(), bare]))
+
+
+def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:
+    """The tree of the classes of E paths, coarse level first, as H + 1 groupings.
+
+    The first has one group, the classes of the coarsest level; then the finer classes of each class, level
+    by level; the last has the rows of each finest class. A row may be on several paths. Classes without a
+    row are left out, and -1 is a class like the others.
+    """
+    groupings, above_E = [], np.zeros(len(path_EH), dtype=np.int64)
+    width = int(path_EH.max(initial=0)) + 2
+    nodes = 1
+    for class_E in path_EH.T:
+        known, here_E = np.unique(above_E * width + class_E + 1, return_inverse=True)
+        groupings.append(Groups.of(known // width, np.arange(len(known)), nodes))
+        above_E, nodes = here_E, len(known)
+    return (*groupings, Groups.of(above_E, row_E, nodes))
 
 
 class EpochSampler:

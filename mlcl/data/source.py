@@ -1,31 +1,70 @@
-"""What a data source declares: its options, and how it writes the format."""
+"""Data sources: a declaration, the data set that it reads, and the multi-label spaces of named labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
-from mlcl.data.format import DatasetInfo
+from mlcl.data.format import DatasetInfo, LabelSpace, Modality
+from mlcl.data.writer import Batch, write_dataset
+from mlcl.errors import UserError
+from mlcl.files import scratch_beside
 
 Options = TypeVar("Options", bound=BaseModel)
+Names = Sequence[Collection[str]]
+"""The labels of each row, by name."""
+
+
+@dataclass(frozen=True)
+class NewDataset:
+    """A data set that is to be written.
+
+    Args:
+        modality: text, image or vectors.
+        label_spaces: The label spaces by name.
+        batches: The rows, see `mlcl.data.writer.Batch`. They are read once, in order.
+        notes: What a reader should know of how the rows came about.
+        allow_untrained: Accept classes that only the test split has, as a part of a set may have.
+        dim: The size of vectors.
+        name, origin, licence: Where they are not those of the source.
+    """
+
+    modality: Modality
+    label_spaces: dict[str, LabelSpace]
+    batches: Iterable[Batch]
+    notes: Sequence[str] = ()
+    allow_untrained: bool = False
+    dim: int | None = None
+    name: str | None = None
+    origin: str | None = None
+    licence: str | None = None
 
 
 @dataclass(frozen=True)
 class Source(Generic[Options]):
     """Where a data set comes from: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
 
-    `write(folder, options, split_seed)` writes the data set. It raises UserError, with the file, for bad
-    input. `version` changes whenever the same options would give other rows; `packages` are the distributions
-    that the rows depend on.
-
-    A source with `state` reads files of the user's, named by its option `path`. `state(options)` gives plain
-    data that tells one state of these files from another. What such a source writes is checked as any foreign
-    data set is.
+    Args:
+        name: What a job calls it.
+        title: One line on the data, for lists.
+        licence: The licence of the data.
+        version: Changes whenever the same options would give other rows.
+        options: The schema of the options.
+        read: A context manager that gives the data set, from the options, the seed of the split and a folder
+            for scratch files, on the disk that the data set is written to. Files that the rows come from stay
+            open until it is left. Raises UserError, with the file, for bad input.
+        origin: Who published the data, for `dataset.json`.
+        state: Plain data that tells one state of the user's files from another. A source with it reads files
+            named by its option `path`, and what it reads is checked as any foreign data set is.
+        packages: The distributions that the rows depend on.
     """
 
     name: str
@@ -33,15 +72,65 @@ class Source(Generic[Options]):
     licence: str
     version: str
     options: type[Options]
-    write: Callable[[Path, Options, int], DatasetInfo]
+    read: Callable[[Options, int, Path], AbstractContextManager[NewDataset]]
+    origin: str = ""
     state: Callable[[Options], object] | None = None
     packages: tuple[str, ...] = ()
 
     @property
     def needs_input(self) -> bool:
-        """Whether it reads files of the user's."""
+        """Whether the source reads files of the user's."""
         return self.state is not None
 
     def full_version(self) -> str:
-        """The version with those of the packages that the rows come from."""
+        """The version, with the versions of `packages`."""
         return " ".join([self.version, *(f"{name} {metadata.version(name)}" for name in self.packages)])
+
+    def write(self, folder: Path, options: Options, split_seed: int) -> DatasetInfo:
+        """Writes the data set to `folder`. Raises UserError as `read` and `write_dataset` do."""
+        with scratch_beside(folder) as scratch, self.read(options, split_seed, scratch) as made:
+            return write_dataset(
+                folder,
+                name=self.name if made.name is None else made.name,
+                modality=made.modality,
+                dim=made.dim,
+                label_spaces=made.label_spaces,
+                batches=made.batches,
+                source=self.origin if made.origin is None else made.origin,
+                licence=self.licence if made.licence is None else made.licence,
+                allow_untrained=made.allow_untrained,
+                notes=made.notes,
+            )
+
+
+def space_of(classes: Iterable[str]) -> LabelSpace:
+    """A multi-label space with these classes, in this order."""
+    return LabelSpace(kind="multi_label", classes=tuple(classes))
+
+
+def space_of_rows(rows: Names, file: Path) -> LabelSpace:
+    """A multi-label space with the classes that occur, sorted. Raises UserError for none."""
+    return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
+
+
+def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
+    """The labels of each row as class indices, ascending, each once."""
+    index = {name: i for i, name in enumerate(space.classes)}
+    return [sorted({index[name] for name in row}) for row in rows]
+
+
+def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
+    """Rows of each split, classes that occur, and labels a row: the input of `compare_counts`."""
+    labels = sum(len(set(row)) for row in rows)
+    classes = len(set(chain.from_iterable(rows)))
+    return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
+
+
+def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
+    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
+    counts = Counter(classes)
+    if not counts:
+        raise UserError("names no class", file=file)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UserError("names a class twice", file=file, found=twice)
+    return tuple(counts)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mlcl.data import columns
+from mlcl.data.columns import ImageColumn, ShardReader
 from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, label_columns, plural, unknown_column
-from mlcl.data.shard_reader import ImageColumn, ShardReader
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 

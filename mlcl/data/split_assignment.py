@@ -55,6 +55,11 @@ def assign(key: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> str:
     return SPLITS[max(i for i, share in enumerate(fractions) if share > 0)]
 
 
+def assign_validation(key: str, seed: int, share: float) -> str:
+    """`validation` for a seeded share of the keys, else `train`."""
+    return assign(key, seed, (1 - share, share, 0.0))
+
+
 def train_every_class(
     splits: list[str], classes: Iterable[Sequence[Sequence[int]]], keys: Sequence[str], seed: int
 ) -> None:

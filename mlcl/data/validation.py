@@ -6,9 +6,8 @@ Shapes: N rows, L labels, E stored entries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.data import columns
-from mlcl.data.class_parents import check_class_parents
-from mlcl.data.columns import as_rows, parent_rows
-from mlcl.data.content_audit import content_notes
+from mlcl.data.audit import content_notes, label_notes, label_tables
+from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
+from mlcl.data.hierarchies import check_class_parents, check_class_trees
 from mlcl.data.images import decoded_split
-from mlcl.data.label_audit import label_notes, label_tables
-from mlcl.data.split import Split, both_error, label_error
+from mlcl.data.split import both_error, label_error
 from mlcl.errors import UserError
-from mlcl.labels import LabelRows
 
 CHECK_SIZE = 32
 """Side to which images are decoded for the check: any will do, and a small one is quick."""
@@ -176,44 +173,3 @@ def _class_counts(
             columns_E = as_rows(data.split(split).labels(name), space).columns
             counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
         yield name, space, counts
-
-
-def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
-    """A line for each level at which paths of some rows end. Ends are allowed: below, the row is not known.
-
-    Raises UserError for the first row that lacks the parent of one of its labels.
-    """
-    ending: dict[tuple[str, str], int] = {}
-    for split in map(data.split, splits):
-        for space in data.info.label_spaces.values():
-            for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
-                rows = _ending_rows(split, coarse, fine, parents)
-                ending[coarse, fine] = ending.get((coarse, fine), 0) + rows
-    return [
-        f"{coarse}: {rows} rows have a class of it without one of {fine} below"
-        for (coarse, fine), rows in ending.items()
-        if rows
-    ]
-
-
-def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Rows with a label of the coarse level that none of their fine labels is below."""
-    fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
-    assert isinstance(fine_rows, LabelRows)
-    assert isinstance(coarse_rows, LabelRows)
-    wanted_E = parent_rows(fine_rows, parents, coarse_rows.width).cells().numpy()
-    found_E = coarse_rows.cells().numpy()
-    missing_E = np.setdiff1d(wanted_E, found_E)
-    if len(missing_E):
-        row, parent = divmod(int(missing_E[0]), coarse_rows.width)
-        own = split.info.space(fine).classes
-        without = next(label for label in fine_rows.lists()[row] if parents[label] == parent)
-        file, place = split.place(row)
-        raise UserError(
-            f"label without its parent at row {place}, id {split.ids[row]}",
-            file=file,
-            key=fine,
-            found=own[without],
-            allowed=f"with {split.info.space(coarse).classes[parent]} in {coarse}",
-        )
-    return len(np.unique(np.setdiff1d(found_E, wanted_E) // coarse_rows.width))

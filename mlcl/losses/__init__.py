@@ -1,10 +1,9 @@
 """Contrastive losses: a rule turns labels into weights, one engine turns weights into the loss."""
 
+from mlcl.losses.dense import Weighting
 from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights
 from mlcl.losses.loss import ContrastiveLoss
-from mlcl.losses.multi_loss import gathered, joint_loss, sharing_key
-from mlcl.losses.options import Interval, Option, options_of
-from mlcl.losses.products import FloatProducts
+from mlcl.losses.multi_loss import gather_rows, joint_loss, sharing_key
 from mlcl.losses.relations import (
     LabelCounts,
     dissimilarity_factor,
@@ -12,7 +11,8 @@ from mlcl.losses.relations import (
     relation,
     similarity_factor,
 )
-from mlcl.losses.spec import LossSpec, overlap_loss
+from mlcl.losses.similarities import FloatProducts
+from mlcl.losses.spec import Interval, LossSpec, Option, options_of, overlap_loss
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import (
     ConstantTemperature,
@@ -20,7 +20,6 @@ from mlcl.losses.temperature import (
     ScheduledTemperature,
     Temperature,
 )
-from mlcl.losses.weighting import Weighting
 from mlcl.losses.weights.overlap import OverlapRule
 
 __all__ = [
@@ -41,7 +40,7 @@ __all__ = [
     "build_loss",
     "check_options",
     "dissimilarity_factor",
-    "gathered",
+    "gather_rows",
     "joint_loss",
     "label_counts",
     "options_of",

@@ -1,31 +1,29 @@
-"""The rows that a loss compares: this process's own, or those of all processes, own rows first.
+"""The rows that a loss compares: this process's own, or the rows of all processes, own rows first.
 
-Shapes: N own rows, B rows of all, D embedding.
+Processes may hold different numbers of rows.
+Shapes: N own rows, B rows of all processes, D embedding.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.collectives import (
-    Group,
-    gather_embeddings,
-    gather_parts,
-    gather_tensor,
-    gathers_on_host,
-    own_rows,
-    rank_sizes,
-)
+from mlcl.labels import LabelRows
 from mlcl.losses.labels import Labels
-from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.base import BatchRanks
+
+Group = Any  # dist.ProcessGroup, a class that a torch built without distributed lacks
 
 
-class ManyRanks(Ranks):
+class ManyRanks(BatchRanks):
     """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
 
     def __init__(self, counts: Sequence[int], group: Group | None, device: torch.device) -> None:
@@ -33,85 +31,189 @@ class ManyRanks(Ranks):
         self.size = len(counts)
         self.counts = counts
         self.group = group
-        self._start = own_rows(counts, group).start
+        self._start = _own_slice(counts, group).start
         self._total = sum(counts)
 
     def share(self, own: Tensor) -> Tensor:
-        """Those of all processes, own rows first."""
-        return self.own_first(gather_tensor(own, self.counts, self.group))
+        """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
+        return self.own_first(_gather_tensor(own, self.counts, self.group))
 
     def own_first(self, rows: Tensor) -> Tensor:
-        """Rows in the order of ranks to rows in this process's order."""
+        """Reorders rows from the order of ranks to this process's order."""
         return torch.roll(rows, -self._start, 0)
 
     def labels_own_first(self, rows: Labels) -> Labels:
-        """The same for labels."""
+        """Reorders labels likewise."""
         if isinstance(rows, Tensor):
             return self.own_first(rows)
         return rows.take(self.own_first(torch.arange(len(rows), device=rows.device)))
 
     def global_rows(self, row: Tensor) -> Tensor:
-        """To numbers in the order of ranks."""
+        """Row numbers in the order of ranks from those of this process."""
         return torch.remainder(row + self._start, max(self._total, 1))
 
     def local_rows(self, row: Tensor) -> Tensor:
-        """From numbers in the order of ranks."""
+        """Row numbers of this process from those in the order of ranks."""
         return torch.remainder(row - self._start, max(self._total, 1))
 
 
 @dataclass(frozen=True)
-class Batch:
-    """All candidates, of which the first `own` are this process's, its anchors.
+class LossRows:
+    """All candidates; the first `own` are this process's rows, which are the anchors.
 
-    `embeddings` (B, D), `labels` and `sample_ids` of B rows, which may be in the host's memory.
+    Args:
+        embeddings: (B, D).
+        labels: The labels of the B rows, which may be in the host's memory.
+        sample_ids: The sample of each row (B,), likewise.
+        own: N.
+        ranks: The processes that hold the rows.
     """
 
     embeddings: Tensor
     labels: Labels | None
     sample_ids: Tensor | None
     own: int
-    ranks: Ranks
+    ranks: BatchRanks
 
     @property
     def anchors(self) -> slice:
         """The own rows."""
         return slice(0, self.own)
 
-    def labelled(self, labels: Labels | None) -> Batch:
-        """The same rows with these labels."""
+    def with_labels(self, labels: Labels | None) -> LossRows:
+        """Returns these rows with labels; None changes nothing."""
         return self if labels is None else replace(self, labels=_near(labels, self.embeddings.device))
 
 
-def _near(values: Any, device: torch.device) -> Any:
-    """Labels or ids in the host's memory where they are there, else on the device of the embeddings."""
-    return values if values.device.type == "cpu" else values.to(device)
-
-
-def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> Batch:
+def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
     """The rows of this process alone, without labels."""
     samples = None if sample_ids is None else _near(sample_ids, z_ND.device)
-    return Batch(z_ND, None, samples, len(z_ND), Ranks(z_ND.device))
+    return LossRows(z_ND, None, samples, len(z_ND), BatchRanks(z_ND.device))
 
 
 def whole_batches(
-    own: Batch, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
-) -> list[Batch]:
-    """The rows of all processes of the group, once with each of the labels, given those of the own rows.
+    own: LossRows, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
+) -> list[LossRows]:
+    """Gathers the rows of all processes of the group, once with each of the labels of the own rows.
 
-    Embeddings go in one collective, all else in one after it, from the host's memory where the group can,
-    and the sizes in one before. With `gradient` that of the rows flows back to where they came from.
+    Embeddings go in one collective, labels and ids in a second one, from the host's memory where the group
+    can, and the sizes in one before both. With `gradient` the gradient of the rows flows back to the process
+    that holds them.
     """
     device = own.embeddings.device
-    place = torch.device("cpu") if gathers_on_host(group) else device
-    given = [part.to(place) for part in (own.sample_ids, *labels) if part is not None]
-    sizes = rank_sizes(own.own, given, place, group)
+    carrier = torch.device("cpu") if gathers_on_host(group) else device
+    given = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
+    sizes = _rank_sizes(own.own, given, carrier, group)
     counts = [size[0] for size in sizes]
     ranks = ManyRanks(counts, group, device)
     if gradient:
-        z_BD = ranks.own_first(gather_embeddings(own.embeddings, counts, group))
+        z_BD = ranks.own_first(_GatherRows.apply(own.embeddings, counts, group))
     else:
         z_BD = ranks.share(own.embeddings)
-    parts: Iterator[Any] = map(ranks.labels_own_first, gather_parts(given, sizes, group))
+    parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(given, sizes, group))
     samples = None if own.sample_ids is None else next(parts)
-    rows = Batch(z_BD, None, samples, own.own, ranks)
+    rows = LossRows(z_BD, None, samples, own.own, ranks)
     return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]
+
+
+def world(group: Group | None) -> int:
+    """The number of processes that share the batch: 1 where torch.distributed is not initialised."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size(group)
+
+
+def gathers_on_host(group: Group | None) -> bool:
+    """Whether the group's processes can send tensors in the host's memory, which NCCL alone cannot."""
+    return "cpu:" in dist.get_backend_config(group)
+
+
+def _near(values: Any, device: torch.device) -> Any:
+    """Leaves labels or ids in the host's memory where they are there; else moves them to the device."""
+    return values if values.device.type == "cpu" else values.to(device)
+
+
+def _own_slice(counts: Sequence[int], group: Group | None) -> slice:
+    """The slice of this rank's rows among all rows in the order of ranks."""
+    rank = dist.get_rank(group)
+    start = sum(counts[:rank])
+    return slice(start, start + counts[rank])
+
+
+def _gather_tensor(rows: Tensor, counts: Sequence[int], group: Group | None) -> Tensor:
+    """Rows of all ranks, without gradient. Shorter ranks are padded: a collective needs equal shapes."""
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows.detach()
+    parts = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class _GatherRows(torch.autograd.Function):
+    """Gathers in the forward; in the backward, sums the gradient of own rows over the ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, z_ND: Tensor, counts: Sequence[int], group: Group | None) -> Tensor:
+        ctx.own, ctx.group = _own_slice(counts, group), group
+        return _gather_tensor(z_ND, counts, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        grad_BD = grads[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(grad_BD, group=ctx.group)
+        return grad_BD[ctx.own], None, None
+
+
+def _rank_sizes(
+    own: int, parts: Sequence[Labels], device: torch.device, group: Group | None
+) -> list[list[int]]:
+    """For each rank its rows, and of each part the width and the number of `_words`, in one collective."""
+    mine = [own, *(size for part in parts for size in (_width(part), len(_words(part))))]
+    sent = torch.tensor(mine, dtype=torch.int64, device=device)
+    found = [torch.empty_like(sent) for _ in range(world(group))]
+    dist.all_gather(found, sent, group=group)
+    sizes: list[list[int]] = torch.stack(found).tolist()
+    return sizes
+
+
+def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
+    """Labels, or other values of rows, of all ranks, all parts in one collective.
+
+    Raises ValueError where ranks differ in the width of their rows.
+    """
+    if not parts:
+        return []
+    for index in range(len(parts)):
+        widths = [size[1 + 2 * index] for size in sizes]
+        if len(set(widths)) > 1:
+            raise ValueError(f"label rows of different widths on the ranks: {widths}")
+    own = torch.cat([_words(part) for part in parts])
+    words = _gather_tensor(own, [sum(size[2::2]) for size in sizes], group)
+    each = iter(torch.split(words, [count for size in sizes for count in size[2::2]]))
+    ranks = [[next(each) for _ in parts] for _ in sizes]
+    counts = [size[0] for size in sizes]
+    return [_from_words(part, its, counts) for part, its in zip(parts, zip(*ranks, strict=True), strict=True)]
+
+
+def _width(part: Labels) -> int:
+    return part.width if isinstance(part, LabelRows) else math.prod(part.shape[1:])
+
+
+def _words(part: Labels) -> Tensor:
+    """The values one after the other as int64; for label rows the numbers of labels, then the labels."""
+    if isinstance(part, LabelRows):
+        return torch.cat([part.counts(), part.columns])
+    flat = part.detach().reshape(-1)
+    return flat.double().view(torch.int64) if flat.is_floating_point() else flat.long()
+
+
+def _from_words(like: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
+    """The inverse of `_words`, for ranks that hold `counts` rows."""
+    if isinstance(like, LabelRows):
+        pairs = list(zip(words, counts, strict=True))
+        count_B = torch.cat([word[:count] for word, count in pairs])
+        columns = torch.cat([word[count:] for word, count in pairs])
+        return LabelRows(F.pad(count_B.cumsum(0), (1, 0)), columns, like.width, like.levels)
+    flat = torch.cat(list(words))
+    flat = flat.view(torch.float64) if like.is_floating_point() else flat
+    return flat.to(like.dtype).view(sum(counts), *like.shape[1:])

@@ -1,18 +1,86 @@
-"""The definition of the losses: all pairs at once, N x B with autograd. The tiled engine is held equal to it.
+"""The losses by their definition: the weights W as a matrix, all pairs at once, with autograd.
 
-Shapes: B candidates, N anchors (the first N rows), D embedding.
+The tiled engine is tested to give the same values and gradients.
+Shapes: B candidates (all rows of the batch), N anchors (the first N of them), D embedding, L prototypes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from mlcl.losses.spec import Similarity
-from mlcl.losses.weighting import Weighting, others
+from mlcl.labels import sent
+
+Similarity = Literal["dot", "euclidean"]
+"""s_ip: the dot product, or minus the Euclidean distance."""
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """The weights of the anchors' pairs, which depend on labels alone.
+
+    Args:
+        weights: W (N, B), 0 or more; 0 for the anchor itself and for every pair that is not positive.
+        positives: |P(i)|, the number of positives of each anchor (N,).
+        constant: Added to each anchor's term (N,), for printed equations with a part that is constant in
+            the embeddings.
+        prototypes: The weights of a rule's prototypes (N, L).
+        repulsion: Multiplies the exponentials of rows, not of prototypes, in the softmax's sum.
+    """
+
+    weights: Tensor
+    positives: Tensor
+    constant: Tensor | None = None
+    prototypes: Tensor | None = None
+    repulsion: float = 1.0
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether each anchor has a positive, a row or a prototype, as bool (N,)."""
+        valid_N = self.positives > 0
+        return valid_N if self.prototypes is None else valid_N | (self.prototypes > 0).any(1)
+
+    def to(self, device: torch.device) -> Weighting:
+        """Copies all tensors to a device, without waiting for it."""
+        moved: dict[str, Any] = {
+            name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
+
+
+def candidate_mask(anchors: slice, count: int, device: torch.device) -> Tensor:
+    """The candidates A(i) of each anchor, all rows but i itself, as a bool mask (N, B)."""
+    index_B = torch.arange(count, device=device)
+    return index_B[anchors, None] != index_B
+
+
+def safe_divide(top: Tensor, bottom: Tensor) -> Tensor:
+    """Divides top by bottom; 0 wherever bottom is 0."""
+    zero = bottom == 0
+    return torch.where(zero, 0.0, top / bottom.masked_fill(zero, 1))
+
+
+def ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole for 0 <= part <= whole; 0 where the whole is 0."""
+    return part / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+
+
+def uniform_weighting(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
+    """W_ip = 1[p in P(i)] / |P(i)|: all positives of an anchor have equal weights."""
+    positives_N = positive_NB.sum(1)
+    w_NB = safe_divide(positive_NB.to(dtype), positives_N.to(dtype)[:, None])
+    return Weighting(w_NB, positives_N)
+
+
+def weighting_of(w_NB: Tensor, anchors: slice) -> Weighting:
+    """Takes W as given, but sets an anchor's weight on itself to 0; pairs above 0 are positive."""
+    w_NB = w_NB * candidate_mask(anchors, w_NB.shape[1], w_NB.device)
+    return Weighting(w_NB, (w_NB > 0).sum(1))
 
 
 def anchor_terms(
@@ -25,7 +93,7 @@ def anchor_terms(
 ) -> Tensor:
     """L_i = -sum_p W_ip log p_ip (+ constant_i), log p_ip = s_ip/tau - logsumexp_{a in A(i)} s_ia/tau.
 
-    `z_BD` in float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
+    `z_BD` is float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
     Prototypes are candidates of every anchor.
     An anchor without weight gets 0 and gives no gradient; a row without any candidate gets 0.
     Source: MLCL Eq. 1, Similarity-Dissimilarity Eq. 3, kNN-MLTC Eq. 2.
@@ -35,7 +103,7 @@ def anchor_terms(
         w_NB = torch.cat([w_NB, weighting.prototypes], 1)
         z_BD = torch.cat([z_BD, prototype_LD])
     if len(z_BD) < 2:
-        return nothing(z_BD[anchors], tau)
+        return zero_terms(z_BD[anchors], tau)
     term_N = (w_NB * pair_losses(z_BD, anchors, tau, similarity, rows, weighting.repulsion)).sum(1)
     return term_N if weighting.constant is None else term_N + weighting.constant
 
@@ -45,7 +113,7 @@ def constrained_terms(
 ) -> Tensor:
     """The anchors' terms (N,) of a loss that is defined by all pair losses (B, B) together."""
     if len(z_BD) < 2:
-        return nothing(z_BD[anchors], tau)
+        return zero_terms(z_BD[anchors], tau)
     return terms(pair_losses(z_BD, slice(0, len(z_BD)), tau, similarity))[anchors]
 
 
@@ -57,20 +125,20 @@ def pair_losses(
     rows: int | None = None,
     repulsion: float = 1.0,
 ) -> Tensor:
-    """l_ip = -log p_ip (N, B); a row with itself gets a finite number without meaning.
+    """l_ip = -log p_ip (N, B); the entry of a row with itself is finite and has no meaning.
 
     `repulsion` multiplies the exponentials of the first `rows` candidates.
     """
     logit_NB = similarities(z_BD[anchors], z_BD, similarity) / tau
-    candidate_NB = others(anchors, len(z_BD), z_BD.device)
+    candidate_NB = candidate_mask(anchors, len(z_BD), z_BD.device)
     sum_NB = logit_NB.masked_fill(~candidate_NB, -torch.inf)
     if repulsion != 1:
         sum_NB = torch.cat([sum_NB[:, :rows] + math.log(repulsion), sum_NB[:, rows:]], 1)
     return sum_NB.logsumexp(1, keepdim=True) - logit_NB
 
 
-def nothing(z_ND: Tensor, tau: Tensor) -> Tensor:
-    """Zeros (N,), tied to the inputs, so that backward still reaches every parameter."""
+def zero_terms(z_ND: Tensor, tau: Tensor) -> Tensor:
+    """Zeros (N,) that depend on the inputs, so that backward still reaches every parameter."""
     return 0 * (z_ND.sum(1) / tau)
 
 

@@ -9,29 +9,52 @@ Labels enter the B x B part through R alone, and W has closed forms (`weights`).
 not bilinear, W is made tile by tile. Rows of other processes enter through lse_i and R_i, so that the
 gradient of the own rows needs no collective of the size of the embeddings.
 
-Shapes: N own rows (the first), B rows, D embedding, P parts, T temperatures; I, J of a tile.
+`tiled_sum` computes losses tile by tile, `small_sum` one loss of a batch that fits in one tile. Both are
+functions of autograd whose gradient the forward has computed already.
+
+Shapes: N own rows (the first), B rows, D embedding, P parts, T temperatures, L prototypes; I, J of a tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.gradients import DistanceGradients, DotGradients, PairGradients, Part, add_scaled
-from mlcl.losses.products import Products, multiplying
-from mlcl.losses.similarities import Similarities
+from mlcl.losses.dense import Similarity, Weighting
+from mlcl.losses.gradients import DistanceGradients, DotGradients, LossPart, PairGradients, add_scaled
+from mlcl.losses.similarities import EXCLUDED, Products, Similarities, matmul_precision
 from mlcl.losses.softmax import Softmax
-from mlcl.losses.spec import Similarity
-from mlcl.losses.weights.base import Number, Ranks
+from mlcl.losses.weights.base import BatchRanks, Number
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
+    """Runs the function uncompiled within a compiled model: the engine's buffers cannot be traced.
+
+    `torch.compiler.disable` as a decorator would do, but would import the compiler with the losses.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        if not torch.compiler.is_compiling():
+            return function(*arguments, **options)
+        answer: T = torch.compiler.disable(function)(*arguments, **options)  # type: ignore[no-untyped-call]
+        return answer
+
+    return call
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What the own rows have part in; summed over processes it is that of all anchors.
+    """The own rows' share of values and gradients; summed over processes it belongs to all anchors.
 
     `values` (P,) are the parts' sums over anchors, without factors; `gradient` (N, D), `tau_gradients` (T,)
     and `prototype_gradient` (L, D) belong to the sum of all parts with their factors.
@@ -45,17 +68,23 @@ class Solution:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the anchors compare themselves with.
+    """The rows that the anchors are compared with.
 
-    `z` (B + L, D): the first `own` of B rows are the anchors, the last L = `prototypes` are candidates only.
-    float32 or float64, without graph. `unit`: no row is longer than 1. `products` are those of dot products;
-    distances, in which they would cancel, are exact.
+    Args:
+        z: (B + L, D), float32 or float64, without graph. The first `own` of B rows are the anchors, the last
+            L are prototypes, which are candidates only.
+        own: The number of anchors.
+        similarity: The similarity of rows.
+        ranks: The processes that share the batch.
+        prototypes: L.
+        unit: Whether no row is longer than 1.
+        products: The precision of dot products; distances, which would cancel, are exact.
     """
 
     z: Tensor
     own: int
     similarity: Similarity
-    ranks: Ranks
+    ranks: BatchRanks
     prototypes: int = 0
     unit: bool = False
     products: Products = "exact"
@@ -64,30 +93,34 @@ class Candidates:
 def solve(
     candidates: Candidates,
     taus: Sequence[Number],
-    parts: Sequence[Part],
+    parts: Sequence[LossPart],
     *,
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Values, and those gradients that are asked for; the others are not to be read.
+    """Computes values and the gradients that are asked for; the other gradients have no meaning.
 
     The parts share a softmax, so their weights have one `repulsion`. `taus` on a device are tensors of no
-    dimension, and the host reads nothing there, but for distances of float64 rows one number a tile.
+    dimension; the host reads nothing there but one number a tile for distances of float64 rows.
     """
-    with multiplying(candidates.products, candidates.z.device):
+    with matmul_precision(candidates.products, candidates.z.device):
         return _solve(candidates, taus, parts, gradient, tau_gradient)
 
 
 def _solve(
-    candidates: Candidates, taus: Sequence[Number], parts: Sequence[Part], gradient: bool, tau_gradient: bool
+    candidates: Candidates,
+    taus: Sequence[Number],
+    parts: Sequence[LossPart],
+    gradient: bool,
+    tau_gradient: bool,
 ) -> Solution:
-    z_BD, own = candidates.z, candidates.own
+    z_BD = candidates.z
     if len(z_BD) < 2:
-        return _nothing(candidates, len(parts), len(taus))
+        return _zeros(candidates, len(parts), len(taus))
     ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
     similarities = Similarities(
         z_BD,
-        own,
+        candidates.own,
         candidates.similarity,
         taus[0],
         candidates.prototypes,
@@ -97,36 +130,39 @@ def _solve(
     softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
     lse_TN = softmax.logsumexp()
     parts = [
-        replace(part, weights=part.weights.given(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
+        replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
         for part in parts
     ]
-    made = DistanceGradients if similarities.euclidean else DotGradients
-    pulls: PairGradients = made(similarities, parts, [ratios[part.softmax] for part in parts])
+    make = DistanceGradients if similarities.euclidean else DotGradients
+    gradients: PairGradients = make(similarities, parts, [ratios[part.softmax] for part in parts])
     if gradient or tau_gradient or similarities.euclidean:
         softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
         for rows, cols, mirrored in similarities.tiles():
             u_IJ = similarities.tile(rows, cols)
-            pulls.add(softmax.pull(u_IJ, rows, cols, mirrored), u_IJ, rows, cols, mirrored)
-    value_P = _values(parts, lse_TN, ratios, pulls.weighted)
+            derivative_IJ = softmax.derivative(u_IJ, rows, cols, mirrored)
+            gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
+    value_P = _values(parts, lse_TN, ratios, gradients.weighted)
+    if tau_gradient:
+        tau_gradient_T = _tau_gradients(parts, taus, value_P, softmax.entropies())
+    else:
+        tau_gradient_T = z_BD.new_zeros(len(taus))
     return Solution(
         _with_constants(parts, value_P).to(z_BD.dtype),
-        pulls.gradient.div_(similarities.scale).to(z_BD.dtype),
-        _tau_gradients(parts, taus, value_P, softmax.entropies())
-        if tau_gradient
-        else z_BD.new_zeros(len(taus)),
-        pulls.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
+        gradients.gradient.div_(similarities.scale).to(z_BD.dtype),
+        tau_gradient_T,
+        gradients.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
     )
 
 
-def _nothing(candidates: Candidates, parts: int, taus: int) -> Solution:
-    """Of a single row, which has no candidates."""
+def _zeros(candidates: Candidates, parts: int, taus: int) -> Solution:
+    """The solution for a single row, which has no candidates."""
     z_BD, rows = candidates.z, len(candidates.z) - candidates.prototypes
     own_ND, prototype_LD = torch.zeros_like(z_BD[: candidates.own]), torch.zeros_like(z_BD[rows:])
     return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
 
 
 def _row_values(
-    parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[Number], candidates: Candidates
+    parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], candidates: Candidates
 ) -> Tensor:
     """logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
 
@@ -139,8 +175,10 @@ def _row_values(
     return F.pad(candidates.ranks.share(own_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 
-def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[Number], weighted_P: Tensor) -> Tensor:
-    """sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64: little may be left of large terms."""
+def _values(
+    parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], weighted_P: Tensor
+) -> Tensor:
+    """sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64, since large terms may cancel."""
     lse_TN = lse_TN.double()
     return torch.stack(
         [
@@ -150,13 +188,13 @@ def _values(parts: Sequence[Part], lse_TN: Tensor, ratios: Sequence[Number], wei
     )
 
 
-def _with_constants(parts: Sequence[Part], value_P: Tensor) -> Tensor:
+def _with_constants(parts: Sequence[LossPart], value_P: Tensor) -> Tensor:
     constants = [0.0 if part.weights.constant is None else part.weights.constant.sum() for part in parts]
     return torch.stack([value + constant for value, constant in zip(value_P, constants, strict=True)])
 
 
 def _tau_gradients(
-    parts: Sequence[Part], taus: Sequence[Number], value_P: Tensor, entropy_T: Tensor
+    parts: Sequence[LossPart], taus: Sequence[Number], value_P: Tensor, entropy_T: Tensor
 ) -> Tensor:
     """dL/dtau = -(1/tau) (L - sum_i R_i H(p_i)), (T,): with log p in H no large terms are left to cancel."""
     value_T = torch.zeros_like(entropy_T)
@@ -166,3 +204,90 @@ def _tau_gradients(
         (entropy - value) / tau for entropy, value, tau in zip(entropy_T, value_T, taus, strict=True)
     ]
     return torch.stack(gradients)
+
+
+def _refuse_second_derivative() -> None:
+    """Raises RuntimeError in a backward that is itself to be differentiated: it would count as constant."""
+    if torch.is_grad_enabled():
+        raise RuntimeError('this engine has no second derivative; build the loss with engine="dense"')
+
+
+class _TiledSum(torch.autograd.Function):
+    """The sum of the parts with their factors, and each part's value without gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        _z_ND: Tensor,
+        tau_T: Tensor,
+        prototype_LD: Tensor | None,
+        candidates: Candidates,
+        taus: Sequence[Number],
+        parts: Sequence[LossPart],
+    ) -> tuple[Tensor, Tensor]:
+        for_z, for_tau, for_prototypes = ctx.needs_input_grad[:3]
+        solution = solve(candidates, taus, parts, gradient=for_z or for_prototypes, tau_gradient=for_tau)
+        scale = candidates.ranks.size
+        ctx.save_for_backward(
+            scale * solution.gradient,
+            (scale * solution.tau_gradients).to(tau_T.dtype),
+            scale * solution.prototype_gradient if prototype_LD is not None else None,
+        )
+        values_P = scale * solution.values
+        ctx.mark_non_differentiable(values_P)
+        weighted = [part.factor * value for part, value in zip(parts, values_P, strict=True)]
+        return torch.stack(weighted).sum(), values_P
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivative()
+        z_gradient, tau_gradient, prototype_gradient = ctx.saved_tensors
+        if prototype_gradient is not None:
+            prototype_gradient = grad * prototype_gradient
+        return grad * z_gradient, grad * tau_gradient, prototype_gradient, None, None, None
+
+
+def tiled_sum(
+    z_ND: Tensor,
+    tau_T: Tensor,
+    candidates: Candidates,
+    taus: Sequence[Number],
+    parts: Sequence[LossPart],
+    prototype_LD: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, each summed over anchors.
+
+    Both are multiplied by the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the
+    candidates, `taus` the numbers in `tau_T`, which may have a graph.
+    """
+    total, values_P = _TiledSum.apply(z_ND, tau_T, prototype_LD, candidates, taus, parts)
+    return total, values_P
+
+
+class _SmallSum(torch.autograd.Function):
+    """sum_i L_i for s = z_i . z_p; see `dense` for L and the top of this file for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
+        s_BB = z_BD @ z_BD.T
+        logit_BB = (s_BB / tau).fill_diagonal_(EXCLUDED)
+        lse_B1 = logit_BB.logsumexp(1, keepdim=True)
+        row_sum_B1 = weighting.weights.sum(1, keepdim=True)
+        # sum_p W_ip (lse_i - s_ip / tau) in one product; W is 0 wherever s has no meaning.
+        value = torch.dot(weighting.weights.reshape(-1), (lse_B1 - logit_BB).reshape(-1))
+        slope_BB = (logit_BB - lse_B1).exp_().mul_(row_sum_B1).sub_(weighting.weights).div_(tau)
+        moment = torch.dot(slope_BB.view(-1), s_BB.view(-1))
+        ctx.save_for_backward((slope_BB + slope_BB.T) @ z_BD, -moment / tau)
+        return value if weighting.constant is None else value + weighting.constant.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        _refuse_second_derivative()
+        z_gradient, tau_gradient = ctx.saved_tensors
+        return grad * z_gradient, grad * tau_gradient, None
+
+
+def small_sum(z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
+    """sum_i L_i, a scalar; `weighting` of all B rows. Differentiable once."""
+    value: Tensor = _SmallSum.apply(z_BD, tau, weighting)
+    return value

@@ -1,4 +1,4 @@
-"""The losses by name: build one, check its options, look at its weights."""
+"""The losses by name: builds one, checks its options, shows its weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.losses.batch import own_batch
-from mlcl.losses.collectives import Group
+from mlcl.losses.batch import Group, own_batch
 from mlcl.losses.labels import Labels, check_shapes
 from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
-from mlcl.losses.options import in_words
-from mlcl.losses.products import FloatProducts
-from mlcl.losses.spec import LossSpec
+from mlcl.losses.similarities import FloatProducts
+from mlcl.losses.spec import LossSpec, in_words
 from mlcl.losses.temperature import Temperature, as_temperature
 from mlcl.plugins import Registry, UnknownPluginError
 
@@ -35,9 +33,31 @@ def build_loss(
     prototypes: tuple[int, int] | None = None,
     **options: Any,
 ) -> ContrastiveLoss:
-    """The loss `name` as a module, see `ContrastiveLoss`; `options` are those of `LOSSES[name].options`.
+    """Builds a loss by its name, as a module.
 
-    Raises ValueError for an unknown name, option or value, with what was found and what is allowed.
+    Args:
+        name: A name of `LOSSES`; `mlcl losses` lists them.
+        temperature: tau, a number above 0 or a `Temperature`.
+        reduction: `mean`, `sum`, `mean_valid` or `none`.
+        normalize: Whether rows are scaled to unit length first.
+        gather: Whether the rows of all processes are compared.
+        group: The process group to gather from; by default all processes.
+        engine: `auto`, `tiled` or `dense`.
+        products: `exact` or `tf32`.
+        prototypes: (labels, dimension) of learned prototypes, for msc.
+        options: The options of the loss, see `LOSSES[name].options`.
+
+    Returns:
+        The module. `ContrastiveLoss` says what each argument does, and `ContrastiveLoss.forward` which labels
+        the module takes.
+
+    Raises:
+        ValueError: For an unknown name, option or value, with the values that are allowed.
+
+    Example:
+        >>> loss = build_loss("simdis", temperature=0.07, normalize=True)
+        >>> embeddings, labels = torch.randn(8, 16, requires_grad=True), torch.randint(2, (8, 5))
+        >>> loss(embeddings, labels).backward()
     """
     return ContrastiveLoss(
         _spec(name),
@@ -54,26 +74,40 @@ def build_loss(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raises ValueError where `build_loss` would refuse these options, naming option, found and allowed."""
+    """Raises ValueError where `build_loss` would refuse these options, with the values that are allowed."""
     _spec(name).resolve(options)
 
 
 def positive_weights(
     name: str, labels: Labels | None, sample_ids: Tensor | None = None, **options: Any
 ) -> Tensor:
-    """The weights W (B, B) of a batch, float64, for inspection: row i has anchor i's positives.
+    """Computes the weights W of a batch, to look at them.
 
-    For hicone and himulcone, whose weights follow from the embeddings too: those where no pair is raised; for
-    msc those without prototypes.
+    The weights of hicone and himulcone follow from the embeddings too: they are given as if no pair were
+    raised. msc's are given without prototypes.
 
-    Raises ValueError as the loss would.
+    Args:
+        name: A name of `LOSSES`.
+        labels: The labels of B rows, as `ContrastiveLoss.forward` takes them.
+        sample_ids: The sample of each row (B,).
+        options: The options of the loss.
+
+    Returns:
+        W (B, B) float64; row i has the weights of anchor i's positives.
+
+    Raises:
+        ValueError: As the loss does.
+
+    Example:
+        >>> positive_weights("supcon", torch.tensor([0, 0, 1])).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     spec = _spec(name)
     rows = labels if labels is not None else sample_ids
     rows_B0 = torch.empty(0 if rows is None else len(rows), 0)
     check_shapes(name, spec.labels, rows_B0, labels, sample_ids)
     arguments = spec.arguments(spec.resolve(options))
-    batch = own_batch(rows_B0, sample_ids).labelled(None if spec.labels == "none" else labels)
+    batch = own_batch(rows_B0, sample_ids).with_labels(None if spec.labels == "none" else labels)
     return spec.weighting(rule_labels(spec, batch), batch.anchors, torch.float64, arguments).weights
 
 

@@ -21,10 +21,14 @@ CLOSE_PAIRS = 4096
 
 
 @dataclass(frozen=True)
-class Part:
-    """One loss: its weights, its weight in the sum, and the number of its temperature.
+class LossPart:
+    """One loss of a weighted sum that the engine computes.
 
-    `reduction` is what its sum over anchors is multiplied by.
+    Args:
+        weights: The weights of the loss's pairs.
+        weight: The loss's weight in the sum.
+        reduction: What its sum over anchors is multiplied by.
+        softmax: The index of its temperature.
     """
 
     weights: PairWeights
@@ -34,12 +38,12 @@ class Part:
 
     @property
     def factor(self) -> Number:
-        """Of the loss's sum over anchors in the sum of all parts."""
+        """The factor of the loss's sum over anchors in the sum of all parts."""
         return self.weight * self.reduction
 
 
 def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
-    """Adds factor value to the total, in place."""
+    """Adds factor * value to the total, in place."""
     if isinstance(factor, Tensor):
         total.addcmul_(value.to(total.dtype), factor.to(total.dtype))
     else:
@@ -47,13 +51,16 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
 
 
 class PairGradients(ABC):
-    """Adds up tiles. `ratios` are the parts' tau / tau_p, by which a u of theirs is the greater.
+    """Adds up the gradient over tiles. `ratios` are tau / tau_p, by which a part's u is the greater.
 
-    `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) that of the own rows as
-    the similarities have them, and `prototype_gradient` (L, D) what the own anchors give the prototypes.
+    `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) is the gradient of the own rows
+    in the scale of the similarities, and `prototype_gradient` (L, D) the own anchors' share of the
+    prototypes' gradient.
     """
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[Number]) -> None:
+    def __init__(
+        self, similarities: Similarities, parts: Sequence[LossPart], ratios: Sequence[Number]
+    ) -> None:
         self._similarities = similarities
         self._z = similarities.z
         self._parts = list(zip(parts, ratios, strict=True))
@@ -62,70 +69,73 @@ class PairGradients(ABC):
         self.weighted = self._z.new_zeros(len(parts), dtype=torch.float64)
 
     @abstractmethod
-    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """A tile's pull, the derivative of the softmax part by u, which may be overwritten, and its u."""
+    def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """Adds a tile, given the derivative of the softmax part by u, which may be overwritten, and u."""
 
 
 class DotGradients(PairGradients):
-    """s = z_i . z_p: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
+    """s = z_i . z_j: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
 
-    def __init__(self, similarities: Similarities, parts: Sequence[Part], ratios: Sequence[Number]) -> None:
+    def __init__(
+        self, similarities: Similarities, parts: Sequence[LossPart], ratios: Sequence[Number]
+    ) -> None:
         super().__init__(similarities, parts, ratios)
         self._rows = similarities.rows
         own_ND, prototype_LD = self._z[: similarities.own], self._z[self._rows :]
-        for number, (part, ratio) in enumerate(self._parts):
-            drawn_ND = part.weights.attract(self._z)
-            self.weighted[number] = total_product(drawn_ND, own_ND) / 2
-            add_scaled(self.gradient, drawn_ND, -part.factor * ratio)
+        for index, (part, ratio) in enumerate(self._parts):
+            product_ND = part.weights.attract(self._z)
+            self.weighted[index] = total_product(product_ND, own_ND) / 2
+            add_scaled(self.gradient, product_ND, -part.factor * ratio)
             if similarities.prototypes:
-                drawn_LD = part.weights.attract_prototypes(self._z)
-                self.weighted[number] += total_product(drawn_LD, prototype_LD) / 2
-                add_scaled(self.prototype_gradient, drawn_LD, -part.factor * ratio)
+                product_LD = part.weights.attract_prototypes(self._z)
+                self.weighted[index] += total_product(product_LD, prototype_LD) / 2
+                add_scaled(self.prototype_gradient, product_LD, -part.factor * ratio)
 
-    def add(self, pull_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """dL/dz_i gains sum_j pull_ij z_j."""
-        add, pull_IJ = self._similarities.operand.add, self._similarities.operand.weights(pull_IJ)
-        add(self.gradient[rows], pull_IJ, cols)
+    def add(self, derivative_IJ: Tensor, _u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """Adds sum_j derivative_ij z_j to dL/dz_i."""
+        operand = self._similarities.operand
+        derivative_IJ = operand.weights(derivative_IJ)
+        operand.add(self.gradient[rows], derivative_IJ, cols)
         if mirrored:
-            add(self.gradient[cols], pull_IJ.T, rows)
+            operand.add(self.gradient[cols], derivative_IJ.T, rows)
         if cols.start >= self._rows:
             prototypes = slice(cols.start - self._rows, cols.stop - self._rows)
-            add(self.prototype_gradient[prototypes], pull_IJ.T, rows)
+            operand.add(self.prototype_gradient[prototypes], derivative_IJ.T, rows)
 
 
 class DistanceGradients(PairGradients):
-    """u = -|z_i - z_p|: dL/dz_i = sum_p Q_ip (z_i - z_p), Q = (pull - W_ip - W_pi) / u.
+    """u = -|z_i - z_j|: dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
 
     Between identical rows the derivative of the distance is infinite; its subgradient 0 is taken.
     """
 
-    def add(self, pull_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """A tile's part of the weighted sums and of the gradient."""
-        for number, (part, ratio) in enumerate(self._parts):
+    def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """Adds a tile's part of the weighted sums and of the gradient."""
+        for index, (part, ratio) in enumerate(self._parts):
             weight_IJ = part.weights.both(rows, cols).to(u_IJ.dtype)
-            self.weighted[number] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
-            add_scaled(pull_IJ, weight_IJ, -part.factor * ratio)
-        force_IJ = pull_IJ.div_(u_IJ)
-        self._move_close(force_IJ, u_IJ, rows, cols, mirrored)
-        self._move(force_IJ, rows, cols)
+            self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
+            add_scaled(derivative_IJ, weight_IJ, -part.factor * ratio)
+        q_IJ = derivative_IJ.div_(u_IJ)
+        self._add_close(q_IJ, u_IJ, rows, cols, mirrored)
+        self._add_tile(q_IJ, rows, cols)
         if mirrored:
-            self._move(force_IJ.T, cols, rows)
+            self._add_tile(q_IJ.T, cols, rows)
 
-    def _move(self, force_IJ: Tensor, rows: slice, cols: slice) -> None:
-        self.gradient[rows].addcmul_(force_IJ.sum(1, keepdim=True), self._z[rows])
-        self.gradient[rows].addmm_(force_IJ, self._z[cols], alpha=-1)
+    def _add_tile(self, q_IJ: Tensor, rows: slice, cols: slice) -> None:
+        self.gradient[rows].addcmul_(q_IJ.sum(1, keepdim=True), self._z[rows])
+        self.gradient[rows].addmm_(q_IJ, self._z[cols], alpha=-1)
 
-    def _move_close(self, force_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Adds close pairs by z_i - z_j itself, which cancels in `_move`, and sets their force there to 0."""
+    def _add_close(self, q_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
+        """Adds close pairs by z_i - z_j itself, which cancels in `_add_tile`, and sets their Q to 0."""
         if self._similarities.wide:
-            force_IJ.masked_fill_(u_IJ == 0, 0)
+            q_IJ.masked_fill_(u_IJ == 0, 0)
         if not self._similarities.close:
             return
         for i, j in zip(*(torch.split(side, CLOSE_PAIRS) for side in self._similarities.close), strict=True):
             apart = u_IJ[i, j] != 0
             i, j = i[apart], j[apart]
-            push_XD = force_IJ[i, j, None] * self._similarities.difference(rows.start + i, cols.start + j)
-            self.gradient.index_add_(0, rows.start + i, push_XD)
+            term_XD = q_IJ[i, j, None] * self._similarities.difference(rows.start + i, cols.start + j)
+            self.gradient.index_add_(0, rows.start + i, term_XD)
             if mirrored:
-                self.gradient.index_add_(0, cols.start + j, push_XD, alpha=-1)
-        force_IJ[self._similarities.close] = 0
+                self.gradient.index_add_(0, cols.start + j, term_XD, alpha=-1)
+        q_IJ[self._similarities.close] = 0

@@ -1,6 +1,6 @@
-"""Labels as callers give them, to the one form that a rule reads; with every check of them.
+"""Checks labels as callers give them, and converts them to the one form that a rule reads.
 
-Shapes: B rows, L labels, A aspects.
+Shapes: B rows, L labels, A aspects, H levels.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from mlcl.losses.spec import LabelKind
 
 Labels = Tensor | LabelRows
 RuleLabels = Tensor | LabelSets
-"""What rules read: (B,) classes or samples, (B, H) paths, or sets of labels or of a hierarchy's nodes."""
+"""The form that rules read: classes or samples (B,), paths (B, H), or sets of labels or of nodes."""
 
 
 def check_shapes(
     name: str, kind: LabelKind, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None
 ) -> None:
-    """Raises ValueError, with both shapes, for inputs of the wrong kind or that do not belong together.
+    """Checks kinds and shapes of a loss's inputs.
 
-    Raises TypeError for a sparse tensor as labels.
+    Raises:
+        ValueError: With both shapes, for inputs of the wrong kind or of different numbers of rows.
+        TypeError: For a sparse tensor as labels.
     """
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
@@ -83,7 +85,11 @@ def _shape(values: Labels) -> str:
 
 
 def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
-    """The form that rules of this kind read. Raises ValueError for values outside of what the kind allows."""
+    """Converts labels to the form that rules of this kind read.
+
+    Raises:
+        ValueError: For values that the kind does not allow.
+    """
     if isinstance(labels, LabelRows):
         return LabelSets.of_rows(labels)
     if kind in ("class", "path"):
@@ -100,8 +106,8 @@ def _at_least_missing(number: Tensor, what: str = "class labels") -> Tensor:
     return number
 
 
-def known_classes(class_B: Tensor, width: int) -> LabelRows:
-    """Classes of a known number as label rows. Raises ValueError for a class outside."""
+def classes_as_rows(class_B: Tensor, width: int) -> LabelRows:
+    """Converts classes to label rows of `width` columns. Raises ValueError for a class from `width` on."""
     class_B = _at_least_missing(class_B)
     if bool((class_B >= width).any()):
         raise ValueError(f"class labels must be below {width}; found: {int(class_B.max())}")
@@ -112,8 +118,8 @@ def _one_hot(class_B: Tensor) -> LabelRows:
     """One column for each class that occurs, so that the width does not follow the largest index."""
     class_B = _at_least_missing(class_B)
     known_B = class_B >= 0
-    present_L, place = torch.unique(class_B[known_B], return_inverse=True)
-    number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, place)
+    present_L, index = torch.unique(class_B[known_B], return_inverse=True)
+    number_B = class_B.new_full((len(class_B),), -1).masked_scatter_(known_B, index)
     return LabelRows.from_classes(number_B, len(present_L))
 
 
@@ -128,6 +134,14 @@ def _ratings(rating_BA: Tensor) -> Tensor:
     if not bool(((rating_BA >= 0) & rating_BA.isfinite()).all()):
         raise ValueError("ratings must be finite and 0 (missing) or more; found other values")
     return rating_BA
+
+
+def check_width(name: str, labels: RuleLabels, prototypes: int) -> None:
+    """Raises ValueError where there is not one prototype a label."""
+    if isinstance(labels, LabelSets) and labels.rows is not None and labels.rows.width != prototypes:
+        raise ValueError(
+            f"{name} has prototypes of {prototypes} labels; found: labels of width {labels.rows.width}"
+        )
 
 
 def check_views(labels: RuleLabels, sample_B: Tensor) -> None:

@@ -1,6 +1,6 @@
-"""The loss as a module: checks, gathers, weighs, and reduces.
+"""The loss as a module: checks its input, gathers rows, computes the weighted sum and reduces it.
 
-Shapes: N rows of this process (its anchors), B rows of all (the candidates), D embedding.
+Shapes: N rows of this process (its anchors), B rows of all processes (the candidates), D embedding, L labels.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from mlcl.losses.batch import Batch, own_batch, whole_batches
-from mlcl.losses.collectives import Group, world
+from mlcl.losses.batch import Group, LossRows, own_batch, whole_batches, world
 from mlcl.losses.dense import anchor_terms, constrained_terms
-from mlcl.losses.engine import Candidates
-from mlcl.losses.gradients import Part
-from mlcl.losses.labels import Labels, RuleLabels, check_shapes, check_views, to_rule
-from mlcl.losses.options import unknown
-from mlcl.losses.products import FloatProducts, Products
-from mlcl.losses.prototypes import by_prototype, check_dimension, check_width, new_prototypes
-from mlcl.losses.spec import LossSpec
+from mlcl.losses.engine import Candidates, disable_compile, small_sum, tiled_sum
+from mlcl.losses.gradients import LossPart
+from mlcl.losses.labels import (
+    Labels,
+    RuleLabels,
+    check_shapes,
+    check_views,
+    check_width,
+    classes_as_rows,
+    to_rule,
+)
+from mlcl.losses.similarities import FloatProducts, Products
+from mlcl.losses.spec import LossSpec, unknown_name
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled_sum import small_sum, tiled_sum, uncompiled
 from mlcl.losses.weights.base import Number
 from mlcl.unit_rows import unit_rows
 
@@ -40,28 +44,37 @@ logger = logging.getLogger(__name__)
 class ContrastiveLoss(nn.Module):
     """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W by the rule of `spec`.
 
-    Reductions: `mean` over all anchors, those without a positive counting 0; `mean_valid` over the anchors
-    with one; `sum`; `none`, the terms (N,). With `gather` and several processes, candidates and anchors are
-    the rows of all; each process returns its part times the number of processes, so that the mean over
-    processes, which DDP takes, is the loss of the whole batch in value and gradient (`none`: own terms, as
-    they are). All processes must then scale their values alike. `normalize` scales rows to unit length
-    first; one shorter than 1.2e-7 counts as zero, see `unit_rows`.
+    Build it with `build_loss`.
 
-    The `tiled` engine needs O(B D) memory and computes the gradient in the forward, so that its gradient has
-    no graph to differentiate again. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but
-    dense for `none` and for a loss without a closed form, which is logged once. It takes W as a matrix, with
-    its gradient by hand, for small batches of one process, and without a closed form for all of them.
+    Args:
+        spec: The loss's declaration.
+        temperature: The temperature module.
+        reduction: `mean` over all anchors, where an anchor without a positive counts 0; `mean_valid` over the
+            anchors with a positive; `sum`; `none` for the terms (N,).
+        normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
+            `unit_rows`.
+        gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
+            times the number of processes, so that the mean over processes, which DDP takes, is the loss of
+            the whole batch in value and gradient (with `none`: the own terms, unscaled). All processes must
+            then scale their values alike.
+        group: The process group to gather from; by default all processes.
+        engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
+            differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
+            W as a matrix for reduction `none`, for a loss without a closed form (logged once), and for small
+            batches of one process.
+        products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
+            embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
+        prototypes: (labels, dimension) of learned prototypes, random unit rows at the start, for a loss that
+            may have them (msc).
+        options: The options of the loss, see `spec.options`.
 
-    `prototypes` (labels, dimension) gives a loss that may have them (msc) its learned prototypes, a parameter
-    of random unit rows.
+    Raises:
+        ValueError: For an unknown reduction, engine or precision, one that the loss does not have, a bad
+            option, or prototypes of a bad shape.
 
-    The tiled engine multiplies bfloat16 embeddings in bfloat16, with float32 sums and logits, and float32
-    ones by `products`; see `mlcl.losses.products`. Distances and small batches are exact.
-
-    Build it with `build_loss`. Raises ValueError for an unknown reduction or engine, or a bad option.
-
-        loss = build_loss("supcon", temperature=0.1)
-        value = loss(torch.randn(8, 16), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    Example:
+        >>> loss = build_loss("supcon", temperature=0.1)
+        >>> value = loss(torch.randn(8, 16), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
     """
 
     def __init__(
@@ -96,88 +109,99 @@ class ContrastiveLoss(nn.Module):
         self.group = group
         self.engine = engine
         self.products = products
-        self.prototypes = new_prototypes(spec, prototypes)
+        self.prototypes = _new_prototypes(spec, prototypes)
         self._stats: LossStats | None = None
         if spec.closed is None:
-            _say_dense(spec.name)
+            _warn_dense(spec.name)
 
     @property
     def stats(self) -> LossStats | None:
-        """What the last call saw; computed when it is read. None before the first call."""
+        """Diagnostics of the last call, computed when they are read; None before the first call."""
         return self._stats
 
-    @uncompiled
+    @disable_compile
     def forward(
         self,
         embeddings_ND: Tensor,
         labels: Labels | None = None,
         sample_ids: Tensor | None = None,
         *,
-        rows: Batch | None = None,
+        rows: LossRows | None = None,
     ) -> Tensor:
-        """The reduced loss, a scalar ((N,) for `none`) in float32, or float64 for float64 embeddings.
+        """Computes the reduced loss.
 
-        `embeddings_ND` (N, D) floating. `labels` by `spec.labels`: class (N,) integers, -1 missing;
-        multi_label LabelRows, multi-hot (N, L) or class (N,) read as one-hot; ratings (N, A) >= 0, 0
-        missing, LabelRows or multi-hot; path (N, H) integers, coarse first, -1 unknown, or LabelRows
-        with levels; none: not read.
-        Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host prepares them there
-        while the device still computes the embeddings.
-        `sample_ids` (N,) integers: needed by simclr; elsewhere rows of one sample are checked for equal
-        labels, and nothing else follows from them. `rows` are those of all processes, with labels, where
-        they are gathered already, see `gathered`. Raises ValueError for shapes, dtypes or values that do not
-        fit.
+        Args:
+            embeddings_ND: (N, D) floating.
+            labels: By `spec.labels`. class: (N,) integers, -1 missing. multi_label: LabelRows, multi-hot
+                (N, L), or class (N,) read as one-hot. ratings: (N, A) >= 0, 0 missing, LabelRows or
+                multi-hot. path: (N, H) integers, coarse first, -1 unknown, or LabelRows with levels. none:
+                not read. Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host
+                prepares them there while the device still computes the embeddings.
+            sample_ids: (N,) integers, which simclr needs. Other losses check that rows of one sample have
+                equal labels, and use the ids for nothing else.
+            rows: The rows of all processes with labels, where they are gathered already (`gather_rows`).
+
+        Returns:
+            A scalar, or (N,) for reduction `none`, in float32, or float64 for float64 embeddings.
+
+        Raises:
+            ValueError: For shapes, dtypes or values that do not fit.
+            TypeError: For a sparse tensor as labels.
         """
         self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
-            z_ND = self.prepared(embeddings_ND)
+            z_ND = self.prepare(embeddings_ND)
             batch = rows or self.batches(z_ND, [self.read(labels)], sample_ids)[0]
             if not self.tiled or self._is_small(batch):
                 return self._by_definition(batch)
-            tau_1, prototype_LD = self.temperature.value().view(1), self._prepared_prototypes(z_ND)
+            tau_1, prototype_LD = self.temperature.value().view(1), self._prepare_prototypes(z_ND)
             candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
-            tau = self.temperature.known()
+            tau = self.temperature.engine_value()
             return tiled_sum(z_ND, tau_1, candidates, [tau], [self.part(batch, tau)], prototype_LD)[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        # The last batch stays here: a loss is sent to workers as it was built.
+        # The last batch is not pickled: a loss is sent to workers as it was built.
         return {**self.__dict__, "_stats": None}
 
     @property
     def tiled(self) -> bool:
-        """Whether the tiled engine is taken."""
+        """Whether the tiled engine computes the loss of large batches."""
         return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
     def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
         """Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels."""
         check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
 
-    def prepared(self, z_ND: Tensor) -> Tensor:
-        """The embeddings in the dtype that is computed in, of unit length if wanted."""
+    def prepare(self, z_ND: Tensor) -> Tensor:
+        """Casts embeddings to the dtype of the computation; with `normalize` scales rows to unit length."""
         z_ND = z_ND if z_ND.dtype == torch.float64 else z_ND.float()
         return unit_rows(z_ND) if self.normalize else z_ND
 
-    def _prepared_prototypes(self, z_ND: Tensor) -> Tensor | None:
+    def _prepare_prototypes(self, z_ND: Tensor) -> Tensor | None:
         if self.prototypes is None:
             return None
-        check_dimension(self.prototypes, z_ND)
-        return self.prepared(self.prototypes.to(z_ND.dtype))
+        found = self.prototypes.shape[1]
+        if found != z_ND.shape[1]:
+            raise ValueError(f"embeddings {tuple(z_ND.shape)} do not fit prototypes of dimension {found}")
+        return self.prepare(self.prototypes.to(z_ND.dtype))
 
     def batches(
         self, z_ND: Tensor, labels: Sequence[Labels | None], sample_ids: Tensor | None
-    ) -> list[Batch]:
+    ) -> list[LossRows]:
         """The rows to compare, of this process or of all, once with each of the labels."""
         own = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
             return whole_batches(own, labels, self.group, gradient=not self.tiled)
-        return [own.labelled(part) for part in labels]
+        return [own.with_labels(part) for part in labels]
 
     def read(self, labels: Labels | None) -> Labels | None:
-        """The labels if the rule reads them."""
+        """The labels; None for a loss that reads none."""
         return None if self.spec.labels == "none" else labels
 
-    def candidates(self, batch: Batch, dtype: torch.dtype, prototype_LD: Tensor | None = None) -> Candidates:
-        """The batch as the tiled engine takes it, of embeddings that came in this dtype."""
+    def candidates(
+        self, batch: LossRows, dtype: torch.dtype, prototype_LD: Tensor | None = None
+    ) -> Candidates:
+        """The engine's input, for embeddings that were given in this dtype."""
         products: Products = "bf16" if dtype == torch.bfloat16 else self.products
         z_BD, extra = batch.embeddings.detach(), 0
         if prototype_LD is not None:
@@ -185,48 +209,51 @@ class ContrastiveLoss(nn.Module):
         similarity = self.spec.similarity
         return Candidates(z_BD, batch.own, similarity, batch.ranks, extra, self.normalize, products)
 
-    def part(self, batch: Batch, tau: Number, weight: float = 1.0, softmax: int = 0) -> Part:
-        """This loss as a part of the engine's sum, with its reduction and a weight as factor, at tau."""
+    def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
+        """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
         labels, z_BD = self._rule_labels(batch), batch.embeddings
         if not self.spec.on_host:
             labels = labels.to(z_BD.device)
         assert self.spec.closed is not None
         weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
         weights = weights.to(z_BD.device)
-        self._remember(batch, labels, tau)
-        return Part(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
+        self._keep_stats(batch, labels, tau)
+        return LossPart(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
-    def _remember(self, batch: Batch, labels: RuleLabels, tau: Number) -> None:
+    def _keep_stats(self, batch: LossRows, labels: RuleLabels, tau: Number) -> None:
         z_BD = batch.embeddings.detach()
         self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.own, tau)
 
-    def _rule_labels(self, batch: Batch) -> RuleLabels:
+    def _rule_labels(self, batch: LossRows) -> RuleLabels:
         if self.prototypes is None:
             return rule_labels(self.spec, batch)
-        labels = rule_labels(self.spec, by_prototype(batch, self.prototypes))
-        check_width(self.spec.name, labels, self.prototypes)
+        if isinstance(batch.labels, Tensor) and batch.labels.ndim == 1:
+            # Columns by class, so that each class keeps its prototype.
+            batch = batch.with_labels(classes_as_rows(batch.labels, len(self.prototypes)))
+        labels = rule_labels(self.spec, batch)
+        check_width(self.spec.name, labels, len(self.prototypes))
         return labels
 
-    def _divisor(self, has_positive: Callable[[], Tensor], batch: Batch) -> Number:
-        """What the sum over the anchors of all processes is divided by."""
+    def _divisor(self, has_positive: Callable[[], Tensor], batch: LossRows) -> Number:
+        """The divisor of the sum over the anchors of all processes."""
         if self.reduction == "sum":
             return 1
         if self.reduction == "mean":
             return max(len(batch.embeddings), 1)
         return batch.ranks.share(has_positive()).sum().clamp(min=1).double()
 
-    def _by_definition(self, batch: Batch) -> Tensor:
+    def _by_definition(self, batch: LossRows) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
         if not (self.spec.on_host and batch.own <= SMALL):
             labels = labels.to(z_BD.device)
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
-        self._remember(batch, labels, self.temperature.known())
+        self._keep_stats(batch, labels, self.temperature.engine_value())
         terms = self.spec.terms
-        if self._is_by_hand(batch):
+        if self._has_own_gradient(batch):
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
         if terms is None:
-            prototype_LD = self._prepared_prototypes(z_BD)
+            prototype_LD = self._prepare_prototypes(z_BD)
             term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, prototype_LD)
         else:
             term_N = constrained_terms(
@@ -236,16 +263,16 @@ class ContrastiveLoss(nn.Module):
             return term_N
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
-    def _is_small(self, batch: Batch) -> bool:
+    def _is_small(self, batch: LossRows) -> bool:
         return self.engine == "auto" and self._in_one_matrix(batch) and batch.own <= SMALL
 
-    def _is_by_hand(self, batch: Batch) -> bool:
-        """Whether the matrix path with its own gradient serves, instead of autograd."""
+    def _has_own_gradient(self, batch: LossRows) -> bool:
+        """Whether `small_sum` computes the gradient, instead of autograd."""
         plain = self.spec.terms is None and not self.spec.prototypes
         wanted = self.engine != "dense" and self.reduction != "none"
         return plain and wanted and self._in_one_matrix(batch) and batch.own > 1
 
-    def _in_one_matrix(self, batch: Batch) -> bool:
+    def _in_one_matrix(self, batch: LossRows) -> bool:
         return batch.ranks.size == 1 and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
@@ -254,8 +281,8 @@ class ContrastiveLoss(nn.Module):
         return f"{self.spec.name}, reduction={self.reduction}, normalize={self.normalize}{options}"
 
 
-def rule_labels(spec: LossSpec, batch: Batch) -> RuleLabels:
-    """The batch's labels in the form that the rule reads, after the checks of their values."""
+def rule_labels(spec: LossSpec, batch: LossRows) -> RuleLabels:
+    """Converts the batch's labels to the form that the rule reads, and checks their values."""
     if batch.labels is None:
         assert batch.sample_ids is not None
         return batch.sample_ids
@@ -265,12 +292,23 @@ def rule_labels(spec: LossSpec, batch: Batch) -> RuleLabels:
     return labels
 
 
+def _new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Parameter | None:
+    """Random unit rows (L, D), the start of learned prototypes; None where no shape is given."""
+    if shape is None:
+        return None
+    if not spec.prototypes:
+        raise ValueError(f"{spec.name} has no prototypes; found: {shape}; allowed: None")
+    if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise ValueError(f"prototypes must be (labels, dimension); found: {shape}")
+    return nn.Parameter(unit_rows(torch.randn(shape)))
+
+
 def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
     if found not in allowed:
-        raise ValueError(unknown(f"unknown {what} {found!r}", found, allowed))
+        raise ValueError(unknown_name(f"unknown {what} {found!r}", found, allowed))
 
 
 @cache
-def _say_dense(name: str) -> None:
-    """Once a process."""
+def _warn_dense(name: str) -> None:
+    """Logs once a process that a loss has no closed form."""
     logger.warning("loss %s has no closed form: its weights take memory of batch x batch", name)

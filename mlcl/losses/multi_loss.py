@@ -12,15 +12,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mlcl.losses.batch import Batch, own_batch, whole_batches
-from mlcl.losses.collectives import world
+from mlcl.losses.batch import LossRows, own_batch, whole_batches, world
+from mlcl.losses.engine import disable_compile, tiled_sum
 from mlcl.losses.labels import Labels
 from mlcl.losses.loss import ContrastiveLoss
 from mlcl.losses.temperature import Temperature
-from mlcl.losses.tiled_sum import tiled_sum, uncompiled
 
 
-@uncompiled
+@disable_compile
 def joint_loss(
     losses: Sequence[ContrastiveLoss],
     weights: Sequence[float],
@@ -28,36 +27,44 @@ def joint_loss(
     labels: Sequence[Labels | None],
     sample_ids: Tensor | None = None,
     *,
-    rows: Sequence[Batch] | None = None,
+    rows: Sequence[LossRows] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """sum_p weight_p L_p, a scalar with gradient, and the L_p without: what the losses give one by one.
+    """Computes a weighted sum of losses in one pass over the pairs, with one softmax a temperature.
 
-    One pass over the pairs for all of them; rows of other processes are gathered once, or are `rows`, those
-    of each loss, see `gathered`. Raises ValueError for losses that cannot share (`sharing_key`), for a
-    negative weight, and what a loss raises.
+    Args:
+        losses: P losses with one `sharing_key`.
+        weights: The weight of each loss, 0 or more.
+        embeddings_ND: (N, D), the same for all losses.
+        labels: The labels of each loss.
+        sample_ids: The sample of each row (N,).
+        rows: The rows of all processes for each loss, where they are gathered already (`gather_rows`);
+            otherwise they are gathered once for all losses.
+
+    Returns:
+        sum_p weight_p L_p, a scalar with gradient, and the values L_p without gradient, equal to what the
+        losses give one by one.
+
+    Raises:
+        ValueError: For losses that cannot share a softmax, for a weight that is negative or not finite, and
+            where a loss raises it.
+
+    Example:
+        >>> losses = [build_loss("supcon", temperature=0.1), build_loss("himulcon", temperature=0.5)]
+        >>> embeddings, paths = torch.randn(8, 16, requires_grad=True), torch.randint(2, (8, 2))
+        >>> total, values = joint_loss(losses, [0.7, 0.3], embeddings, [paths[:, 1], paths])
     """
-    if not len(losses) == len(weights) == len(labels) > 0:
-        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
-        raise ValueError(
-            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
-        )
-    keys = {sharing_key(loss) for loss in losses}
-    if len(keys) != 1 or None in keys:
-        names = ", ".join(loss.spec.name for loss in losses)
-        raise ValueError(f"these losses cannot share a softmax: {names}")
-    if not all(0 <= weight < math.inf for weight in weights):
-        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
+    _check_fit(losses, weights, labels)
     for loss, given in zip(losses, labels, strict=True):
         loss.check(embeddings_ND, given, sample_ids)
     with torch.autocast(embeddings_ND.device.type, enabled=False):
-        z_ND = losses[0].prepared(embeddings_ND)
+        z_ND = losses[0].prepare(embeddings_ND)
         read = [loss.read(part) for loss, part in zip(losses, labels, strict=True)]
         rows = rows or losses[0].batches(z_ND, read, sample_ids)
-        numbers, temperatures = _distinct_temperatures(losses)
-        taus = [temperature.known() for temperature in temperatures]
+        indices, temperatures = _distinct_temperatures(losses)
+        taus = [temperature.engine_value() for temperature in temperatures]
         parts = [
-            loss.part(batch, taus[number], weight, number)
-            for loss, batch, weight, number in zip(losses, rows, weights, numbers, strict=True)
+            loss.part(batch, taus[index], weight, index)
+            for loss, batch, weight, index in zip(losses, rows, weights, indices, strict=True)
         ]
         if len({part.weights.repulsion for part in parts}) > 1:
             raise ValueError("losses whose weights differ in repulsion cannot share a softmax")
@@ -68,17 +75,28 @@ def joint_loss(
     return total, [value * part.reduction for value, part in zip(value_P, parts, strict=True)]
 
 
-def gathered(
+def gather_rows(
     groups: Sequence[Sequence[ContrastiveLoss]],
     embeddings: Sequence[Tensor],
     labels: Sequence[Sequence[Labels | None]],
     sample_ids: Tensor | None,
-) -> list[list[Batch] | None]:
-    """The rows of all processes for groups of losses, each on its embeddings (N, D_g) of the same N rows.
+) -> list[list[LossRows] | None]:
+    """Gathers the rows of all processes for groups of losses, to be given to `forward` or `joint_loss`.
 
-    For each loss with its labels; embeddings in one collective, labels of all losses in one. None for each
-    group where a loss does not gather, or none has others to gather from, or their process groups differ.
-    Raises ValueError as the losses do.
+    The embeddings of all groups go in one collective, the labels of all losses in another.
+
+    Args:
+        groups: Losses that share embeddings, group by group.
+        embeddings: The embeddings (N, D_g) of each group, of the same N rows.
+        labels: The labels of each loss, group by group.
+        sample_ids: The sample of each row (N,).
+
+    Returns:
+        The rows of each loss, group by group. None for each group where a loss does not gather, where there
+        is one process, or where the losses' process groups differ.
+
+    Raises:
+        ValueError: As the losses do.
     """
     losses = [loss for group in groups for loss in group]
     if not losses or not all(loss.gather and loss.group is losses[0].group for loss in losses):
@@ -92,7 +110,7 @@ def gathered(
             loss.check(z_ND, given, sample_ids)
             read.append(loss.read(given))
     with torch.autocast(embeddings[0].device.type, enabled=False):
-        parts = [group[0].prepared(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
+        parts = [group[0].prepare(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
         own = own_batch(torch.cat(parts, 1), sample_ids)
         gradient = not all(loss.tiled for loss in losses)
         rows = iter(whole_batches(own, read, first.group, gradient=gradient))
@@ -105,19 +123,38 @@ def gathered(
 
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
-    """Losses with equal keys can share an embedding's softmax; None: this one shares with none."""
+    """A key that is equal for losses that `joint_loss` takes together; None for a loss that it refuses."""
     if not loss.tiled or loss.spec.prototypes:
         return None
     return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
 
 
+def _check_fit(
+    losses: Sequence[ContrastiveLoss], weights: Sequence[float], labels: Sequence[Labels | None]
+) -> None:
+    if not len(losses) == len(weights) == len(labels) > 0:
+        found = f"{len(losses)} losses, {len(weights)} weights, {len(labels)} labels"
+        raise ValueError(
+            f"joint_loss needs as many weights and labels as losses, at least one; found: {found}"
+        )
+    keys = {sharing_key(loss) for loss in losses}
+    if len(keys) != 1 or None in keys:
+        names = ", ".join(loss.spec.name for loss in losses)
+        raise ValueError(f"these losses cannot share a softmax: {names}")
+    if not all(0 <= weight < math.inf for weight in weights):
+        raise ValueError(f"weights must be finite and 0 or more; found: {list(weights)}")
+
+
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
-    """Which temperature each loss has, and the temperatures. Learned ones are shared as modules alone."""
+    """The index of each loss's temperature, and the temperatures.
+
+    Learned temperatures count as equal only where they are one module.
+    """
     keys: list[Hashable] = []
-    found: dict[Hashable, Temperature] = {}
+    temperatures: dict[Hashable, Temperature] = {}
     for loss in losses:
         learned = loss.temperature.value().requires_grad
         keys.append(id(loss.temperature) if learned else loss.temperature.number())
-        found.setdefault(keys[-1], loss.temperature)
-    numbers = {key: number for number, key in enumerate(found)}
-    return [numbers[key] for key in keys], list(found.values())
+        temperatures.setdefault(keys[-1], loss.temperature)
+    order = list(temperatures)
+    return [order.index(key) for key in keys], list(temperatures.values())

@@ -1,4 +1,4 @@
-"""How two label sets relate: R1 to R5, and the similarity and dissimilarity factors.
+"""The relations R1 to R5 of two label sets, and the similarity and dissimilarity factors.
 
 S is an anchor's label set, T a candidate's. Shapes: N anchors, B candidates, L labels.
 Source: Similarity-Dissimilarity, Eq. 8-12 (relations), Eq. 14-16 (factors).
@@ -13,16 +13,19 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.weighting import ratio
+from mlcl.losses.dense import ratio
 
 Penalty = Literal["inverse", "exponential"]
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """`shared` |S & T| (N, B), `anchor_size` |S| (N, 1) and `candidate_size` |T| (1, B): whole floats.
+    """Sizes of label sets and of their intersections, as whole floats.
 
-    For graded sets, whose members have ratings: the sums of the smaller ratings, and of each row's.
+    Args:
+        shared: |S & T| (N, B); for ratings, the sum of the smaller ratings.
+        anchor_size: |S| (N, 1); for ratings, the sum of the row's ratings.
+        candidate_size: |T| (1, B), likewise.
     """
 
     shared: Tensor
@@ -40,14 +43,24 @@ class LabelCounts:
         return self.anchor_size + self.candidate_size - self.shared
 
     def reversed(self) -> LabelCounts:
-        """The same pairs, still (N, B), with anchors and candidates exchanged."""
+        """Exchanges anchors and candidates; the pairs stay (N, B)."""
         return LabelCounts(self.shared, self.candidate_size, self.anchor_size)
 
 
 def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
-    """The counts of label rows, or dense multi-hot matrices, against candidates (default: themselves).
+    """Counts what anchors share with candidates, in float64.
 
-    In float64. Raises ValueError for rows of different widths, TypeError for a sparse tensor.
+    Args:
+        anchors: Label rows, or a dense multi-hot matrix (N, L).
+        candidates: Likewise (B, L); by default the anchors.
+
+    Raises:
+        ValueError: For rows of different widths.
+        TypeError: For a sparse tensor.
+
+    Example:
+        >>> label_counts(torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 1], [1, 1, 0]])).shared.tolist()
+        [[1.0, 2.0]]
     """
     y_NL = _dense(anchors)
     y_BL = y_NL if candidates is None else _dense(candidates)
@@ -67,19 +80,19 @@ def _dense(labels: LabelRows | Tensor) -> Tensor:
 
 
 def relation(counts: LabelCounts) -> Tensor:
-    """The relation of every pair as int64 (N, B), 1 to 5.
+    """Classifies every pair as int64 (N, B), 1 to 5.
 
     R1 nothing shared, R2 equal sets, R3 overlap and neither holds the other, R4 S holds T, R5 T holds S.
     With an empty set several of the printed conditions hold at once; R1 is decided first, which makes the
     five a partition and R1 the same as a factor of 0.
     """
     shared, s, t = counts.shared, counts.anchor_size, counts.candidate_size
-    answer = torch.full_like(shared, 3, dtype=torch.int64)
-    answer[(shared == t) & (t < s)] = 4
-    answer[(shared == s) & (s < t)] = 5
-    answer[(shared == s) & (shared == t)] = 2
-    answer[shared == 0] = 1
-    return answer
+    relation_NB = torch.full_like(shared, 3, dtype=torch.int64)
+    relation_NB[(shared == t) & (t < s)] = 4
+    relation_NB[(shared == s) & (s < t)] = 5
+    relation_NB[(shared == s) & (shared == t)] = 2
+    relation_NB[shared == 0] = 1
+    return relation_NB
 
 
 def similarity_factor(counts: LabelCounts) -> Tensor:
@@ -93,7 +106,10 @@ def dissimilarity_factor(
     """K^d = 1 / (1 + |T - S|), or exp(-rate |T - S|).
 
     Source: Similarity-Dissimilarity, Eq. 15; the exponential is the alternative that its later version
-    discusses in appendix A.2 and does not adopt. Raises ValueError for an exponential without a rate.
+    discusses in appendix A.2 and does not adopt.
+
+    Raises:
+        ValueError: For an exponential penalty without a rate.
     """
     if penalty == "inverse":
         return 1 / (1 + counts.extra)

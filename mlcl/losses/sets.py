@@ -1,4 +1,4 @@
-"""Label sets, or ratings, of a batch's rows, and what pairs of them share, without a dense B x L matrix.
+"""Label sets, or ratings, of a batch's rows, and the sizes of their intersections, without a B x L matrix.
 
 Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows. In
 `DistinctSets`: N own rows, U distinct sets (the first V of them in own rows), D embedding.
@@ -19,14 +19,17 @@ from mlcl.losses.relations import LabelCounts
 from mlcl.losses.tiling import tiles
 
 FEW = 256
-"""Labels up to which a tile's table has them all; above, it has those that both sides of the tile have."""
+"""Most labels of which a tile's table has all; with more it has those that both sides of the tile have."""
 
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The label sets of B rows: `rows` as sparse rows, or `ratings` (B, A) float64 as graded sets.
+    """The label sets of B rows.
 
-    `sizes` (B,) float64 are |S|, for ratings sum_a r_a.
+    Args:
+        rows: The sets as sparse rows, or None.
+        ratings: Graded sets (B, A) float64, or None.
+        sizes: |S|, for ratings sum_a r_a, (B,) float64.
     """
 
     rows: LabelRows | None
@@ -35,12 +38,12 @@ class LabelSets:
 
     @classmethod
     def of_rows(cls, rows: LabelRows) -> LabelSets:
-        """From sparse label rows."""
+        """Label sets from sparse label rows."""
         return cls(rows, None, rows.counts().double())
 
     @classmethod
     def of_ratings(cls, rating_BA: Tensor) -> LabelSets:
-        """From ratings >= 0, 0 = missing."""
+        """Graded sets from ratings (B, A) >= 0, where 0 is missing."""
         return cls(None, rating_BA, rating_BA.sum(1))
 
     def __len__(self) -> int:
@@ -52,14 +55,14 @@ class LabelSets:
         return LabelSets(rows, None if self.ratings is None else self.ratings[index], self.sizes[index])
 
     def to(self, device: torch.device) -> LabelSets:
-        """The same on a device, for which the host does not wait."""
+        """Copies the sets to a device, without waiting for it."""
         ratings = None if self.ratings is None else sent(self.ratings, device)
         return LabelSets(
             None if self.rows is None else self.rows.to(device), ratings, sent(self.sizes, device)
         )
 
-    def repeated(self) -> LabelSets:
-        """The same rows without the labels that only one of them has: no pair shares these."""
+    def drop_unique_labels(self) -> LabelSets:
+        """Drops the labels that only one row has, which no pair shares; `sizes` stay."""
         if self.rows is None:
             return self
         kept_L = torch.bincount(self.rows.columns, minlength=self.rows.width) > 1
@@ -72,7 +75,7 @@ class LabelSets:
     def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
         """|S & T| (I, J), for ratings sum_a min(r_a, t_a), which float64 holds exactly for whole ratings.
 
-        A row shares all of its `size` with itself, whatever labels `repeated` has left it.
+        A row shares all of its `size` with itself, also after `drop_unique_labels`.
         """
         if self.ratings is not None:
             total_IJ = self.sizes[rows, None] + self.sizes[cols]
@@ -86,21 +89,21 @@ class LabelSets:
         return shared_IJ
 
     def counts(self, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
-        """What the pairs of a tile share, and the sizes of both, in the dtype of `shared`."""
+        """The sizes of a tile's sets and intersections, in the dtype of `shared`."""
         shared_IJ = self.shared(rows, cols, dtype)
         sizes = self.sizes.to(shared_IJ.dtype)
         return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
 
     def distinct(self) -> tuple[LabelSets, Tensor]:
-        """The U distinct rows in the order in which they first occur, and which of them (B,) each row is."""
+        """The U distinct rows in the order in which they occur, and each row's index in them (B,)."""
         same_B = torch.unique(self._hashes(), return_inverse=True)[1]
         first_U = first_rows(same_B)
         if not bool(self.equal_to(first_U[same_B]).all()):
             same_B, first_U = self._distinct_slowly()
         order_U = first_U.argsort()
-        place_U = torch.empty_like(order_U)
-        place_U[order_U] = torch.arange(len(order_U), device=order_U.device)
-        return self.take(first_U[order_U]), place_U[same_B]
+        index_U = torch.empty_like(order_U)
+        index_U[order_U] = torch.arange(len(order_U), device=order_U.device)
+        return self.take(first_U[order_U]), index_U[same_B]
 
     def equal_to(self, index_B: Tensor) -> Tensor:
         """Whether each row equals the row that `index_B` (B,) names, as bool (B,)."""
@@ -126,7 +129,7 @@ class LabelSets:
         return self.ratings
 
     def _distinct_slowly(self) -> tuple[Tensor, Tensor]:
-        """The same by comparison: for the batch in which two different rows have one hash."""
+        """Group numbers and first rows by comparison, for a batch in which different rows have one hash."""
         lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
         keys = [tuple(row) for row in lists]
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -135,45 +138,46 @@ class LabelSets:
 
 
 class DistinctSets:
-    """`sets` are the U distinct ones, `rows` (U,) how many rows have each, in the dtype of the embeddings.
+    """The distinct label sets of a batch, found where the labels are and copied to `device`.
 
-    `place` (B,) is the set of each row, `own_place` (N,) that of the own rows, which have the first `own`.
-    They are found where the labels are, and sent to `device`, with `repeated`, what pairs of sets can share.
+    `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
+    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the set of each row,
+    `own_index` (N,) of each own row; own rows have the first `own` sets.
     """
 
     def __init__(
         self, sets: LabelSets, own_rows: int, dtype: torch.dtype, device: torch.device | None = None
     ) -> None:
         device = device or sets.sizes.device
-        distinct, place = sets.distinct()
-        self.own = int(place[:own_rows].max()) + 1 if own_rows else 0
-        self.rows = sent(torch.bincount(place, minlength=len(distinct)).to(dtype), device)
-        self.place, self.sets = sent(place, device), distinct.to(device)
-        self.own_place = self.place[:own_rows]
-        self.repeated = distinct.repeated().to(device)
+        distinct, index = sets.distinct()
+        self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
+        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(dtype), device)
+        self.index, self.sets = sent(index, device), distinct.to(device)
+        self.own_index = self.index[:own_rows]
+        self.reduced = distinct.drop_unique_labels().to(device)
 
     def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile of sets, to be changed."""
-        group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.place, z_BD)
+        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile, which may be changed."""
+        group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.index, z_BD)
         sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
         itself_V = z_BD.new_zeros(self.own)
         for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
             both_IJ = both(rows, cols)
             if rows == cols:
-                # Apart from the others, of which it may be a multiple that would swallow them.
+                # Summed apart: it may be so large that the others would be rounded away.
                 itself_V[rows] = both_IJ.diagonal()
                 both_IJ.fill_diagonal_(0)
             sum_VD[rows].addmm_(both_IJ, group_UD[cols])
             if mirrored:
                 sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
-        place_N = self.own_place
-        return sum_VD[place_N] + itself_V[place_N, None] * (group_UD[place_N] - z_BD[: len(place_N)])
+        index_N = self.own_index
+        return sum_VD[index_N] + itself_V[index_N, None] * (group_UD[index_N] - z_BD[: len(index_N)])
 
 
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
-    """(A Y^T)_IJ: over the labels that rows i and j share the sum of i's `weights_N`, by default 1 (I, J)."""
+    """(A Y^T)_IJ: the sum of row i's `weights_N`, by default 1, over the labels that i and j share."""
     column_I, offsets_I = labels.part(rows)
     column_J, offsets_J = labels.part(cols)
     width = labels.width
@@ -189,7 +193,7 @@ def cross(
             column_J, offsets_J = number_L[column_J[kept_J]], F.pad(kept_J.cumsum(0), (1, 0))[offsets_J]
             weights_N = None if weights_N is None else weights_N[kept_I]
         else:
-            # How many there are would be waited for. Labels of one side go to a last row of zeros.
+            # The host would wait for their number. Labels of one side go to a last row of zeros.
             width = min(width, len(column_I), len(column_J))
             number_L = torch.where(in_both_L, number_L, width)
             column_I, column_J = number_L[column_I], number_L[column_J]
@@ -201,38 +205,38 @@ def cross(
 
 
 def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:
-    """For each row the (weighted) sum of the table's rows that its labels name."""
-    answer: Tensor = F.embedding_bag(
+    """For each row, the (weighted) sum of the table's rows at its labels."""
+    sums: Tensor = F.embedding_bag(
         columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
     )
-    return answer
+    return sums
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
-    """The stored labels ordered by label: that order, the row of each, and where each label's begin."""
+    """The order of the stored labels by label, the row of each in that order, and the labels' offsets."""
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):
         count_L = torch.bincount(rows.columns, minlength=rows.width)
-    else:  # bincount would be waited for
+    else:  # the host would wait for bincount
         count_L = torch.zeros(rows.width, dtype=torch.int64, device=rows.device)
         count_L.scatter_add_(0, rows.columns, torch.ones_like(rows.columns))
     return order_M, rows.row_index()[order_M], F.pad(count_L.cumsum(0), (1, 0))
 
 
 def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:
-    """The sum of each row's entries, for integers, which wrap around alike in both."""
+    """The sum of each row's entries, for integers; the cumulative sums may wrap around."""
     return F.pad(value_N.cumsum(0), (1, 0))[offsets].diff()
 
 
 def first_rows(group_B: Tensor) -> Tensor:
-    """The first row of each group, for groups numbered from 0 without gaps."""
+    """The first row of each group; groups are numbered from 0 without gaps."""
     count = int(group_B.max()) + 1 if len(group_B) else 0
     row_B = torch.arange(len(group_B), device=group_B.device)
     return row_B.new_full((count,), len(group_B)).scatter_reduce(0, group_B, row_B, "amin")
 
 
 def _mix(value: Tensor) -> Tensor:
-    """Spreads 64-bit integers, so that sums of them tell sets apart (the finaliser of MurmurHash3)."""
+    """Hashes 64-bit integers, so that sums of them differ between sets (the finaliser of MurmurHash3)."""
     for factor in (-49064778989728563, -4265267296055464877):
         value = (value ^ ((value >> 33) & 0x7FFFFFFF)) * factor
     return value ^ ((value >> 33) & 0x7FFFFFFF)

@@ -1,18 +1,27 @@
-"""How similar rows are, tile by tile. Shapes: B rows, D embedding; I, J the rows and columns of a tile."""
+"""The similarities of rows, tile by tile, by matrix products in float32, TF32 or bfloat16.
+
+Shapes: B rows, D embedding; I, J the rows and columns of a tile.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from mlcl.losses import tiling
-from mlcl.losses.products import Operand, Products
-from mlcl.losses.spec import Similarity
+from mlcl.losses.dense import Similarity
 from mlcl.losses.weights.base import Number
 
+FloatProducts = Literal["exact", "tf32"]
+"""How float32 rows are multiplied: exactly, or by a GPU's tensor cores with TF32's ten bits of mantissa."""
+Products = Literal["exact", "tf32", "bf16"]
+"""bf16: rows are rounded to bfloat16 once, and their products summed in float32."""
 EXCLUDED = -1e30
 """Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
 CLOSE = 0.02
@@ -20,19 +29,92 @@ CLOSE = 0.02
 SAME = 1e-13
 """Share of |a|^2 up to which |a - b|^2 of float32 rows counts as 0, where it is computed in float64."""
 ROUNDING = 1.01
-"""Squared length up to which rows of unit length may round."""
+"""Squared length that rows of unit length may reach by rounding."""
 _BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
 
 
+@contextmanager
+def matmul_precision(products: Products, device: torch.device) -> Iterator[None]:
+    """Sets how float32 matrices are multiplied on the device, and restores the process's own setting.
+
+    Hardware that lacks the wanted precision computes in float32. A GPU multiplies bfloat16 as such (see
+    `Operand`), and float32 matrices beside them in TF32; a processor needs AMX for bfloat16.
+    """
+    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    matmul = backend.matmul
+    wanted = "ieee" if products == "exact" else "tf32"
+    if device.type != "cuda":
+        # Without AMX the setting would choose slower float32 kernels.
+        wanted = "bf16" if products == "bf16" and has_amx() else "ieee"
+    before = matmul.fp32_precision
+    matmul.fp32_precision = wanted
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+class Operand:
+    """Rows `z` (B, D) that are multiplied with each other and with weights; sums have the rows' dtype.
+
+    With `bf16` float32 rows are rounded to bfloat16, and so is every weight where the device multiplies
+    bfloat16 itself (`is_native`).
+    """
+
+    def __init__(self, z_BD: Tensor, products: Products) -> None:
+        rounded = z_BD.bfloat16() if products == "bf16" and z_BD.dtype == torch.float32 else None
+        self.z = z_BD if rounded is None else rounded.float()
+        self._half = rounded if is_native(z_BD.device) else None
+
+    def dots(self, rows: slice, cols: slice, out_IJ: Tensor) -> None:
+        """Writes z_i . z_j of a tile into `out_IJ`."""
+        if self._half is None:
+            torch.mm(self.z[rows], self.z[cols].T, out=out_IJ)
+        else:
+            torch.mm(self._half[rows], self._half[cols].T, out_dtype=torch.float32, out=out_IJ)
+
+    def weights(self, weight_IJ: Tensor) -> Tensor:
+        """Converts weights to the dtype that `add` multiplies."""
+        return weight_IJ if self._half is None else weight_IJ.bfloat16()
+
+    def add(self, sum_ID: Tensor, weight_IJ: Tensor, cols: slice) -> None:
+        """Adds sum_j weight_ij z_j to `sum_ID`."""
+        if self._half is None:
+            sum_ID.addmm_(weight_IJ, self.z[cols])
+        else:
+            sum_ID.add_(torch.mm(weight_IJ, self._half[cols], out_dtype=torch.float32))
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Whether the processor multiplies bfloat16 matrices."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+def is_native(device: torch.device) -> bool:
+    """Whether torch multiplies bfloat16 matrices into float32 ones on the device."""
+    return device.type == "cuda"
+
+
 class Similarities:
-    """u_ij = s_ij / tau of a tile, in one buffer that the next tile overwrites.
+    """u_ij = s_ij / tau of one tile after another, in a buffer that the next tile overwrites.
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
-    cancels. The first `own` rows are anchors, the last `prototypes` no rows but further candidates. `z` are
-    the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j| and rounds
-    like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
-    On a device distances of float32 rows are computed in float64 instead, where little cancels (`wide`): what
-    is close would have to be read. `unit`: no given row is longer than 1.
+    cancels.
+
+    Args:
+        z_BD: The rows, anchors first and prototypes last.
+        own: The number of anchors.
+        kind: The similarity.
+        tau: The temperature.
+        prototypes: The number of prototypes, which are candidates only.
+        unit: Whether no given row is longer than 1.
+        products: The precision of dot products.
+
+    `z` are the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j|
+    rounds like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
+    On a device, distances of float32 rows are computed in float64 (`wide`), where little cancels: finding the
+    close pairs would make the host wait.
     """
 
     def __init__(
@@ -61,7 +143,7 @@ class Similarities:
         self._square_B = self.z.square().sum(1)
         self._unit = unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
-        self._buffer = z_BD.new_empty(tiling.entries(len(z_BD), z_BD.device))
+        self._buffer = z_BD.new_empty(tiling.tile_entries(len(z_BD), z_BD.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
         """u (I, J); EXCLUDED where a row meets itself."""
@@ -77,14 +159,18 @@ class Similarities:
         """The tiles of all pairs, see `tiling.tiles`."""
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
-    def reach(self) -> float:
-        """The largest |u| that there can be, or a little more; infinite where it would have to be read."""
+    def bound(self) -> float:
+        """An upper bound of |u|; infinite where the host would have to wait for it."""
         if self._unit and not isinstance(self.scale, Tensor):
             return ROUNDING / self.scale**2
         if not tiling.is_host(self.z.device):
             return math.inf
         largest = float(self._square_B.max())
         return 2 * largest**0.5 if self.euclidean else largest
+
+    def difference(self, i: Tensor, j: Tensor) -> Tensor:
+        """(z_i - z_j) / scale of given pairs (X, D), before subtracting the mean costs digits."""
+        return (self._given_BD[i] - self._given_BD[j]) / self.scale
 
     def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
         """-|z_i - z_j| by |z_i|^2 + |z_j|^2 - 2 z_i . z_j, but by the difference where that cancels."""
@@ -106,7 +192,3 @@ class Similarities:
             return
         u_IJ[i, j] = self.difference(rows.start + i, cols.start + j).square().sum(1)
         u_IJ.sqrt_().neg_()
-
-    def difference(self, i: Tensor, j: Tensor) -> Tensor:
-        """(z_i - z_j) / scale of given pairs (X, D), before the mean has cost it digits."""
-        return (self._given_BD[i] - self._given_BD[j]) / self.scale

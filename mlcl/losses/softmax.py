@@ -19,10 +19,15 @@ from mlcl.losses.weights.base import Number
 class Softmax:
     """p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t) for T temperatures over one similarity.
 
-    With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough the exponentials are summed
-    as they are; else, also where the host does not know, every row is shifted by its own maximum, at twice
-    the exponentials. `repulsion` multiplies those of rows, not those of prototypes. `moments`: whether
-    `pull` shall add up what the temperatures' gradients need.
+    With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough, the exponentials are summed
+    as they are. Otherwise, and where the host does not know |u|, every row is shifted by its own maximum, at
+    twice the exponentials.
+
+    Args:
+        similarities: The tiles of u.
+        ratios: tau_0 / tau_t of each temperature.
+        repulsion: Multiplies the exponentials of rows, not those of prototypes.
+        moments: Whether `derivative` adds up the entropies, which the temperatures' gradients need.
     """
 
     def __init__(
@@ -32,16 +37,16 @@ class Softmax:
         self._ratios = ratios
         self._bias = math.log(repulsion)
         # Where exp(u) neither overflows nor lets a row underflow to 0.
-        known = [ratio for ratio in ratios if not isinstance(ratio, Tensor)]
-        largest = max(known) if len(known) == len(ratios) else math.inf
-        reach = largest * similarities.reach() + abs(self._bias)
-        self._bounded = reach < (300 if similarities.z.dtype == torch.float64 else 40)
+        numbers = [ratio for ratio in ratios if not isinstance(ratio, Tensor)]
+        largest = max(numbers) if len(numbers) == len(ratios) else math.inf
+        bound = largest * similarities.bound() + abs(self._bias)
+        self._bounded = bound < (300 if similarities.z.dtype == torch.float64 else 40)
         self._moments = moments
         self._keep = moments or len(ratios) > 1 or similarities.euclidean
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._factors: list[Tensor] = []
         self._entropy_T = similarities.z.new_zeros(len(ratios), dtype=torch.float64)
-        size = tiling.entries(len(similarities.z), similarities.z.device)
+        size = tiling.tile_entries(len(similarities.z), similarities.z.device)
         self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
 
     def logsumexp(self) -> Tensor:
@@ -56,23 +61,23 @@ class Softmax:
         return sum_TN.log_() if self._bounded else sum_TN
 
     def set_rows(self, value_2TB: Tensor) -> None:
-        """Sets logsumexp_i and ratio_t R_i of all rows, which `pull` needs of those of other processes."""
+        """Sets logsumexp_i and ratio_t R_i of all rows, which `derivative` needs of other processes' rows."""
         lse_TB, sum_TB = value_2TB
         self._rows = list(zip(lse_TB, sum_TB, strict=True))
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
 
-    def pull(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
+    def derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
         """sum_t ratio_t (R_i p_ij + R_j p_ji) of a tile, the derivative by u, in a buffer that is used again.
 
-        `u_IJ` may be overwritten, where neither several temperatures nor moments nor distances need it.
+        `u_IJ` may be overwritten, unless several temperatures, moments or distances need it.
         """
         total_IJ = None
-        for number, ratio in enumerate(self._ratios):
+        for index, ratio in enumerate(self._ratios):
             logit_IJ = self._logit(u_IJ, ratio, cols, self._keep)
             if self._bounded:
-                one_IJ = self._bounded_pull(number, u_IJ, logit_IJ, rows, cols, mirrored)
+                one_IJ = self._bounded_derivative(index, u_IJ, logit_IJ, rows, cols, mirrored)
             else:
-                one_IJ = self._shifted_pull(number, logit_IJ, rows, cols, mirrored)
+                one_IJ = self._shifted_derivative(index, logit_IJ, rows, cols, mirrored)
             if len(self._ratios) == 1:
                 return one_IJ
             total_IJ = _shaped(self._total, u_IJ).copy_(one_IJ) if total_IJ is None else total_IJ.add_(one_IJ)
@@ -80,9 +85,9 @@ class Softmax:
         return total_IJ
 
     def entropies(self) -> Tensor:
-        """sum_i R_i H(p_i) over own anchors (T,), H the entropy, of the tiles that have been pulled.
+        """sum_i R_i H(p_i) over own anchors (T,), H the entropy, of all tiles given to `derivative`.
 
-        With log p less the repulsion's logarithm, which does not change with the temperature.
+        log p is taken without the repulsion's logarithm, which does not change with the temperature.
         """
         if not self._bounded:
             return self._entropy_T
@@ -93,35 +98,35 @@ class Softmax:
         ]
         return self._entropy_T + torch.stack(rest)
 
-    def _bounded_pull(
-        self, number: int, u_IJ: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
+    def _bounded_derivative(
+        self, index: int, u_IJ: Tensor, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
-        factor_B = self._factors[number]
+        factor_B = self._factors[index]
         factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
-        pull_IJ = logit_IJ.exp_().mul_(factor_IJ)
+        derivative_IJ = logit_IJ.exp_().mul_(factor_IJ)
         if self._moments:
             # A pair is met from both ends, here or by another process, one with a prototype once.
             ends = 1.0 if mirrored or cols.start >= self._similarities.rows else 0.5
-            self._entropy_T[number] -= ends * total_product(pull_IJ, u_IJ)
-        return pull_IJ
+            self._entropy_T[index] -= ends * total_product(derivative_IJ, u_IJ)
+        return derivative_IJ
 
-    def _shifted_pull(
-        self, number: int, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
+    def _shifted_derivative(
+        self, index: int, logit_IJ: Tensor, rows: slice, cols: slice, mirrored: bool
     ) -> Tensor:
-        lse_B, sum_B = self._rows[number]
+        lse_B, sum_B = self._rows[index]
         # No p is above 1, but at large logits rounding would let it be.
-        back_log_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
-        there_log_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)
+        log_ji_IJ = torch.sub(logit_IJ, lse_B[cols], out=_shaped(self._scales, logit_IJ)).clamp_(max=0)
+        log_ij_IJ = logit_IJ.sub_(lse_B[rows, None]).clamp_(max=0)
         if not self._moments:
-            there_IJ = there_log_IJ.exp_().mul_(sum_B[rows, None])
-            return there_IJ.add_(back_log_IJ.exp_().mul_(sum_B[cols]))
-        there_IJ, back_IJ = there_log_IJ.exp() * sum_B[rows, None], back_log_IJ.exp() * sum_B[cols]
+            ij_IJ = log_ij_IJ.exp_().mul_(sum_B[rows, None])
+            return ij_IJ.add_(log_ji_IJ.exp_().mul_(sum_B[cols]))
+        ij_IJ, ji_IJ = log_ij_IJ.exp() * sum_B[rows, None], log_ji_IJ.exp() * sum_B[cols]
         bias = self._bias_of(cols)
-        entropy = total_product(there_IJ, there_log_IJ.sub_(bias))
+        entropy = total_product(ij_IJ, log_ij_IJ.sub_(bias))
         if mirrored:
-            entropy = entropy + total_product(back_IJ, back_log_IJ.sub_(bias))
-        self._entropy_T[number] -= entropy / self._ratios[number]
-        return there_IJ.add_(back_IJ)
+            entropy = entropy + total_product(ji_IJ, log_ji_IJ.sub_(bias))
+        self._entropy_T[index] -= entropy / self._ratios[index]
+        return ij_IJ.add_(ji_IJ)
 
     def _logit(self, u_IJ: Tensor, ratio: Number, cols: slice, keep: bool) -> Tensor:
         logit_IJ = torch.mul(u_IJ, ratio, out=_shaped(self._logits, u_IJ)) if keep else u_IJ
@@ -146,7 +151,7 @@ def _add_in_logarithms(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice
 
 
 def total_product(one: Tensor, other: Tensor) -> Tensor:
-    """The sum of the products of two matrices' entries, in float64: it is what is left of larger numbers."""
+    """Sums the products of two matrices' entries, in float64, since larger numbers cancel in the sum."""
     total: Tensor = torch.linalg.vecdot(one, other).sum(dtype=torch.float64)
     return total
 

@@ -1,54 +1,167 @@
-"""What a loss is made of: its rule, the labels it reads, its options, its similarity and its source."""
+"""Declares a loss: its rule, the labels it reads, its options, its similarity and its source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from mlcl.losses.options import Option, in_words, options_of, unknown
-from mlcl.losses.weighting import Weighting, of_matrix
+from mlcl.errors import did_you_mean
+from mlcl.losses.dense import Similarity, Weighting, weighting_of
 from mlcl.losses.weights.base import PairWeights
 from mlcl.losses.weights.overlap import OverlapRule
 
 LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
-Similarity = Literal["dot", "euclidean"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The allowed values of an option: finite numbers from `low` to `high`.
+
+    Args:
+        low: The smallest number; not allowed itself with `open_low`.
+        high: The largest number.
+        open_low: Whether `low` is excluded.
+        optional: Whether None is allowed too.
+    """
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+    optional: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return False
+        return (self.low < value or (value == self.low and not self.open_low)) and value <= self.high
+
+    def __str__(self) -> str:
+        start = f"a number {'above' if self.open_low else 'from'} {self.low:g}"
+        return start if self.high == math.inf else f"{start} to {self.high:g}"
+
+
+class LevelNumbers:
+    """Allowed level weights: `exp`, `uniform`, or a finite number from 0 for each level, not all 0."""
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value in ("exp", "uniform")
+        if not isinstance(value, (list, tuple)) or not value:
+            return False
+        return all(each in Interval(0) for each in value) and any(each > 0 for each in value)
+
+    def __str__(self) -> str:
+        return "exp, uniform, a list of numbers from 0, one a level"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a loss: its default and the values it takes."""
+
+    default: object
+    allowed: tuple[object, ...] | Interval | LevelNumbers
+
+    def accepts(self, value: object) -> bool:
+        """Whether the value is allowed; its type must match too, so that 1 is not True."""
+        if isinstance(self.allowed, (Interval, LevelNumbers)):
+            return value in self.allowed
+        return any(type(value) is type(each) and value == each for each in self.allowed)
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Option]:
+    """Reads options from a function's keyword-only parameters that have a default.
+
+    `Literal` gives the words that are allowed, `bool` a flag, `Annotated[..., Interval(...)]` a number.
+
+    Raises:
+        TypeError: For any other annotation.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    return {
+        name: Option(parameter.default, _allowed(function, name, hints.get(name)))
+        for name, parameter in signature(function).parameters.items()
+        if parameter.kind is Parameter.KEYWORD_ONLY and parameter.default is not Parameter.empty
+    }
+
+
+def _allowed(
+    function: Callable[..., Any], name: str, hint: Any
+) -> tuple[object, ...] | Interval | LevelNumbers:
+    if hint is bool:
+        return (True, False)
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) is Annotated:
+        for bound in hint.__metadata__:
+            if isinstance(bound, (Interval, LevelNumbers)):
+                return bound
+    raise TypeError(
+        f"option {name} of {function.__name__}; found: {hint}; "
+        "allowed: Literal, bool, Annotated with an Interval"
+    )
+
+
+def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
+    """Allowed values for a message."""
+    if isinstance(allowed, (Interval, LevelNumbers)):
+        return str(allowed)
+    return ", ".join(str(value) for value in allowed)
+
+
+def unknown_name(problem: str, name: str, names: Iterable[str]) -> str:
+    """A message for an unknown name: the problem, the nearest name, and all of them."""
+    known = list(names)
+    return f"{problem}{did_you_mean(str(name), known)}; allowed: {in_words(known) or 'none'}"
+
+
 FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
 """Stands for the options that the signature of `dense` has."""
 
 
 def no_conflict(_options: Mapping[str, Any]) -> None:
-    """The check of a loss whose options are free of each other."""
+    """The check of a loss whose options do not depend on each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossSpec:
-    """A loss, declared: a module of `mlcl.losses.rules`, or one from outside, has it as a value.
+    """Declares a loss as a value at the top of a module of `mlcl.losses.rules`, or of a plugin.
 
-    `name` is what a job calls it, `summary` one line on what it does, `source` where it was published.
+    Args:
+        name: The name of the loss in a job.
+        labels: The kind of labels that the loss reads; `to_rule` converts labels to it.
+        summary: One line on what the loss does.
+        source: Where the loss was published.
+        dense: The definition, `dense(labels, anchors, dtype, **options)`: the weights W (N, B) of a slice of
+            N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of all processes' rows,
+            this process's own first, and the own rows as anchors, so a row of W must depend on nothing but
+            the labels.
+        closed: Optional, `closed(labels, own, ranks, dtype, **options)`: the same weights for the tiled
+            engine, as `PairWeights` of the `own` first rows, with `ranks` to exchange values with other
+            processes. Without it the loss takes memory for W, N x B.
+        options: The options; by default those of `dense`'s signature, see `options_of`.
+        similarity: The dot product, or minus the Euclidean distance.
+        conflict: Raises ValueError for options that exclude each other.
+        terms: For weights that depend on the embeddings too, `terms(loss, labels, **options)`: the anchors'
+            terms (B,) from the pair losses (B, B).
+        prototypes: Whether the loss may have one learned prototype a label, a further candidate of every
+            anchor. `dense` and `closed` then take a keyword `prototypes`, whether there are any, and the
+            weights may have a `repulsion`; the loss shares its softmax with no other loss.
+        on_host: Whether `closed` gets labels where the caller has them, in the host's memory too, whatever
+            device the embeddings are on. The weights must then be on `ranks.device`, or `to` must move all
+            their tensors. So the host prepares them while the device encodes.
 
-    `dense(labels, anchors, dtype, **options)` defines it: the weights W (N, B) of a slice of N anchors, 0 or
-    more, as a tensor or a `Weighting`. The labels are those of all B rows in the form that `labels` names
-    (`to_rule`), this process's own first. It is called with the own rows as anchors and the labels of all
-    processes, so a row of W must depend on nothing but the labels.
-
-    `closed(labels, own, ranks, dtype, **options)`, optional, is the same for the tiled engine: the
-    `PairWeights` of the `own` first rows, with `ranks` to learn a value of other processes' rows. Without it
-    a loss takes memory for W, N x B. With `on_host` it gets labels where the caller has them, in the host's
-    memory too, whatever device embeddings are on, and gives weights of which `to` moves all tensors, or that
-    are on `ranks.device` already: the host can prepare them while the device encodes.
-
-    `options` are by default those of `dense`'s signature, see `options_of`; `conflict` raises ValueError for
-    options that exclude each other. `similarity` is the dot product or minus the Euclidean distance. Where
-    the weights depend on the embeddings too, `terms(loss, labels, **options)` defines the anchors' terms (B,)
-    by pair losses (B, B).
-
-    With `prototypes` the loss may have one learned prototype a label, a further candidate of every anchor.
-    Its functions then take a keyword `prototypes`, whether there are any, and its weights may have a
-    `repulsion`; it shares its softmax with no other loss.
+    Example:
+        >>> def same_class(class_B, anchors, dtype):
+        ...     return (class_B[anchors, None] == class_B).to(dtype)
+        >>> SAME = LossSpec(name="same", labels="class", summary="equal classes attract",
+        ...                 source="an example", dense=same_class)
     """
 
     name: str
@@ -69,13 +182,14 @@ class LossSpec:
             object.__setattr__(self, "options", options_of(self.dense))
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Every option's value, defaults filled in.
+        """Checks options and fills in defaults.
 
-        Raises ValueError that names the option, what was found and what is allowed.
+        Raises:
+            ValueError: With the option, the value that was found and the values that are allowed.
         """
         for name, value in given.items():
             if name not in self.options:
-                raise ValueError(unknown(f"{self.name} has no option {name!r}", name, self.options))
+                raise ValueError(unknown_name(f"{self.name} has no option {name!r}", name, self.options))
             option = self.options[name]
             if not option.accepts(value):
                 raise ValueError(
@@ -86,13 +200,13 @@ class LossSpec:
         return values
 
     def arguments(self, options: Mapping[str, Any], *, prototypes: bool = False) -> dict[str, Any]:
-        """The keywords of `dense` and `closed`. Options are resolved ones."""
+        """The keyword arguments of `dense` and `closed` from resolved options."""
         return {**options, "prototypes": prototypes} if self.prototypes else dict(options)
 
     def weighting(self, labels: Any, anchors: slice, dtype: Any, arguments: Mapping[str, Any]) -> Weighting:
-        """W by its definition, with these keywords of `dense`."""
+        """W by its definition, with these keyword arguments of `dense`."""
         found = self.dense(labels, anchors, dtype, **arguments)
-        return found if isinstance(found, Weighting) else of_matrix(found.to(dtype), anchors)
+        return found if isinstance(found, Weighting) else weighting_of(found.to(dtype), anchors)
 
 
 def overlap_loss(
@@ -105,17 +219,31 @@ def overlap_loss(
     similarity: Similarity = "dot",
     conflict: Callable[[Mapping[str, Any]], None] = no_conflict,
 ) -> LossSpec:
-    """A loss whose weights follow from how two label sets overlap, closed form included.
+    """Declares a loss whose weights follow from the overlap of two label sets, closed form included.
 
-    `rule` gives the `OverlapRule` for the options that its signature has.
+    Args:
+        name: The name of the loss in a job.
+        rule: Gives the `OverlapRule` for the options that its signature has.
+        summary: One line on what the loss does.
+        source: Where the loss was published.
+        labels: The kind of labels that the loss reads.
+        similarity: The dot product, or minus the Euclidean distance.
+        conflict: Raises ValueError for options that exclude each other.
+
+    Example:
+        >>> def dice_rule():
+        ...     def dice(counts):
+        ...         return 2 * counts.shared / (counts.anchor_size + counts.candidate_size)
+        ...     return OverlapRule(dice, symmetric=True)
+        >>> DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
     """
     return LossSpec(
         name=name,
         labels=labels,
         summary=summary,
         source=source,
-        dense=_Overlap(rule).dense,
-        closed=_Overlap(rule).closed,
+        dense=_OverlapForms(rule).dense,
+        closed=_OverlapForms(rule).closed,
         options=options_of(rule),
         similarity=similarity,
         conflict=conflict,
@@ -124,8 +252,8 @@ def overlap_loss(
 
 
 @dataclass(frozen=True)
-class _Overlap:
-    """The two forms of a rule; a class, so that a loss can be sent to another process."""
+class _OverlapForms:
+    """The two forms of a rule; a class, so that a loss can be pickled."""
 
     rule: Callable[..., OverlapRule]
 

@@ -1,6 +1,6 @@
-"""What a loss saw in its last call: its positives, its negatives, and the geometry of the embeddings.
+"""Diagnostics of a loss's last call: its positives, its negatives, and the geometry of the embeddings.
 
-Shapes: N own rows (the first), B rows, D embedding; n anchors that are looked at in full.
+Shapes: B rows, D embedding; n sampled anchors, which are compared with all rows.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlcl.losses.dense import similarities
+from mlcl.losses.dense import Weighting, candidate_mask, similarities
 from mlcl.losses.labels import RuleLabels
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others
 from mlcl.losses.weights.base import Number
 from mlcl.unit_rows import unit_rows
 
 SAMPLE = 512
-"""Anchors, the first own ones, that are compared with all rows."""
+"""Most anchors, the first own rows, that are compared with all rows."""
 PAIRS = 1 << 21
-"""Pairs up to which they are: of a large batch fewer anchors."""
+"""Most pairs that are compared: with a large batch fewer anchors are sampled."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,16 @@ class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
     They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs; `zero_rows`
-    counts all own rows. Positives are rows, not prototypes, and W is hicone's where no pair is raised.
-    `embeddings` (B, D) are as the loss took them, unit length included; `tau` is the temperature of the call.
-    `sample_ids` (B,) say which rows are views of one sample.
+    counts all own rows. Positives are rows, not prototypes. W of hicone is taken as if no pair were raised.
+
+    Args:
+        spec: The loss's declaration.
+        options: Its options.
+        labels: The labels in the form that the rule reads.
+        sample_ids: The sample of each row (B,), or None.
+        embeddings: (B, D), after normalisation.
+        anchors: The number of own rows.
+        tau: The temperature of the call.
     """
 
     spec: LossSpec
@@ -58,7 +64,7 @@ class LossStats:
     def own_view_weight(self) -> float:
         """The mean over anchors with a positive of sum_p W_ip / R_i over the other views p of i's sample.
 
-        1 is the weighting of simclr. 0 where nothing says which rows are views of one sample.
+        1 is the weighting of simclr. 0 without sample ids.
         """
         weight_nB = self._weighting.weights
         total_n = weight_nB.sum(1)
@@ -72,12 +78,13 @@ class LossStats:
     def effective_negatives(self) -> float:
         """The mean perplexity exp(H) of p_ia over the candidates that are not positive.
 
-        As many as there are negatives where all are alike, 1 where one takes all of the softmax.
+        It is the number of negatives where all have equal similarities, and 1 where one takes all of the
+        softmax.
         """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
         logit_nB = similarities(self.embeddings[self._part], self.embeddings, self.spec.similarity) / self.tau
-        negative_nB = (self._weighting.weights == 0) & self._others
+        negative_nB = (self._weighting.weights == 0) & self._candidates
         log_p_nB = logit_nB.masked_fill(~negative_nB, -torch.inf).log_softmax(1)
         entropy_n = -(log_p_nB.exp() * log_p_nB.masked_fill(~negative_nB, 0)).sum(1)
         return float(torch.where(negative_nB.any(1), entropy_n.exp(), 0).mean())
@@ -93,7 +100,7 @@ class LossStats:
         """log of the mean exp(-2 |z_i - z_a|^2) over pairs of unit rows. Wang and Isola 2020, section 4.1."""
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
-        return float((-2 * self._distances)[self._others].exp().mean().log())
+        return float((-2 * self._distances)[self._candidates].exp().mean().log())
 
     @property
     def zero_rows(self) -> float:
@@ -101,7 +108,7 @@ class LossStats:
         return float((self.embeddings[: self.anchors] == 0).all(1).sum())
 
     def as_dict(self) -> dict[str, float]:
-        """All of them by name."""
+        """All diagnostics by name."""
         names = (
             "positives_per_anchor",
             "without_positive",
@@ -124,12 +131,12 @@ class LossStats:
         return self.spec.weighting(labels, self._part, self.embeddings.dtype, arguments)
 
     @cached_property
-    def _others(self) -> Tensor:
-        return others(self._part, len(self.embeddings), self.embeddings.device)
+    def _candidates(self) -> Tensor:
+        return candidate_mask(self._part, len(self.embeddings), self.embeddings.device)
 
     @cached_property
     def _distances(self) -> Tensor:
         unit_BD = unit_rows(self.embeddings)
-        square_B = unit_BD.any(1).to(unit_BD.dtype)  # 1, of a zero row 0
+        square_B = unit_BD.any(1).to(unit_BD.dtype)  # 1, but 0 for a zero row
         square_nB = square_B[self._part, None] + square_B
         return (square_nB - 2 * unit_BD[self._part] @ unit_BD.T).clamp(min=0)

@@ -23,15 +23,15 @@ class Temperature(nn.Module):
     """tau as a module: `value()` is a scalar tensor above 0."""
 
     def value(self) -> Tensor:
-        """The temperature now."""
+        """The current temperature, with its gradient if it is learned."""
         raise NotImplementedError
 
     def number(self) -> float:
-        """The same as a number: a learned one is read from its device, which waits for it."""
+        """The current temperature as a number; for a learned one the host waits for its device."""
         return float(self.value().detach())
 
-    def known(self) -> float | Tensor:
-        """`number`; but of one that a device would be waited for the value there, float64 without graph."""
+    def engine_value(self) -> float | Tensor:
+        """`number`; where the host would wait for it, a float64 tensor on the device, without graph."""
         value = self.value().detach()
         return self.number() if tiling.is_host(value.device) else value.double()
 
@@ -40,7 +40,10 @@ class Temperature(nn.Module):
 
 
 class ConstantTemperature(Temperature):
-    """One value for good. A buffer, since DDP refuses a parameter that gets no gradient."""
+    """A temperature that never changes. Raises ValueError for a value that is not above 0.
+
+    It is a buffer, since DDP refuses a parameter that gets no gradient.
+    """
 
     tau: Tensor
 
@@ -51,15 +54,15 @@ class ConstantTemperature(Temperature):
         self.register_buffer("tau", torch.tensor(self._number, dtype=torch.float64))
 
     def value(self) -> Tensor:
-        """The temperature; a copy, since a graph may outlive it."""
+        """The temperature, copied, since a graph may outlive the buffer."""
         return self.tau.clone()
 
     def number(self) -> float:
-        """The temperature, without a look at the device."""
+        """The temperature, without reading the device."""
         return self._number
 
-    def known(self) -> float:
-        """The same."""
+    def engine_value(self) -> float:
+        """The temperature as a number."""
         return self._number
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
@@ -68,9 +71,18 @@ class ConstantTemperature(Temperature):
 
 
 class ScheduledTemperature(ConstantTemperature):
-    """From `start` to `end` over training, f being the progress.
+    """Moves from `start` to `end` over training, with the progress f.
 
     linear: start + (end - start) f.  cosine: end + (start - end) (1 + cos(pi f)) / 2.
+
+    Raises:
+        ValueError: For a start or end that is not above 0, or an unknown schedule.
+
+    Example:
+        >>> temperature = ScheduledTemperature(0.5, 0.1)
+        >>> temperature.set_progress(1.0)
+        >>> temperature.number()
+        0.1
     """
 
     def __init__(self, start: float, end: float, schedule: Schedule = "cosine") -> None:
@@ -82,7 +94,7 @@ class ScheduledTemperature(ConstantTemperature):
         self.schedule = schedule
 
     def set_progress(self, fraction: float) -> None:
-        """Moves to this share of the training; beyond 0..1 the ends hold."""
+        """Sets the temperature for this share of the training; values outside 0..1 are clipped."""
         done = min(max(fraction, 0.0), 1.0)
         if self.schedule == "cosine":
             done = (1 - math.cos(math.pi * done)) / 2
@@ -91,7 +103,10 @@ class ScheduledTemperature(ConstantTemperature):
 
 
 class LearnedTemperature(Temperature):
-    """tau = exp(log_tau) with the parameter log_tau, so that it stays above 0."""
+    """tau = exp(log_tau) with the parameter log_tau, so that it stays above 0.
+
+    Raises ValueError for an initial value that is not above 0.
+    """
 
     def __init__(self, initial: float) -> None:
         super().__init__()
@@ -103,5 +118,5 @@ class LearnedTemperature(Temperature):
 
 
 def as_temperature(given: float | Temperature) -> Temperature:
-    """A module as it is; a number as a constant. Raises ValueError for a number that is not above 0."""
+    """Returns a module as it is, and a number as a `ConstantTemperature`."""
     return given if isinstance(given, Temperature) else ConstantTemperature(given)

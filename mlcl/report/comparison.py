@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
-from mlcl.config.names import metric_name
+from mlcl.config.section import metric_name
 from mlcl.config.space import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting

@@ -7,12 +7,12 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
-from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.baseline_search import baseline_searches
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.uri import without_password
 from mlcl.training.context import pick_device
@@ -29,7 +29,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
     return _plan(JobData.of(job, home)) | {
         "writes": {
             "folder": str(home / "runs" / "<run id>"),
-            "files": ["run.json", "checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
+            "files": ["checkpoint.pt", RESULT, EMBEDDINGS, f"{MODEL}/"],
             "tracking": shown(tracking_uri(home)),
         },
         "job": dump_job(job),
@@ -75,8 +75,6 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
         "writes": {
             "folder": str(home / "sweeps" / "<sweep id>"),
             "files": [
-                "run.json",
-                LEDGER,
                 "study.journal" if plan.study is None else f"the study in {without_password(plan.study)}",
                 f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}",
             ],

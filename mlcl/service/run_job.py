@@ -10,13 +10,14 @@ from pathlib import Path
 from mlcl.config import JobConfig, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.checkpoints import drop_checkpoint
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import Tag
+from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
@@ -69,7 +70,7 @@ def run_job(
     tracker.experiment(job.experiment)
     recover(home)
     signals = stop_on_signal(announce) if stop is None else nullcontext(stop)
-    with signals as wish, Delivery(tracker, announce) as delivery:
+    with signals as wish, backed_up(home, announce), Delivery(tracker, announce) as delivery:
         delivery.add_undelivered()
         logs = JobLogs(home, tracker.uri, provenance(), delivery.add)
         run = _Run(job_data, home, logs, listener, wish, announce)
@@ -146,12 +147,12 @@ class _Run:
             job_hash=job_hash(job),
             fingerprint=self.job_data.fingerprint,
             log=self.logs.usable(name),
-            uri=self.logs.uri,
+            uri=self.logs.stored_uri,
         )
         data = self.job_data.dataset.info
         tags: dict[str, str] = {Tag.ID: name}
         log = self.logs.start(
-            job, data, id=record.log, name=job.baseline or name, owner=name, place=record.place, tags=tags
+            job, data, id=record.log, name=job.baseline or name, owner=name, place=record.number, tags=tags
         )
         log.reopen()
         self.logs.deliver(log.id)

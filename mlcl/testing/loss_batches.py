@@ -12,7 +12,7 @@ from torch import Tensor
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, Interval, LossSpec
 from mlcl.losses.labels import Labels
-from mlcl.losses.options import LevelNumbers
+from mlcl.losses.spec import LevelNumbers
 
 Case = tuple[str, dict[str, Any]]
 """A loss by name, and options."""

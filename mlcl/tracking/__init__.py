@@ -7,11 +7,12 @@ imported at their first use, so that the process of a trial never imports it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mlcl.store import State
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
+from mlcl.tracking.names import MLFLOW_STATUS
 from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, written
 from mlcl.tracking.provenance import Provenance, provenance
-from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.undelivered import UndeliveredLog, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 

@@ -11,7 +11,7 @@ from typing import Any
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-from mlcl.config.space import covers
+from mlcl.config import covers
 from mlcl.tracking.tracker import Tracker
 
 BEST = "best"

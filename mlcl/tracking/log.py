@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from mlcl.errors import UserError
 from mlcl.files import remove_partial, replace_text
+from mlcl.store import State
 from mlcl.tracking.jsonl import Entry, appending, sync
 from mlcl.tracking.log_index import LogIndex
 from mlcl.tracking.names import DIFF, MAX_REASON, PACKAGES
 from mlcl.tracking.provenance import Provenance
-from mlcl.tracking.states import State
 from mlcl.tracking.uri import stored_uri
 
 LOG, TEXTS = "log.jsonl", "files"

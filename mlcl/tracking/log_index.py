@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlcl.store import State
 from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.states import State
 
 METRICS = b'{"kind":"metrics"'
 """Begins a line with metrics. Most lines do, and only `new_points` needs to decode them."""

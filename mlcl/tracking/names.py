@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from mlcl.store import State
+
 MAX_PARAM = 6000
 """Longest parameter value, in characters, that MLflow's stores keep."""
 MAX_REASON = 5000
@@ -127,3 +129,14 @@ TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
 def space_file(generation: int) -> str:
     """The artifact with a sweep's space, by the space's number."""
     return "space.yaml" if generation == 0 else f"space-{generation}.yaml"
+
+
+MLFLOW_STATUS = {
+    State.RUNNING: "RUNNING",
+    State.COMPLETE: "FINISHED",
+    State.PRUNED: "KILLED",
+    State.FAILED: "FAILED",
+    State.BUDGET: "KILLED",
+    State.STOPPED: "KILLED",
+}
+"""MLflow knows fewer states; the tag `mlcl.state` has the exact one."""

@@ -25,6 +25,11 @@ MAX_DIFF = 2_000_000
 """Most characters of a diff that are kept; a larger one is cut, with a line that says so."""
 
 
+def submitted_id() -> str | None:
+    """The id under which this command was submitted to a cluster: what it makes has the same one."""
+    return os.environ.get(SUBMITTED) or None
+
+
 @dataclass(frozen=True)
 class Provenance:
     """The tags of a run, and two texts: the uncommitted changes, and the installed `packages`."""

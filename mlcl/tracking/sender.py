@@ -17,12 +17,12 @@ from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.files import remove_partial
+from mlcl.store import State
 from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.shared_view import view_note, view_tag, view_text
-from mlcl.tracking.states import MLFLOW_STATUS, State
 from mlcl.tracking.tracker import Tracker
 
 POINTS, PARAMS = 1000, 100

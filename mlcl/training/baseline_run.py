@@ -21,8 +21,8 @@ from torch import Tensor
 import mlcl
 from mlcl.baselines import BASELINES, Problem
 from mlcl.config import job_hash
-from mlcl.config.job import TrainConfig
 from mlcl.config.objective_section import ObjectiveConfig
+from mlcl.config.train_section import TrainConfig
 from mlcl.data.cache_entries import cached
 from mlcl.files import new_file
 from mlcl.training.baseline_job import read_rows

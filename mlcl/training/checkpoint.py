@@ -27,7 +27,7 @@ PREVIOUS = "checkpoint.previous.pt"
 DAMAGED = "checkpoint.damaged.pt"
 """Where a damaged one is put, so that it never takes the place of a whole one."""
 CHECKPOINTS = (CHECKPOINT, PREVIOUS, DAMAGED)
-VERSION = 1
+VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlcl.errors import UserError
-from mlcl.losses.collectives import gathers_on_host
+from mlcl.losses.batch import gathers_on_host
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ class Event:
     `step` counts optimiser steps, the one axis of all metrics. A `step` event carries metrics only where a
     logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` the
     step of the evaluation that begins (embedding, linear probe, neighbours, test, transfer); `note` is a
-    message to the user, `damage` one about a damaged checkpoint.
+    message to the user, `damage` one about a damaged checkpoint. The `start` of a resumed run has in
+    `validations` the metrics of each validation up to its checkpoint, by epoch.
     """
 
     kind: Kind
@@ -26,6 +27,7 @@ class Event:
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
 Listener = Callable[[Event], None]

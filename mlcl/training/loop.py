@@ -314,6 +314,7 @@ class Loop:
     def _validate(self) -> None:
         self.model.eval()
         metrics = self.callbacks.validate()
+        self.position.validations[self.position.epoch] = {k: float(v) for k, v in metrics.items()}
         self.tell("validation", metrics)
         if self.settings.patience is not None:
             self._compare(self.settings.patience, metrics)
@@ -336,9 +337,10 @@ class Loop:
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
         """Gives the listener an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
-            at = self.position
+            at, epochs = self.position, self.settings.epochs
+            earlier = dict(at.validations) if kind == "start" else {}
             self.callbacks.listener(
-                Event(kind, at.epoch, self.settings.epochs, at.step, self.steps, metrics or {}, note)
+                Event(kind, at.epoch, epochs, at.step, self.steps, metrics or {}, note, earlier)
             )
 
 

@@ -63,7 +63,8 @@ class Position:
     """The position of the loop, and the open logging window.
 
     `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
-    `best` is the best validation so far, after `best_step` steps, `stale` the number of validations since.
+    `validations` has the metrics of all validations by epoch; `best` is the best of them, after `best_step`
+    steps, `stale` the number of validations since.
     """
 
     epoch: int = 0
@@ -72,6 +73,7 @@ class Position:
     micro_batch_size: int | None = None
     window: dict[str, float] = field(default_factory=dict)
     window_steps: int = 0
+    validations: dict[int, dict[str, float]] = field(default_factory=dict)
     best: float | None = None
     best_step: int | None = None
     stale: int = 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mlcl.losses import ContrastiveLoss, gathered, joint_loss, sharing_key
-from mlcl.losses.batch import Batch as LossRows
+from mlcl.losses import ContrastiveLoss, gather_rows, joint_loss, sharing_key
+from mlcl.losses.batch import LossRows
 from mlcl.training.classifier import Classifier, Labels
 
 CLASSIFIER = "classifier"
@@ -90,7 +90,7 @@ class Objective(nn.Module):
         firsts = [next(iter(heads.values())) for heads in groups]
         projected = [head.projection(embedding_RD) for head in firsts]
         losses = [[head.loss for head in heads.values()] for heads in groups]
-        rows = gathered(
+        rows = gather_rows(
             losses, projected, [[labels.get(name) for name in heads] for heads in groups], sample_ids_R
         )
         for heads, z_RD, its in zip(groups, projected, rows, strict=True):

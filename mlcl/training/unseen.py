@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlcl.data import Split
 from mlcl.data.format import HeldOut
-from mlcl.data.hold_out import SHOTS
+from mlcl.data.modifications import SHOTS
 from mlcl.evaluation.few_shot import FIGURES, FewShot
 from mlcl.evaluation.tasks import Task
 from mlcl.labels import LabelRows

@@ -7,27 +7,25 @@ from types import SimpleNamespace
 
 import pytest
 from builders import tiny_job
+from ledgers import recorded
 from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
-from mlcl.cli.local_runs import local_runs
 from mlcl.cli.main import app
 from mlcl.cli.output import results
 from mlcl.errors import UserError
-from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import Database, RunFolders
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
 
 
-def plain_run(home, id, created, state=State.COMPLETE, parent=None, score=0.25, **its):
+def plain_run(home, id, state=State.COMPLETE, parent=None, score=0.25):
     params = {"evaluation.metric": "val/accuracy"}
     RunLog.start(home, id, uri="u", experiment="e", name=id, owner=id, params=params, tags={}, parent=parent)
     folder = RunFolders(home).new(id)
-    folder.write(RunRecord(id, "e", "j", "d", state, id, "u", created, **its))
+    recorded(folder, state)
     (folder.path / "result.json").write_text(json.dumps({"val/accuracy": score}))
 
 
@@ -38,8 +36,8 @@ def home(tmp_path, tiny, monkeypatch):
     (tmp_path / "home").symlink_to("that's größer")
     world = World(tmp_path / "home", monkeypatch)
     world.run(world.plan(tiny_job(tiny), SPACE, trials=2, name="seek"))
-    plain_run(world.home, "mlcl-99990101-000000-ab", "99990101-000000-000000", State.RUNNING, place=2)
-    plain_run(world.home, "mlcl-99980101-000000-cd", "99980101-000000-000000", parent="a-table", place=3)
+    plain_run(world.home, "mlcl-99990101-000000-ab", State.RUNNING)
+    plain_run(world.home, "mlcl-99980101-000000-cd", parent="a-table")
     return world.home
 
 
@@ -64,22 +62,12 @@ def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):
     assert "KILLED" in mlcl(home, "show", "@last")
     with pytest.raises(UserError, match="did you mean seek"):
         mlcl(home, "show", "seak")
-    plain_run(home, "mlcl-99990101-000000-ac", "99990101-000000-000001")
+    plain_run(home, "mlcl-99990101-000000-ac")
     with pytest.raises(UserError, match="begins several names"):
         mlcl(home, "show", "mlcl-9999")
 
 
-def test_after_a_clock_was_set_back_the_latest_is_the_last_that_began(tmp_path):
-    for key in ("order", "place"):  # order: of an earlier release
-        plain_run(tmp_path, f"{key} before", "99990101-000000-000000", **{key: 1})
-        plain_run(tmp_path, f"{key} after", "19990101-000000-000000", **{key: 2})
-    said = [its.id for its in local_runs(tmp_path)]
-    assert said == ["place after", "place before", "order after", "order before"]
-    assert [its.age for its in local_runs(tmp_path)][1] == "0m"
-
-
 def test_the_last_is_that_of_any_kind(home, monkeypatch):
-    monkeypatch.setattr("mlcl.service.runs.run_store.stamp", lambda _: "19990101-000000-000000")
     its = {"experiment": "e", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
     RunFolders(home).new("set-back").open(**its)
     assert "set-back" in mlcl(home, "show", "@last")
@@ -87,19 +75,12 @@ def test_the_last_is_that_of_any_kind(home, monkeypatch):
     assert "later" in mlcl(home, "show", "@last")
 
 
-def test_a_damaged_record_is_said_and_left_out(home):
-    (file,) = (home / "sweeps").glob("*/run.json")
-    whole = file.read_text()
-    for text in ("{", whole.replace('"name": "seek"', '"name": "sook"'), None):
-        file.unlink() if text is None else file.write_text(text)
-        for words in (["list", "--json"], ["show", "@last", "--json"]):
-            answer = CliRunner().invoke(app, [*words, "--home", str(home)])
-            assert answer.exit_code == 0
-            said = f"{file}: missing or damaged, and left out here; see `mlcl doctor`"
-            assert "".join(answer.stderr.split()) == "".join(said.split())
-            json.loads(answer.stdout)
-    file.write_text(whole)
-    assert CliRunner().invoke(app, ["list", "--home", str(home)]).stderr == ""
+def test_a_damaged_database_is_an_error_of_one_line(home):
+    file = home / "home.db"
+    file.write_bytes(file.read_bytes().replace(b"seek", b"sook"))
+    for words in (["list", "--json"], ["show", "@last", "--json"]):
+        with pytest.raises(UserError, match=r"home\.db: the database of this home is damaged"):
+            mlcl(home, *words)
 
 
 def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeypatch):
@@ -107,7 +88,7 @@ def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeyp
     monkeypatch.setattr(results, "_width", 20)
     assert "seek" in mlcl(home, "list")
     assert sorted("".join(mlcl(home, "show", "seek").split())) == sorted("".join(wide.split()))
-    monkeypatch.setattr(Ledger, "_read", denied)
+    monkeypatch.setattr(Database, "events", denied)
     assert "seek" in mlcl(home, "list")
     assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == []
 
@@ -139,8 +120,8 @@ def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
     monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
     with pytest.raises(UserError, match="allowed: mlcl report seek"):
         mlcl(home, "open", "seek")
-    (sweep,) = (home / "sweeps").glob("*/run.json")
-    page = home / "reports" / sweep.parent.name / "report.html"
+    (sweep,) = (home / "sweeps").glob("*/")
+    page = home / "reports" / sweep.name / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()
     assert mlcl(home, "open", "seek").strip() == page.resolve().as_uri()

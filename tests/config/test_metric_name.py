@@ -3,7 +3,7 @@ from builders import job_tree
 
 from mlcl.config import load_job
 from mlcl.config.job import job_hash
-from mlcl.config.names import validation_metric
+from mlcl.config.section import validation_metric
 from mlcl.config.space.search import SearchConfig
 from mlcl.errors import UserError
 

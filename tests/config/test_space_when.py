@@ -227,8 +227,8 @@ def test_the_grid_counts_each_branch_by_itself(tmp_path):
             "space.train.lr",
             "no condition",
         ),
-        (" {train.lr: {float: [0.1, 1], when: sgd}}", "space.train.lr", "needs a key"),
-        (" {train.lr: {float: [0.1, 1], when: {}}}", "space.train.lr", "needs a key"),
+        (" {train.lr: {float: [0.1, 1], when: sgd}}", "space.train.lr.when", "a section with keys"),
+        (" {train.lr: {float: [0.1, 1], when: {}}}", "space.train.lr.when", "at least 1 item"),
         (
             """
   train.optimizer: {choice: [adamw, sgd]}

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mlcl.config import job_hash, load_job, read_yaml
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
 from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
 from mlcl.data import DatasetInfo, LabelSpace
 from mlcl.data.format import Shard

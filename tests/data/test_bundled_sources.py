@@ -7,7 +7,7 @@ from PIL import Image
 
 from mlcl.data import Dataset, prepare
 from mlcl.data.sources import icd10cm
-from mlcl.data.sources.digits import Options, write
+from mlcl.data.sources.digits import SOURCE, Options
 from mlcl.data.split_assignment import twin_form
 from mlcl.data.validation import check
 from mlcl.testing.sources import SourceTestCase, Wart
@@ -73,7 +73,7 @@ def test_icd10cm_keeps_equal_descriptions_together(icd):
 
 
 def test_icd10cm_split_follows_the_seed():
-    rows = icd10cm.read()[1][:3000]
+    rows = icd10cm.diagnoses()[1][:3000]
     one, same, other = (icd10cm.split_of(rows, seed) for seed in (0, 0, 1))
     assert one == same != other
     assert icd10cm.split_of(rows[::-1], 0) == one[::-1]
@@ -105,14 +105,17 @@ def test_digits_of_held_out_scenes_are_in_no_training_scene(tmp_path, monkeypatc
         return real(pixels, target, own, size, rng)
 
     monkeypatch.setattr(digits, "_scene", scene)
-    write(tmp_path / "digits", Options(scenes=100), 0)
+    SOURCE.write(tmp_path / "digits", Options(scenes=100), 0)
     train, validation, test = map(set, used)
     assert not train & validation | train & test | validation & test
     assert len(train | validation | test) == 1797
 
 
 def test_digits_follow_size_and_seed(tmp_path):
-    infos = [write(tmp_path / str(i), Options(scenes=100, size=48), seed) for i, seed in enumerate((0, 0, 1))]
+    infos = [
+        SOURCE.write(tmp_path / str(i), Options(scenes=100, size=48), seed)
+        for i, seed in enumerate((0, 0, 1))
+    ]
     assert infos[0].fingerprint == infos[1].fingerprint != infos[2].fingerprint
     image = Dataset.open(tmp_path / "0").split("train").images()[0]
     assert Image.open(io.BytesIO(image)).size == (48, 48)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mlcl.data import Dataset, LabelSpace
+from mlcl.data.columns import ShardReader
 from mlcl.data.format import DatasetInfo
-from mlcl.data.shard_reader import ShardReader
 from mlcl.errors import UserError
 
 

@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from mlcl.data.sources.common.distribution import Distribution, compare_counts, hold_out
+from mlcl.data.sources.common.distribution import Distribution, compare_counts
+from mlcl.data.split_assignment import assign_validation
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -174,7 +175,7 @@ def test_counts_that_differ_are_all_named(tmp_path):
 
 
 def test_hold_out_takes_a_share():
-    splits = [hold_out(str(i), 0, 0.25) for i in range(2000)]
+    splits = [assign_validation(str(i), 0, 0.25) for i in range(2000)]
     assert set(splits) == {"train", "validation"}
     assert 400 < splits.count("validation") < 600
 

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from mlcl.data.download import fetch
+from mlcl.data.sources.cifar import fetch
 from mlcl.errors import UserError
 
 CONTENT = bytes(range(256)) * 9_000

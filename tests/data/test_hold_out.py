@@ -9,7 +9,7 @@ from builders import text_dataset, tree_dataset
 
 from mlcl.data import Dataset, LabelSpace, hold_out
 from mlcl.data.format import HeldOut
-from mlcl.data.hold_out import SHOTS
+from mlcl.data.modifications import SHOTS
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows

@@ -61,7 +61,7 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
 
 
 def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, monkeypatch):
-    from mlcl.data import shard_reader, writer
+    from mlcl.data import columns, writer
 
     monkeypatch.setitem(writer.GROUP_ROWS, "image", 2)
     data = Dataset.open(write_images(image_batch, shard_rows=5))
@@ -76,7 +76,7 @@ def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, mon
     assert column[3:6] == wanted[3:6]
     assert column[-1] == wanted[-1]
     assert list(split.take(torch.tensor([11, 0, 4])).images()) == [wanted[11], wanted[0], wanted[4]]
-    assert len(column._groups) <= shard_reader.ROW_GROUPS_KEPT
+    assert len(column._groups) <= columns.ROW_GROUPS_KEPT
 
 
 def test_texts_of_images_are_refused(write_images, image_batch, text_set):

@@ -1,8 +1,8 @@
 import pytest
 
 from mlcl.data import Dataset
+from mlcl.data.audit import label_notes, label_tables, looks_of, percent
 from mlcl.data.format import LabelSpace
-from mlcl.data.label_audit import label_notes, label_tables, looks_of, percent
 
 SPLITS = ["train"] * 8 + ["validation", "test"]
 

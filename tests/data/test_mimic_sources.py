@@ -6,7 +6,8 @@ import pytest
 
 from mlcl.data import Dataset
 from mlcl.data.sources import mimic3, mimic4
-from mlcl.data.sources.common.mimic import (
+from mlcl.data.sources.common.clinical import clean_text
+from mlcl.data.sources.common.icd_codes import (
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,
@@ -14,7 +15,6 @@ from mlcl.data.sources.common.mimic import (
     icd10_diagnosis_chapter,
     icd10_procedure_section,
 )
-from mlcl.data.sources.common.notes import clean_text
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
@@ -109,7 +109,7 @@ def tables3(tmp_path):
 def mimic3_set(tmp_path, tables3):
     def mimic3_set(root=None, **options):
         given = {"path": root or tables3(), "splits": tmp_path / "lists", "check_counts": False} | options
-        mimic3.write(tmp_path / "set", mimic3.SOURCE.options(**given), 0)
+        mimic3.SOURCE.write(tmp_path / "set", mimic3.SOURCE.options(**given), 0)
         return Dataset.open(tmp_path / "set")
 
     return mimic3_set
@@ -315,7 +315,7 @@ def put_tables4(root, stays=STAYS_4, notes="note"):
 def mimic4_set(tmp_path):
     def mimic4_set(name="set", **options):
         given = {"path": tmp_path / "mimiciv", "splits": tmp_path / "lists", "check_counts": False} | options
-        mimic4.write(tmp_path / name, mimic4.Options(**given), 0)
+        mimic4.SOURCE.write(tmp_path / name, mimic4.Options(**given), 0)
         return Dataset.open(tmp_path / name)
 
     put_tables4(tmp_path / "mimiciv")

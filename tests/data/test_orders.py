@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from mlcl.data import Balanced, EpochSampler, Grouped
-from mlcl.data.class_tree import Groups, tree
+from mlcl.data.sampler import Groups, tree
 
 ROWS, SIZE = 203, 16
 RNG = np.random.default_rng(0)

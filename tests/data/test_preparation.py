@@ -3,23 +3,23 @@ from dataclasses import replace
 
 import pytest
 
-from mlcl.data import SOURCES, Dataset, preparation, prepare
+from mlcl.data import SOURCES, Dataset, prepare, sources
 from mlcl.errors import UserError
 
 SMALL = {"scenes": 100}
 
 
 @pytest.fixture
-def writing(monkeypatch):
-    """Puts another function in the place of the source's own `write`."""
-    return lambda write: monkeypatch.setattr(
-        preparation, "find_source", lambda name: replace(SOURCES[name], write=write)
+def reading(monkeypatch):
+    """Puts another function in the place of the source's own `read`."""
+    return lambda read: monkeypatch.setattr(
+        sources, "find_source", lambda name: replace(SOURCES[name], read=read)
     )
 
 
-def test_a_second_call_finds_the_first_ones_folder(tmp_path, writing):
+def test_a_second_call_finds_the_first_ones_folder(tmp_path, reading):
     folder = prepare("digits", tmp_path, SMALL)
-    writing(lambda *_: pytest.fail("written again"))
+    reading(lambda *_: pytest.fail("written again"))
     assert prepare("digits", tmp_path, SMALL) == folder
     assert Dataset.open(folder, verify=True).info.name == "digits"
 
@@ -53,12 +53,12 @@ def test_two_processes_at_once_make_one_folder(tmp_path):
     assert Dataset.open(folder, verify=True).info.rows["train"] == 80
 
 
-def test_an_error_leaves_no_folder(tmp_path, writing):
-    def fail(folder, options, seed):
-        (folder.parent / "half").mkdir()
+def test_an_error_leaves_no_folder(tmp_path, reading):
+    def fail(options, seed, scratch):
+        (scratch / "half").mkdir()
         raise UserError("bad input")
 
-    writing(fail)
+    reading(fail)
     with pytest.raises(UserError, match="bad input"):
         prepare("digits", tmp_path, SMALL)
     assert [entry for entry in tmp_path.iterdir() if entry.is_dir()] == []

@@ -33,7 +33,7 @@ def read(tmp_path):
 
     def read(source, path, seed=0, **options):
         made = tmp_path / "made"
-        source.write(made, source.SOURCE.options(path=path, check_counts=False, **options), seed)
+        source.SOURCE.write(made, source.SOURCE.options(path=path, check_counts=False, **options), seed)
         check(made)
         rows = rows_of(Dataset.open(made))
         made.rename(tmp_path / f"made-{len(list(tmp_path.iterdir()))}")
@@ -64,7 +64,7 @@ def named(labels, space):
 
 def refused(source, path, tmp_path, **options):
     with pytest.raises(UserError) as error:
-        source.write(tmp_path / "no", source.SOURCE.options(path=path, **options), 0)
+        source.SOURCE.write(tmp_path / "no", source.SOURCE.options(path=path, **options), 0)
     assert not (tmp_path / "no").exists()
     return error.value.line()
 
@@ -113,7 +113,7 @@ def test_goemotions(folder, read):
 
 def test_goemotions_is_a_hierarchy(folder, tmp_path):
     options = goemotions.SOURCE.options(path=folder(GOEMOTIONS), check_counts=False)
-    info = goemotions.write(tmp_path / "made", options, 0)
+    info = goemotions.SOURCE.write(tmp_path / "made", options, 0)
     path, sentiment, ekman = (info.label_spaces[name] for name in ("path", "sentiment", "ekman"))
     assert path.levels == ("sentiment", "ekman", "emotion")
     of_ekman, of_emotion = path.parents
@@ -292,7 +292,7 @@ def test_aapd_in_the_shares_of_the_paper(folder, read):
 
 def test_aapd_says_where_shares_are_far_from_the_papers(folder, tmp_path):
     options = aapd.Options(path=folder(AAPD), check_counts=False, split="paper")
-    (note,) = aapd.write(tmp_path / "made", options, 0).notes
+    (note,) = aapd.SOURCE.write(tmp_path / "made", options, 0).notes
     assert "% of the rows where 67.7 / 12 / 20.3 were wanted: of few rows a hash gives other shares" in note
 
 

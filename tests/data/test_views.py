@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mlcl.data import augment, normalise
-from mlcl.data.views import MEAN, STD
+from mlcl.data.images import MEAN, STD
 
 NOTHING = {"crop": 1.0, "flip": False, "jitter": 0.0, "grayscale": 0.0}
 

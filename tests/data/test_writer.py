@@ -92,13 +92,13 @@ def test_killed_half_way_leaves_no_folder_and_the_next_run_cleans_up(tmp_path):
     name = left.name.removeprefix(".").rsplit(".", 2)[0]
     assert not (tmp_path / name).exists()
 
-    from mlcl.data import preparation, prepare
+    from mlcl.data import prepare, sources
     from mlcl.data.sources.digits import SOURCE, Options
 
     with pytest.MonkeyPatch.context() as patch:
         # The same options, so the same folder, at a size that a test can wait for.
-        small = replace(SOURCE, write=lambda folder, _, seed: SOURCE.write(folder, Options(scenes=100), seed))
-        patch.setattr(preparation, "find_source", lambda _: small)
+        small = replace(SOURCE, read=lambda _, *more: SOURCE.read(Options(scenes=100), *more))
+        patch.setattr(sources, "find_source", lambda _: small)
         folder = prepare("digits", tmp_path, {"scenes": 200_000})
     assert folder.name == name
     assert not list(tmp_path.glob(".digits-*.partial"))

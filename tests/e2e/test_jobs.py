@@ -11,7 +11,7 @@ from patience import until
 from mlcl.config.cluster import load_cluster
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.local.ports import free_port
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
@@ -111,7 +111,7 @@ def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     until(lambda: re.search("trial . RUNNING", mlcl("logs", "lab-1").out))
     sweep = RunFolders(mlcl.home, "sweeps").root / "lab-1"
     # A training may be named before its first epoch has ended.
-    until(lambda: '"event":"rung"' in (sweep / "ledger.jsonl").read_text().replace(" ", ""))
+    until(lambda: Ledger(sweep).history)
     stop(mlcl, "job-space")
     kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
     assert any(kept)

@@ -27,7 +27,7 @@ def test_a_table_end_to_end(mlcl):
     check_runs(mlcl, report)
     folder = mlcl.home / "tables" / report["id"]
     assert {path.name for path in folder.iterdir()} == {
-        ".lock", "ledger.jsonl", "run.json", "table.json", "table.md", "table.tex"
+        ".lock", "table.json", "table.md", "table.tex"
     }  # fmt: skip
 
     again = mlcl("reproduce", "heads")

@@ -19,6 +19,7 @@ from patience import PATIENCE, until
 from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import RunFolders
 
 EPOCHS = 150
 """Some seconds of training, for something to happen in."""
@@ -157,8 +158,7 @@ def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
         assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
         assert closed.data.tags["mlcl.reason"] == "its process was killed"
     assert "RUNNING" not in statuses(mlcl)
-    (record,) = mlcl.home.glob("sweeps/*/run.json")
-    assert json.loads(record.read_text())["state"] == "STOPPED"
+    assert [record.state for _, record in RunFolders(mlcl.home, "sweeps").records()] == ["STOPPED"]
 
     process = start_again(mlcl, command)
     until(lambda: worker_of(process)).kill()

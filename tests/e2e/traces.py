@@ -11,9 +11,9 @@ import optuna
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import RunFolders
 from mlcl.tracking.undelivered import undelivered
 
 Trace = dict[str, Any]
@@ -26,9 +26,9 @@ FOREIGN = re.compile(r"mlcl\.(version\.|git\.|python|machine|(cpu_|gpu_)?seconds
 
 def trace(home: Path, uri: str) -> Trace:
     """Of the one sweep or table under `home`, with its runs in the store at `uri`."""
-    ledgers = sorted(home.glob(f"*/*/{LEDGER}"))
-    assert len(ledgers) == 1, f"one sweep or table, not {len(ledgers)}"
-    folder = ledgers[0].parent
+    folders = [*home.glob("sweeps/mlcl-*/"), *home.glob("tables/mlcl-*/")]
+    assert len(folders) == 1, f"one sweep or table, not {len(folders)}"
+    folder = folders[0]
     client, ledger = MlflowClient(uri), Ledger(folder)
     runs, kind = _runs(client), "TABLE" if folder.parent.name == "tables" else "SWEEP"
     names = {run.info.run_id: _name(run) for run in runs} | {folder.name: kind}
@@ -87,7 +87,7 @@ def _ledger(ledger: Ledger) -> Trace:
 
 
 def _study(ledger: Ledger) -> Trace:
-    storage = open_storage(ledger.path.parent / "study.journal")
+    storage = open_storage(ledger.folder / "study.journal")
     found: Trace = {"study: names": len(optuna.get_all_study_names(storage))}
     study = optuna.load_study(study_name=ledger.versions()[-1].study, storage=storage)
     for trial in study.trials:

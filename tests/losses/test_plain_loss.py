@@ -29,7 +29,7 @@ def known():
 
 @pytest.mark.usefixtures("known")
 def test_it_says_once_that_it_is_dense(caplog):
-    loss._say_dense.cache_clear()
+    loss._warn_dense.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             build_loss("neighbouring")

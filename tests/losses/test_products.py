@@ -9,7 +9,7 @@ from losses.devices import DEVICE, Device
 from losses.oracles import CASES
 from losses.waits import Waits
 
-from mlcl.losses import LOSSES, LearnedTemperature, build_loss, joint_loss, products, sets, tiled_sum, tiling
+from mlcl.losses import LOSSES, LearnedTemperature, build_loss, engine, joint_loss, sets, similarities, tiling
 from mlcl.testing.loss_batches import case_id
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -66,7 +66,7 @@ def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch
     how = {"temperature": TAU, "engine": "tiled", **options}
     exact = build_loss(name, **how)(rounded, rows.labels(name), rows.sample_ids())
     gradient = solved(case, rows, rows.z.bfloat16().double())[1]
-    monkeypatch.setattr(products, "is_native", lambda _device: native)
+    monkeypatch.setattr(similarities, "is_native", lambda _device: native)
     with bf16_into_float32() if native else contextlib.nullcontext():
         found = solved(case, rows, rows.z.bfloat16())
     assert found[0].item() == pytest.approx(exact.item(), rel=1e-6)
@@ -85,8 +85,8 @@ def test_large_batches_are_multiplied_in_bf16_and_small_ones_exactly():
 
 def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
     seen = []
-    solve = tiled_sum.solve
-    monkeypatch.setattr(tiled_sum, "solve", lambda *a, **k: (seen.append(a[0].products), solve(*a, **k))[1])
+    solve = engine.solve
+    monkeypatch.setattr(engine, "solve", lambda *a, **k: (seen.append(a[0].products), solve(*a, **k))[1])
     exact = solved(("supcon", {}), rows, rows.z.float())
     assert solved(("supcon", {}), rows, rows.z.float(), products="tf32")[0] == exact[0]  # of a processor
     assert seen == ["exact", "tf32"]
@@ -105,10 +105,10 @@ def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
     ],
 )
 def test_the_precision_holds_within_and_not_after(products_, device, amx, precision, monkeypatch):
-    monkeypatch.setattr(products, "has_amx", lambda: amx)
+    monkeypatch.setattr(similarities, "has_amx", lambda: amx)
     matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
-    with products.multiplying(products_, torch.device(device)):
+    with similarities.matmul_precision(products_, torch.device(device)):
         assert matmul.fp32_precision == precision
     assert matmul.fp32_precision == before
 
@@ -117,7 +117,7 @@ def test_the_precision_holds_within_and_not_after(products_, device, amx, precis
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
     """Over many tiles, in both passes and the closed forms; and in the backward."""
-    found, solve = [], tiled_sum.solve
+    found, solve = [], engine.solve
 
     def watched(*arguments, **options):
         with Waits() as waits:
@@ -125,7 +125,7 @@ def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
         found.append(waits.count)
         return solution
 
-    monkeypatch.setattr(tiled_sum, "solve", watched)
+    monkeypatch.setattr(engine, "solve", watched)
     name, options = case
     z = rows.z.to(dtype).requires_grad_()
     value = build_loss(name, engine="tiled", normalize=True, **options)(
@@ -142,7 +142,7 @@ def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkey
     """Every case, from the labels on."""
     (name, options), (how, few), rows = case, HOW[how], make(samples=3)
     monkeypatch.setattr(sets, "FEW", few)
-    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with Device() as device:
         loss = build_loss(name, **copy.deepcopy(how), **options).to(DEVICE)
@@ -230,9 +230,9 @@ def test_waits_are_seen():
 
 def test_tiles_of_a_gpu_fit_its_free_memory():
     gib = 1 << 30
-    assert tiling.fitting(8 * gib) == 4096
+    assert tiling.largest_tile(8 * gib) == 4096
     for free in (1, gib // 16, gib, 8 * gib, 139 * gib):
-        tile = tiling.fitting(free)
+        tile = tiling.largest_tile(free)
         assert tile & (tile - 1) == 0
         assert tile == tiling.LEAST_DEVICE_TILE or tile**2 * tiling.BUFFERS <= free * tiling.SHARE
         assert (2 * tile) ** 2 * tiling.BUFFERS > free * tiling.SHARE

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
-from mlcl.losses import LearnedTemperature, build_loss, gathered, tiling
+from mlcl.losses import LearnedTemperature, build_loss, gather_rows, tiling
 from mlcl.testing.loss_batches import take
 from mlcl.testing.ranks import finish
 
@@ -90,7 +90,7 @@ def _together(rank, job):
     for at_once in (False, True):
         embeddings = [x[:, :3].clone().requires_grad_(), x.clone().requires_grad_()]
         groups, given = [[loss] for loss in losses], [[labels], [labels]]
-        rows = gathered(groups, embeddings, given, samples) if at_once else [[None], [None]]
+        rows = gather_rows(groups, embeddings, given, samples) if at_once else [[None], [None]]
         each = zip(losses, embeddings, rows, strict=True)
         total = sum(loss(z, labels, samples, rows=its) for loss, z, (its,) in each)
         total.backward()

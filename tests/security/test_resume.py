@@ -9,7 +9,7 @@ import torch
 from e2e.conftest import Cli
 from patience import until
 
-from mlcl.training.checkpoint import PREVIOUS
+from mlcl.training.checkpoint import PREVIOUS, VERSION
 
 
 class Hostile:
@@ -24,7 +24,7 @@ class Hostile:
 
 WAYS = {
     "a pickle": lambda hostile, file: file.write_bytes(pickle.dumps(hostile)),
-    "among tensors": lambda hostile, file: torch.save({"version": 1, "model": hostile}, file),
+    "among tensors": lambda hostile, file: torch.save({"version": VERSION, "model": hostile}, file),
     "optimiser": lambda hostile, file: replace(file, "optimizer", hostile),
     "random state": lambda hostile, file: replace(file, "rng", hostile),
 }

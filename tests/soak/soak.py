@@ -24,7 +24,7 @@ from sweep_contents import differences
 from sweeps import World
 
 from mlcl.service.engine import command
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.delivery import Delivery
 

@@ -98,7 +98,7 @@ def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
 def test_a_forward_on_a_device_waits_for_nothing_but_its_images(images, monkeypatch):
     """Two heads and a classifier, from labels that stay in the host's memory."""
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     sets = LabelRows.from_lists([[0], [0, 1], [1], [], [2], [0, 2]], 3)
     classes = torch.tensor([0, 0, 1, 1, 2, 2])
     for targets, criterion in ((classes, CrossEntropy()), (sets, BinaryCrossEntropy())):

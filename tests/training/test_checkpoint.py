@@ -11,6 +11,7 @@ from mlcl.errors import UserError
 from mlcl.training.checkpoint import (
     CHECKPOINT,
     PREVIOUS,
+    VERSION,
     UnreadableCheckpointError,
     last_checkpoint,
     load_checkpoint,
@@ -67,7 +68,7 @@ def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "ran"), "w"))
 
-    torch.save({"version": 1, **IDENTITY, "x": Hostile()}, path)
+    torch.save({"version": VERSION, **IDENTITY, "x": Hostile()}, path)
     with pytest.raises(UserError, match="not a readable checkpoint"):
         load_checkpoint(path, **IDENTITY)
     path.write_bytes(pickle.dumps(Hostile()))

@@ -99,9 +99,13 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "parts", events, should_stop=stop)
     assert not (tmp_path / "parts" / "result.json").exists()
+    validations = {event.epoch: event.metrics for event in events if event.kind == "validation"}
     resumed = run(job, tmp_path, tmp_path / "parts", events)
     assert resumed.resumed
     assert not whole.resumed
+    starts = [event.validations for event in events if event.kind == "start"]
+    assert starts == [{}, validations]
+    assert bool(validations) == (stop_at > 3)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert train_curve(events) == train_curve(whole_events)
@@ -148,6 +152,9 @@ def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
     resumed = run(job, tmp_path, tmp_path / "parts", events)
     (said,) = [event.note for event in events if event.kind == "damage"]
     assert said.count("is damaged") == damaged
+    (start,) = [event for event in events if event.kind == "start"]
+    assert list(start.validations) == list(range(1, start.epoch + 1))
+    assert bool(start.epoch) == resumed.resumed
     assert resumed.resumed == (damaged == 1)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
@@ -323,6 +330,7 @@ def test_a_stop_during_the_evaluation_costs_the_evaluation_alone(tiny, tmp_path)
     outcome = run(job, tmp_path, tmp_path / "run", events)
     assert outcome.resumed
     assert sum(event.kind == "step" for event in events) == trained
+    assert list(next(e for e in reversed(events) if e.kind == "start").validations) == [1, 2]
 
 
 def test_a_head_may_be_called_as_it_likes(tiny, tmp_path):

@@ -87,7 +87,7 @@ def test_a_read_is_an_error():
 @every_loss
 def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypatch):
     monkeypatch.setattr(tiling, "TILE", 4)
-    monkeypatch.setattr(tiling, "_fitting", lambda _device: 4)
+    monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # not of this device
     monkeypatch.setattr(
         sys.modules["torch.optim.optimizer"], "_get_fused_kernels_supported_devices", lambda: ["meta"]

@@ -1,20 +1,24 @@
-"""The space file: what to vary. Checked against the job before anything starts."""
+"""The space file: what to vary. It is checked against the job before anything starts."""
 
-from mlcl.config.space.branches import cells, corners, terms_of
-from mlcl.config.space.condition import Condition, covers, same
-from mlcl.config.space.domain import Dimension, Misfit
-from mlcl.config.space.domains import Choice, Float, Int, Simplex
-from mlcl.config.space.keys import POSTHOC
+from mlcl.config.space.domains import CLOSE, Choice, Dimension, Float, Int, Misfit, Simplex
+from mlcl.config.space.keys import POSTHOC, nodes, same
 from mlcl.config.space.loader import load_space
-from mlcl.config.space.search import HALF_SUFFIX, SAMPLERS, Goal, SearchConfig, default_mode
-from mlcl.config.space.space import Parameter, Space
+from mlcl.config.space.search import (
+    HALF_SUFFIX,
+    SAMPLERS,
+    Goal,
+    SearchConfig,
+    default_mode,
+    for_several,
+)
+from mlcl.config.space.space import Parameter, Space, branches, corners
 
 __all__ = [
+    "CLOSE",
     "HALF_SUFFIX",
     "POSTHOC",
     "SAMPLERS",
     "Choice",
-    "Condition",
     "Dimension",
     "Float",
     "Goal",
@@ -24,11 +28,11 @@ __all__ = [
     "SearchConfig",
     "Simplex",
     "Space",
-    "cells",
+    "branches",
     "corners",
-    "covers",
     "default_mode",
+    "for_several",
     "load_space",
+    "nodes",
     "same",
-    "terms_of",
 ]

@@ -1,13 +1,13 @@
-"""Which keys of a job a pattern of the space file names."""
+"""Keys of a job in a space file: which keys a pattern names, and conditions on keys."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from mlcl.config.space.condition import covers
-from mlcl.config.space.place import Place
+from mlcl.config.job import covers
 from mlcl.errors import UserError, did_you_mean
 
 POSTHOC = {
@@ -15,7 +15,7 @@ POSTHOC = {
     "evaluation.knn.lambda": "evaluation.knn.grid.lambda",
     "evaluation.knn.temperature": "evaluation.knn.grid.temperature",
 }
-"""Keys that are answered after training from one retrieval, and the grid that answers each."""
+"""Keys that are scored after training from one retrieval, and the grid with the values of each."""
 FIXED = (
     "experiment",
     "data.source",
@@ -37,51 +37,101 @@ FIXED = (
 _OPTION = re.compile(r"(objective\.heads\.[^.]+)\.options\.[^.*]+")
 
 
+@dataclass(frozen=True)
+class Term:
+    """A condition on a key: its value is one of `values`, or a number between `above` and `below`.
+
+    `otherwise` is the job's own value, which counts where no value has been drawn for the key.
+    """
+
+    key: str
+    values: tuple[Any, ...] = ()
+    above: float | None = None
+    below: float | None = None
+    otherwise: Any = None
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it holds where these settings have been drawn."""
+        value = setting_of(settings, self.key, self.otherwise)
+        if self.values:
+            return any(same(value, each) for each in self.values)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        return (self.above is None or value > self.above) and (self.below is None or value < self.below)
+
+    def __str__(self) -> str:
+        if self.values:
+            return f"{self.key} is {' or '.join(map(str, self.values))}"
+        bounds = {"above": self.above, "below": self.below}
+        limits = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+        return f"{self.key} is {limits}"
+
+
+def entry_error(entry: str, problem: str, found: object = None, allowed: object = None) -> UserError:
+    """The error at an entry of the section `space` of a space file."""
+    return UserError(problem, key=f"space.{entry}", found=found, allowed=allowed)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are equal, where 1 equals 1.0 but not True."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def setting_of(settings: Mapping[str, Any], key: str, otherwise: Any) -> Any:
+    """The setting of a dotted key, also where the settings have a whole section that contains it."""
+    parts = key.split(".")
+    for depth in range(len(parts), 0, -1):
+        outer = ".".join(parts[:depth])
+        if outer in settings:
+            value = settings[outer]
+            for part in parts[depth:]:
+                value = value.get(part) if isinstance(value, Mapping) else None
+            return value
+    return otherwise
+
+
 def nodes(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of nested mappings, those of whole sections too."""
+    """Every dotted key of nested mappings, the keys of whole sections included."""
     for key, value in tree.items():
         yield prefix + key
         if isinstance(value, Mapping):
             yield from nodes(value, f"{prefix}{key}.")
 
 
-def matches(place: Place, pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The keys that match a pattern, each with the texts that its `*` matched. Raises UserError for none.
+def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The keys that match a pattern, each with the texts that its `*` matched.
 
-    `*` is any text within one part of the key. An option of a head's loss need not stand in the job, which
-    writes only those that differ from the loss's own.
+    `*` is any text within one part of the key. An option of a head's loss may be missing in `known`, as a job
+    has only the options that differ from the loss's defaults.
+
+    Raises:
+        UserError: at the entry, if no key matches or if all trials share one that does.
     """
     known = list(known)
     option = _OPTION.fullmatch(pattern)
-    found = _expand(option[1] if option else pattern, known)
-    if option:
-        found = {f"{key}{pattern.removeprefix(option[1])}": stars for key, stars in found.items()}
+    expression = re.compile("([^.]*)".join(map(re.escape, (option[1] if option else pattern).split("*"))))
+    rest = pattern.removeprefix(option[1]) if option else ""
+    matched = ((key, expression.fullmatch(key)) for key in known)
+    found = {f"{key}{rest}": match.groups() for key, match in matched if match}
     if not found:
-        raise unknown_key(place, pattern, known)
+        raise unknown_key(entry, pattern, known)
     for key in found:
-        # A whole section is varied with all that is in it.
+        # A whole section is varied with all keys in it.
         if any(covers(fixed, key) or covers(key, fixed) for fixed in FIXED):
-            raise place.error("all trials share this key", key)
+            raise entry_error(entry, "all trials share this key", key)
     return found
 
 
-def unknown_key(place: Place, key: str, known: Iterable[str]) -> UserError:
+def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
     """The error for a key that the job does not have, with the nearest that it has."""
     problem = f"names no key of the job{did_you_mean(key, known)}"
-    return place.error(problem, key, "a key path of the job, * for one part of it")
+    return entry_error(entry, problem, key, "a key path of the job, * for one part of it")
 
 
-def _expand(pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    expression = re.compile("([^.]*)".join(map(re.escape, pattern.split("*"))))
-    found = ((key, expression.fullmatch(key)) for key in known)
-    return {key: match.groups() for key, match in found if match}
-
-
-def bind(place: Place, pattern: str, stars: tuple[str, ...]) -> str:
+def bind(entry: str, pattern: str, stars: tuple[str, ...]) -> str:
     """A condition's key, with each `*` replaced by the text that it matched in the parameter's key."""
-    if pattern.count("*") > len(stars):
-        raise place.error(
-            "has a * that the parameter's key does not bind", pattern, f"at most {len(stars)} *"
-        )
     parts = pattern.split("*")
+    if len(parts) - 1 > len(stars):
+        problem = "has a * that the parameter's key does not bind"
+        raise entry_error(entry, problem, pattern, f"at most {len(stars)} *")
     return parts[0] + "".join(star + part for star, part in zip(stars, parts[1:], strict=False))

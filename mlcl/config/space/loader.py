@@ -1,82 +1,313 @@
-"""From a space file to a checked space."""
+"""Space files: read, resolved against a job, and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from graphlib import CycleError
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import repeat
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
-from mlcl.config.job import JobConfig, dump_job
-from mlcl.config.loader import read_yaml, validate
-from mlcl.config.section import Section
-from mlcl.config.space.branches import branch_to, check_corners, in_order
-from mlcl.config.space.domains import KINDS
-from mlcl.config.space.entries import Entry, Found, check_overlap, known_keys, read_condition, split
-from mlcl.config.space.place import Place
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from mlcl.config.job import JobConfig, covers, dump_job
+from mlcl.config.loader import load_job
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import Section, validate
+from mlcl.config.space.domains import Choice, Domain, Float, Int, Simplex
+from mlcl.config.space.keys import POSTHOC, Term, bind, entry_error, matches, nodes, setting_of, unknown_key
 from mlcl.config.space.search import SAMPLERS, SearchConfig, read_goals
-from mlcl.config.space.space import Parameter, Space
+from mlcl.config.space.space import Parameter, Space, branch_to, corners
+from mlcl.errors import UserError
+
+KINDS = ("float", "log_float", "int", "choice", "simplex")
+"""The kinds of domain in a space file."""
+_TOTAL = "{total: 1.0} or {total: [low, high]}, with: [keys] or size: n besides"
+_BOUNDS = {"above", "below"}
+_NOT_DISTINCT = "not a list of distinct values"
+
+
+def _refuse(problem: str, allowed: str = "") -> NoReturn:
+    raise PydanticCustomError("space", "{problem}", {"problem": problem, "expected": allowed})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_distinct(values: Sequence[Any]) -> bool:
+    return len(set(map(repr, values))) == len(values)
+
+
+def _ends(value: Any) -> tuple[float, float]:
+    numbers = value if isinstance(value, (list, tuple)) else ()
+    if len(numbers) != 2 or not all(map(_is_number, numbers)) or not numbers[0] < numbers[1]:
+        _refuse("not a range", "[low, high] with low < high")
+    return numbers[0], numbers[1]
+
+
+def _float(value: Any) -> Float:
+    low, high = _ends(value)
+    return Float(float(low), float(high))
+
+
+def _log_float(value: Any) -> Float:
+    found = replace(_float(value), log=True)
+    if found.low <= 0:
+        _refuse("a logarithmic range starts above 0")
+    return found
+
+
+def _int(value: Any) -> Int:
+    low, high = _ends(value)
+    if low != int(low) or high != int(high):
+        _refuse("not a range", "[low, high] of whole numbers")
+    return Int(int(low), int(high))
+
+
+def _choice(values: Any) -> Choice:
+    if not isinstance(values, (list, tuple)) or not values or not _is_distinct(values):
+        _refuse(_NOT_DISTINCT)
+    return Choice(tuple(values))
+
+
+def _total(value: Any) -> tuple[float, float]:
+    if not isinstance(value, list) and not (_is_number(value) and value > 0):
+        _refuse("needs a total above 0", _TOTAL)
+    low, high = _ends(value) if isinstance(value, list) else (value, value)
+    if low < 0:
+        _refuse("weights are not negative")
+    return float(low), float(high)
+
+
+def _term(wanted: Any) -> Term:
+    """A condition without its key."""
+    if isinstance(wanted, Mapping):
+        if not wanted or set(wanted) - _BOUNDS or not all(map(_is_number, wanted.values())):
+            _refuse("is no condition", "a value, [values], {above: x}, {below: x} or both")
+        return Term("", (), wanted.get("above"), wanted.get("below"))
+    values = tuple(wanted) if isinstance(wanted, list) else (wanted,)
+    if not values:
+        _refuse("can never hold: it lists no value")
+    return Term("", values)
+
+
+class _Simplex(Section):
+    total: Annotated[Any, AfterValidator(_total)]
+    with_: Annotated[tuple[str, ...], Field(alias="with")] = ()
+    size: Annotated[int, Field(ge=2, strict=True)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> _Simplex:
+        if self.size and self.with_:
+            _refuse("weights are either a list of a size or with other keys, not both")
+        return self
+
+
+class _Entry(Section):
+    """An entry of a space file: one kind of domain, and the condition under which the parameter exists."""
+
+    float_: Annotated[Any, AfterValidator(_float), Field(alias="float")] = None
+    log_float: Annotated[Any, AfterValidator(_log_float)] = None
+    int_: Annotated[Any, AfterValidator(_int), Field(alias="int")] = None
+    choice: Annotated[Any, AfterValidator(_choice)] = None
+    simplex: _Simplex | None = None
+    when: Annotated[dict[str, Annotated[Any, AfterValidator(_term)]], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> _Entry:
+        if len(self.model_fields_set - {"when"}) != 1:
+            _refuse("give exactly one kind", ", ".join(KINDS))
+        return self
+
+    def domain(self, *keys: str) -> Domain:
+        """The domain of these keys; several share the total of a simplex."""
+        if self.simplex:
+            low, high = self.simplex.total
+            return Simplex(keys, low, high, self.simplex.size)
+        found: Domain = self.float_ or self.log_float or self.int_ or self.choice
+        return found
 
 
 class _SpaceFile(Section):
-    space: dict[str, dict[str, Any]]
+    space: Annotated[dict[str, _Entry], Field(min_length=1)]
     search: SearchConfig = SearchConfig()
 
 
-def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None = None) -> Space:
-    """The space of a file, or of its content in `tree`; wildcards are resolved against `job`.
+@dataclass(frozen=True)
+class _Found:
+    """A parameter, the entry that it comes from, and the texts that the entry's `*` matched."""
 
-    Raises UserError that names file, key, what was found and what is allowed.
+    parameter: Parameter
+    pattern: str
+    entry: _Entry
+    stars: tuple[str, ...] = ()
+
+
+def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None = None) -> Space:
+    """The checked space of a file, resolved against a job.
+
+    Args:
+        path: the space file.
+        job: the job whose keys are varied; patterns with `*` stand for its keys.
+        tree: the content of the file, where it has been read.
+
+    Raises:
+        UserError: with file, key, what was found and what is allowed.
     """
     parsed = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
-    if not parsed.space:
-        raise Place(path, "space").error("names nothing to vary")
+    try:
+        return _resolved_space(parsed, job, Path(path))
+    except UserError as error:
+        raise error.but(file=path) from None
+
+
+def _resolved_space(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
     tree = dump_job(job)
-    entries = [Entry.read(path, pattern, spec) for pattern, spec in parsed.space.items()]
-    known = known_keys(entries, tree)
-    found: list[Found] = []
+    known = list(dict.fromkeys([*nodes(tree), *_keys_of_choices(parsed.space, tree)]))
+    found: list[_Found] = []
     posthoc: dict[str, tuple[Any, ...]] = {}
-    for entry in entries:
-        parameters, grids = split(entry, known, tree)
-        found += parameters
-        posthoc |= grids
-    check_overlap(found)
+    for pattern, entry in parsed.space.items():
+        keys = matches(pattern, pattern, [*known, *POSTHOC])
+        posthoc |= {POSTHOC[key]: _grid(pattern, entry) for key in keys if key in POSTHOC}
+        drawn = {key: stars for key, stars in keys.items() if key not in POSTHOC}
+        if entry.simplex and not entry.simplex.size:
+            shared = [key for each in entry.simplex.with_ for key in matches(pattern, each, known)]
+            found.append(_Found(Parameter(pattern, entry.domain(*drawn, *shared)), pattern, entry))
+        else:
+            parameters = (Parameter(key, _domain(pattern, entry, key, tree)) for key in drawn)
+            found += map(_Found, parameters, repeat(pattern), repeat(entry), drawn.values())
+    _check_overlap(found)
     ordered = _conditioned(found, known, tree)
-    goals, prune_by = read_goals(parsed.search, job.evaluation.metric, path)
-    space = Space(ordered, posthoc, parsed.search, goals, prune_by, Path(path))
-    _check_sampler(space, path)
-    check_corners(space, job, path)
+    goals, prune_by = read_goals(parsed.search, job.evaluation.metric)
+    space = Space(ordered, posthoc, parsed.search, goals, prune_by, path)
+    _check_sampler(space)
+    _check_corners(space, tree)
     return space
 
 
+def _keys_of_choices(entries: Mapping[str, _Entry], tree: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that the job has only where a choice gives it another section."""
+    known = list(nodes(tree))
+    for pattern, entry in entries.items():
+        sections = [each for each in entry.choice.values if isinstance(each, Mapping)] if entry.choice else []
+        for key in matches(pattern, pattern, known) if sections else ():
+            for section in sections:
+                yield from nodes(_resolved(tree, key, section), f"{key}.")
+
+
+def _resolved(tree: Mapping[str, Any], key: str, value: Any) -> Any:
+    """A value as the job resolves it: with the defaults of a section, and numbers of the key's type."""
+    try:
+        return setting_of(dump_job(load_job(tree, {key: value})), key, value)
+    except UserError:
+        return value  # it may be valid only with other settings; the corners decide
+
+
+def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> Domain:
+    """The domain of a key, its choices as the job resolves them."""
+    domain = entry.domain(key)
+    if not isinstance(domain, Choice):
+        return domain
+    values = tuple(_resolved(tree, key, value) for value in domain.values)
+    if not _is_distinct(values):
+        raise entry_error(pattern, _NOT_DISTINCT, values)
+    return Choice(values)
+
+
+def _grid(pattern: str, entry: _Entry) -> tuple[Any, ...]:
+    """The values at which a key is scored after training."""
+    if entry.when:
+        problem = "has no condition: it is not drawn, every trial is scored at all its values"
+        raise entry_error(pattern, problem, list(entry.when))
+    domain = entry.domain(pattern)
+    if isinstance(domain, (Float, Int, Choice)):
+        return domain.grid()
+    raise entry_error(pattern, "not a set of weights", "simplex", KINDS[:-1])
+
+
+def _check_overlap(found: Sequence[_Found]) -> None:
+    """Raises UserError for a key that is varied twice, unless the other entry chooses its whole section."""
+    keys = [(key, each) for each in found for key in each.parameter.keys]
+    for index, (key, each) in enumerate(keys):
+        for other, (outer, its) in enumerate(keys):
+            whole = outer != key and isinstance(its.parameter.domain, Choice)
+            if covers(outer, key) and not whole and (outer != key or other < index):
+                raise entry_error(each.pattern, "is varied twice", key)
+
+
 def _conditioned(
-    found: Sequence[Found], known: Sequence[str], tree: Mapping[str, Any]
+    found: Sequence[_Found], known: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
     """The parameters with their conditions, each after those that it depends on."""
     drawn = [each.parameter for each in found]
-    places = {each.parameter.name: each.entry.place for each in found}
-    conditions = [read_condition(each.entry, each.stars, drawn, known, tree) for each in found]
+    patterns = {each.parameter.name: each.pattern for each in found}
+    parameters = {
+        each.parameter.name: replace(each.parameter, terms=tuple(_terms(each, drawn, known, tree)))
+        for each in found
+    }
+    needs = {name: parameter.needs(drawn) for name, parameter in parameters.items()}
     try:
-        ordered = in_order([replace(p, condition=c) for p, c in zip(drawn, conditions, strict=True)])
+        ordered = tuple(parameters[name] for name in TopologicalSorter(needs).static_order())
     except CycleError as error:
         circle = error.args[1]
-        raise places[circle[0]].error("the conditions run in a circle", " < ".join(circle)) from None
+        problem = "the conditions run in a circle"
+        raise entry_error(patterns[circle[0]], problem, " < ".join(circle)) from None
     for parameter in ordered:
         if branch_to(parameter, ordered) is None:
-            raise places[parameter.name].error(
-                "its condition can never hold",
-                parameter.condition,
-                "values that the key can have; for a continuous range {above: x} or {below: x}",
-            )
+            problem = "its condition can never hold"
+            allowed = "values that the key can have; for a continuous range {above: x} or {below: x}"
+            raise entry_error(patterns[parameter.name], problem, parameter.condition, allowed)
     return ordered
 
 
-def _check_sampler(space: Space, file: str | Path) -> None:
+def _terms(
+    found: _Found, drawn: Sequence[Parameter], known: Sequence[str], tree: Mapping[str, Any]
+) -> Iterator[Term]:
+    """The terms of a parameter's condition, without those that the job alone settles."""
+    for pattern, wanted in (found.entry.when or {}).items():
+        entry = f"{found.pattern}.when.{pattern}"
+        key = bind(entry, pattern, found.stars)
+        own = setting_of(tree, key, None)
+        _check_key(entry, key, own, drawn, known)
+        term = replace(wanted, key=key, otherwise=own)
+        if any(covers(parameter.name, key) for parameter in drawn):
+            yield term
+        elif not term.holds({}):
+            problem, allowed = "can never hold: the space does not vary this key", term.values or str(term)
+            raise entry_error(entry, problem, own, allowed)
+
+
+def _check_key(entry: str, key: str, own: Any, drawn: Sequence[Parameter], known: Sequence[str]) -> None:
+    """Raises UserError for a key that has no value of its own in a trial, and for an unknown one."""
+    if isinstance(own, Mapping):
+        raise entry_error(entry, "is a whole section", key, "a key in it")
+    if key in POSTHOC:
+        problem = "is answered after training at all its values: no trial has one of them"
+        raise entry_error(entry, problem, key)
+    if any(isinstance(p.domain, Simplex) and key in p.keys for p in drawn):
+        problem = "is drawn together with other weights of a simplex: it has no range of its own"
+        raise entry_error(entry, problem, key)
+    if key not in known and all(key not in p.keys for p in drawn):
+        raise unknown_key(entry, key, known)
+
+
+def _check_sampler(space: Space) -> None:
     sampler = space.search.sampler
     continuous = [p.name for p in space.parameters if p.domain.continuous]
     if continuous and SAMPLERS[sampler].exhaustive:
-        finite = sorted(kind for kind, domain in KINDS.items() if not domain.continuous)
-        raise Place(file, "search.sampler").error(
-            f"{sampler} cannot try all of a continuous range", continuous, " and ".join(finite)
-        )
+        problem = f"{sampler} cannot try all of a continuous range"
+        raise UserError(problem, key="search.sampler", found=continuous, allowed="choice and int")
+
+
+def _check_corners(space: Space, tree: Mapping[str, Any]) -> None:
+    """Raises UserError for a corner that is no valid job, so that no trial fails for its settings."""
+    for corner in corners(space):
+        try:
+            load_job(tree, corner)
+        except UserError as error:
+            problem = f"leaves what the job allows: {error.problem}"
+            raise error.but(problem=problem, key=f"space ({error.key})") from None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.config.names import validation_metric
-from mlcl.config.section import Section
-from mlcl.config.space.place import Place
-from mlcl.errors import did_you_mean
+from mlcl.config.section import Section, validation_metric
+from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import registry
 
 
@@ -136,27 +133,29 @@ def default_mode(metric: str) -> Mode:
     return "min" if name == "loss" else "max"
 
 
-def read_goals(search: SearchConfig, default: str, file: str | Path) -> tuple[tuple[Goal, ...], Goal]:
-    """The goals of a search, and the one that trials stop early by. Raises UserError."""
+def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Goal]:
+    """The goals of a search, and the goal by which trials stop early. Raises UserError."""
     metrics = search.metric or (default,)
     for metric in metrics:
         if not metric.startswith(("val/", "knn/val/")):
-            raise Place(file, "search.metric").error(
-                "selection uses validation only", metric, "val/... or knn/val/..."
-            )
+            problem, allowed = "selection uses validation only", "val/... or knn/val/..."
+            raise UserError(problem, key="search.metric", found=metric, allowed=allowed)
     if len(set(metrics)) < len(metrics):
-        raise Place(file, "search.metric").error("names a metric twice", metrics)
+        raise UserError("names a metric twice", key="search.metric", found=metrics)
     modes = search.mode or tuple(map(default_mode, metrics))
     if len(modes) == 1:
         modes *= len(metrics)
     if len(modes) != len(metrics):
-        raise Place(file, "search.mode").error(
-            "is neither one for all metrics nor one for each", modes, f"1 or {len(metrics)} of max, min"
+        problem, allowed = (
+            "is neither one for all metrics nor one for each",
+            f"1 or {len(metrics)} of max, min",
         )
+        raise UserError(problem, key="search.mode", found=modes, allowed=allowed)
     if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
-        raise Place(file, "search.sampler").error("follows one metric only", search.sampler, for_several())
+        problem, found = "follows one metric only", search.sampler
+        raise UserError(problem, key="search.sampler", found=found, allowed=for_several())
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
-    return goals, _prune_by(search, goals, Place(file, "search.prune_by"))
+    return goals, _prune_by(search, goals)
 
 
 def for_several() -> str:
@@ -164,15 +163,14 @@ def for_several() -> str:
     return ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
 
 
-def _prune_by(search: SearchConfig, goals: tuple[Goal, ...], place: Place) -> Goal:
+def _prune_by(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:
     metrics = [goal.metric for goal in goals]
     if search.prune_by is None:
         if len(goals) > 1 and search.scheduler != "none":
-            raise place.error(
-                f"{search.scheduler} stops trials by one of several metrics: name it", allowed=metrics
-            )
+            problem = f"{search.scheduler} stops trials by one of several metrics: name it"
+            raise UserError(problem, key="search.prune_by", allowed=metrics)
         return goals[0]
     if search.prune_by not in metrics:
         problem = f"is none of the search's metrics{did_you_mean(search.prune_by, metrics)}"
-        raise place.error(problem, search.prune_by, metrics)
+        raise UserError(problem, key="search.prune_by", found=search.prune_by, allowed=metrics)
     return goals[metrics.index(search.prune_by)]

@@ -1,41 +1,67 @@
-"""A checked space and its parameters."""
+"""A checked space: its parameters, the branches that their conditions make, and settings at all ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.space.condition import Condition
-from mlcl.config.space.domain import Domain
+from mlcl.config.job import covers
+from mlcl.config.space.domains import Choice, Domain
+from mlcl.config.space.keys import Term
 from mlcl.config.space.search import Goal, Mode, SearchConfig
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key path of the job and what it may be; a simplex covers several keys under one name."""
+    """A key of the job and its domain; a simplex sets several keys under one name.
+
+    It exists, which means that it is drawn, where all its `terms` hold.
+    """
 
     name: str
     domain: Domain
-    condition: Condition | None = None
+    terms: tuple[Term, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the job that it sets."""
         return self.domain.keys_of(self.name)
 
+    @property
+    def condition(self) -> str | None:
+        """The terms in words; None without terms."""
+        return ", ".join(map(str, self.terms)) or None
+
     def exists(self, settings: Mapping[str, Any]) -> bool:
         """Whether it is drawn, given the settings of the parameters before it."""
-        return self.condition is None or self.condition.holds(settings)
+        return all(term.holds(settings) for term in self.terms)
+
+    def needs(self, others: Iterable[Parameter]) -> list[str]:
+        """Names of the parameters that are drawn before it.
+
+        These are the parameters in its condition, and those that set a whole section that contains its key.
+        """
+        return [
+            other.name
+            for other in others
+            if any(covers(other.name, term.key) for term in self.terms)
+            or (other.name != self.name and any(covers(other.name, key) for key in self.keys))
+        ]
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched, the post-hoc grid, and how to search.
+    """A checked space.
 
-    A parameter comes after those that its condition asks for. `prune_by` is the goal that trials stop early
-    by: the only one, where there is only one.
+    Attributes:
+        parameters: the parameters that are drawn; each after those in its condition.
+        posthoc: values of the keys that are scored after training.
+        search: how the space is searched.
+        goals: the metrics that the search follows.
+        prune_by: the goal by which trials stop early: the only one, where there is one alone.
+        file: the space file.
     """
 
     parameters: tuple[Parameter, ...]
@@ -47,7 +73,7 @@ class Space:
 
     @property
     def metric(self) -> str:
-        """The metric that trials stop early by."""
+        """The metric by which trials stop early."""
         return self.prune_by.metric
 
     @property
@@ -59,3 +85,62 @@ class Space:
     def multi(self) -> bool:
         """Whether there are several goals, and so a Pareto front instead of one best trial."""
         return len(self.goals) > 1
+
+
+def branches(
+    parameters: Sequence[Parameter], terms: Sequence[Term] | None = None
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Settings between which a condition can tell, each with the number of settings that it stands for.
+
+    Args:
+        parameters: some parameters of a space, in its order.
+        terms: the conditions; default: those of these parameters.
+    """
+    if terms is None:
+        terms = [term for parameter in parameters for term in parameter.terms]
+    if not parameters:
+        yield {}, 1
+        return
+    last = parameters[-1]
+    asked = [term for term in terms if covers(last.name, term.key)]
+    for settings, count in branches(parameters[:-1], terms):
+        if last.exists(settings):
+            for value, number in last.domain.groups(last.name, asked):
+                yield {**settings, last.name: value}, count * number
+        else:
+            yield settings, count
+
+
+def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
+    """Settings under which `target` exists, of the parameters that decide it; None if it never exists."""
+    wanted = {target.name}
+    for parameter in reversed(parameters):
+        if parameter.name in wanted:
+            wanted.update(parameter.needs(parameters))
+    deciding = [p for p in parameters if p.name in wanted and p is not target]
+    terms = [term for parameter in parameters for term in parameter.terms]
+    return next((found for found, _ in branches(deciding, terms) if target.exists(found)), None)
+
+
+def corners(space: Space) -> list[dict[str, Any]]:
+    """Overrides at the ends of all ranges, with every choice in turn and in every branch of `when`.
+
+    Their number grows with the sum of the numbers of values, not with the product.
+    """
+    found = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
+    for parameter in space.parameters:
+        if not parameter.terms and not isinstance(parameter.domain, Choice):
+            continue
+        branch = branch_to(parameter, space.parameters) or {}
+        found += [_filled(space, {**branch, **end}, -1) for end in parameter.domain.ends(parameter.name)]
+    return found
+
+
+def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
+    """The given settings, and an end of all other parameters that then exist."""
+    settings: dict[str, Any] = {}
+    for parameter in space.parameters:
+        if parameter.exists(settings):
+            chosen = {key: given[key] for key in parameter.keys if key in given}
+            settings |= chosen or parameter.domain.ends(parameter.name)[end]
+    return settings

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.job import JobConfig, dump_job, job_hash
-from mlcl.config.loader import apply_overrides, validate
-from mlcl.config.space.condition import covers
+from mlcl.config.job import JobConfig, covers, dump_job, job_hash
+from mlcl.config.loader import apply_overrides
+from mlcl.config.section import validate
 from mlcl.config.table.schema import Line, Scale, Table, slug
 from mlcl.config.table.tree import PAPER, PLACES, cell_tree, check_places, placed, places_of
 from mlcl.config.table.tuning import Tuning, read_tuning, tune_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcl.config.loader import read_yaml, validate
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import validate
 from mlcl.config.table.schema import Table
 from mlcl.errors import UserError, did_you_mean
 

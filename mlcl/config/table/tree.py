@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.loader import apply_overrides, read_yaml
-from mlcl.config.plugin_files import read_plugins
+from mlcl.config.loader import apply_overrides, drop_key, read_job
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.table.schema import Change, Line, Scale, Table
 from mlcl.errors import UserError
@@ -35,15 +34,16 @@ def cell_tree(
     changes: tuple[Change, ...] = (row, column, scale)
     names = {key: value for change in changes for key, value in change.vars.items()}
     path = (file.parent / _filled(name, names, file)).resolve()
-    tree = _set(read_yaml(path), table.set, file)
+    written = read_job(path)
+    tree = _set(written.tree, table.set, file)
     neighbours: dict[str, float] = {}
     for change in changes:
         for key in change.drop:
-            _drop(tree, key, file)
+            drop_key(tree, key, file)
         free = {key: value for key, value in change.set.items() if key in POSTHOC}
         neighbours |= {key.rpartition(".")[2]: value for key, value in free.items()}
         tree = _set(tree, {key: value for key, value in change.set.items() if key not in free}, file)
-    return read_plugins(tree, path), neighbours
+    return written.with_plugins(tree), neighbours
 
 
 def section_of(tree: dict[str, Any], dotted: str) -> dict[str, Any] | None:
@@ -73,14 +73,6 @@ def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[st
         return apply_overrides(tree, values)
     except UserError as error:
         raise UserError(error.problem, file=file, key=f"set.{error.key}", found=error.found) from None
-
-
-def _drop(tree: dict[str, Any], dotted: str, file: Path) -> None:
-    above, _, last = dotted.rpartition(".")
-    node = section_of(tree, above) if above else tree
-    if node is None or last not in node:
-        raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
-    del node[last]
 
 
 def placed(tree: dict[str, Any], section: str, data: Mapping[str, str]) -> dict[str, Any]:

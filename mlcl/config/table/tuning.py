@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from mlcl.config.job import JobConfig
-from mlcl.config.loader import read_yaml
+from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.space import Space, load_space
 from mlcl.config.table.schema import Change, Table, Tune
 from mlcl.errors import UserError

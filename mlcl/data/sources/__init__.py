@@ -1,14 +1,31 @@
-"""The data sources: each module here declares one, or a few of a kind, as values of `Source`."""
+"""The data sources, and the preparation of one: its folder is there whole, or not at all.
+
+Each module here declares a source, or a few of a kind, as values of `Source`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+from pydantic import BaseModel
+
+from mlcl.config.section import validate
+from mlcl.data.format import INFO_FILE
 from mlcl.data.source import Source
+from mlcl.data.validation import check
 from mlcl.errors import UserError
+from mlcl.files import remove_partial, scratch_beside
 from mlcl.plugins import PluginError, Registry, UnknownPluginError
 
 SOURCES: Registry[Source[Any]] = Registry("source", "mlcl.sources", "mlcl.data.sources", Source)
+LONGEST_NAME = 60
+"""Characters of a data set's name in the name of its folder."""
 
 
 def find_source(name: str) -> Source[Any]:
@@ -21,3 +38,68 @@ def find_source(name: str) -> Source[Any]:
         ) from None
     except PluginError as error:
         raise UserError(str(error), key="data.source", found=name) from None
+
+
+def prepare(
+    source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
+) -> Path:
+    """The folder of a prepared source, made by the first call and found by every later one.
+
+    Its name is the source's, or the data set's where the source has the option `name`, and a hash of the
+    options, the split seed, the source's version and the state of the files it reads. Several processes may
+    call this at once: one writes, the others wait. Raises UserError for an unknown source, wrong options and
+    bad input; then no folder is there.
+    """
+    source = find_source(source_name)
+    checked = _options(source, options or {})
+    folder = home / f"{_name(source, checked)}-{_key(source, checked, split_seed)}"
+    if (folder / INFO_FILE).exists():
+        return folder
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / f".{folder.name}.lock"):
+            if not (folder / INFO_FILE).exists():
+                _write(source, folder, checked, split_seed)
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, found=error) from None
+    return folder
+
+
+def _name(source: Source[Any], options: Any) -> str:
+    if "name" not in source.options.model_fields:
+        return source.name
+    path = options.path[0] if isinstance(options.path, tuple) else options.path.resolve()
+    return re.sub(r"[^\w.-]+", "_", options.name or path.stem).strip("._-")[:LONGEST_NAME] or source.name
+
+
+def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
+    try:
+        checked: BaseModel = validate(source.options, options, None)
+    except UserError as error:
+        raise error.but(key=f"data.options.{error.key}" if error.key else "data.options") from None
+    return checked
+
+
+def _key(source: Source[Any], options: BaseModel, split_seed: int) -> str:
+    state = None if source.state is None else source.state(options)
+    content = [source.full_version(), options.model_dump(mode="json"), split_seed, state]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: int) -> None:
+    remove_partial(folder.parent, folder.name)
+    with scratch_beside(folder) as scratch:
+        made = scratch / "data"
+        source.write(made, options, split_seed)
+        if source.needs_input:
+            _check(made, options)
+        made.rename(folder)
+
+
+def _check(made: Path, options: BaseModel) -> None:
+    """Checks what was written. Errors name the user's file: the scratch folder is removed."""
+    try:
+        check(made, audited=False)
+    except UserError as error:
+        path = getattr(options, "path", made)
+        raise error.but(file=path[0] if isinstance(path, tuple) else path) from None

@@ -11,18 +11,17 @@ The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.label_spaces import count, indices, space_of_rows
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, shares_note, train_every_class
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}
@@ -41,8 +40,9 @@ class Options(DistributionOptions):
     split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set with the multi-label space `subjects`. Raises UserError with file and line."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set with the multi-label space `subjects`. Raises UserError with file and line."""
     with RELEASE.open(options.path) as files:
         parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
         rows = {part: len(names) for part, names in parts.items()}
@@ -59,18 +59,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             reason = "of few rows a hash gives other shares, and every subject has a training row"
             notes = shares_note(splits, PAPER_SHARES, reason)
         columns: dict[str, list[Any]] = {"id": ids, "split": splits, "subjects": subjects}
-        return write_dataset(
-            folder,
-            name="aapd",
-            modality="text",
-            label_spaces={"subjects": space},
-            batches=in_batches(columns, "text", _texts(files, rows)),
-            source="AAPD (Yang et al. 2018)",
-            licence="not stated; cite Yang et al. 2018",
-            # A part of the set may lack classes that the whole trains.
-            allow_untrained=not options.check_counts,
-            notes=notes,
-        )
+        batches = in_batches(columns, "text", _texts(files, rows))
+        yield NewDataset("text", {"subjects": space}, batches, notes, not options.check_counts)
 
 
 def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:
@@ -95,9 +85,10 @@ def _lines(files: Distribution, name: str) -> Iterator[str]:
 SOURCE = Source(
     name="aapd",
     title="AAPD arXiv abstracts: 54 subjects, multi-label",
-    licence="not stated",
+    origin="AAPD (Yang et al. 2018)",
+    licence="not stated; cite Yang et al. 2018",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

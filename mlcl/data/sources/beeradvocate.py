@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
+from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 from mlcl.errors import UserError
 
 FILES = tuple(
@@ -35,12 +35,9 @@ RELEASE = Release("BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)", 
 NEUTRAL = {"down": (3.0, 3.5), "up": (2.5, 3.0)}
 """The first and the last neutral rating by how half stars are rounded."""
 REVIEWS = ReviewSet(
-    name="beeradvocate",
     aspects=("appearance", "aroma", "palate", "taste", "overall"),
     scale=(1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5),
     neutral=NEUTRAL["down"],
-    source="BeerAdvocate reviews (McAuley, Leskovec and Jurafsky 2012)",
-    licence="for research; cite McAuley, Leskovec and Jurafsky 2012",
 )
 COUNTS = {"reviews": 1_586_614}
 """Reviews in the file; the paper and SNAP's page say 1,586,259."""
@@ -54,14 +51,15 @@ class BeerOptions(ReviewOptions):
     )
 
 
-def write(folder: Path, options: BeerOptions, split_seed: int) -> DatasetInfo:
-    """Write the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
+@contextmanager
+def read(options: BeerOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
 
     Raises UserError with file and line.
     """
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
     with RELEASE.open(options.path) as files:
-        return write_reviews(folder, options, split_seed, kind, partial(_reviews, files, options))
+        yield drawn_reviews(options, split_seed, kind, partial(_reviews, files, options))
 
 
 def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
@@ -110,9 +108,10 @@ def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str
 SOURCE = Source(
     name="beeradvocate",
     title="BeerAdvocate beer reviews: five rated aspects",
-    licence="for research",
+    origin="BeerAdvocate reviews (McAuley, Leskovec and Jurafsky 2012)",
+    licence="for research; cite McAuley, Leskovec and Jurafsky 2012",
     version="2",
     options=BeerOptions,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

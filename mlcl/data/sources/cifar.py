@@ -13,10 +13,14 @@ MLCL trains on CIFAR-100 (Table 1) and transfers to CIFAR-10.
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +30,20 @@ from PIL import Image
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
-from mlcl.data.download import fetch
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, compare_counts, hold_out
-from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
+from mlcl.data.sources.common.distribution import Distribution, compare_counts
+from mlcl.data.split_assignment import assign_validation
+from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
-from mlcl.files import scratch_beside
+from mlcl.files import new_file
 
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 URLS = ("https://cave.cs.toronto.edu/kriz/", "https://www.cs.toronto.edu/~kriz/")
-LICENCE = "none stated; cite Krizhevsky 2009"
+TIMEOUT = 30.0
+"""Seconds that a server may be silent."""
+BLOCK = 1 << 20
 
 
 class CifarOptions(Section):
@@ -55,7 +61,6 @@ class Cifar:
     `spaces` gives, in the order of a record's label bytes, the file that names the classes of a label space.
     """
 
-    name: str
     title: str
     archive: str
     sha256: str
@@ -64,15 +69,16 @@ class Cifar:
     spaces: dict[str, str]
     levels: tuple[str, ...] = ()
 
-    def source(self, title: str) -> Source[CifarOptions]:
+    def source(self, name: str, summary: str) -> Source[CifarOptions]:
         """The data source of the set."""
         return Source(
-            name=self.name,
-            title=title,
-            licence=LICENCE,
+            name=name,
+            title=f"{self.title}: {summary}",
+            origin=f"{self.title}, Alex Krizhevsky, University of Toronto",
+            licence="none stated; cite Krizhevsky 2009",
             version="1",
             options=CifarOptions,
-            write=self.write,
+            read=self.read,
             state=self.state,
             packages=("pillow",),
         )
@@ -84,31 +90,18 @@ class Cifar:
         with self._open(options.path) as files:
             return files.state()
 
-    def write(self, folder: Path, options: CifarOptions, split_seed: int) -> DatasetInfo:
-        """Write the data set. Raises UserError with the file for missing files and wrong records."""
-        with self._found(folder, options.path) as path, self._open(path) as files:
+    @contextmanager
+    def read(self, options: CifarOptions, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+        """The data set. Raises UserError with the file for missing files and wrong records."""
+        urls = [url + self.archive for url in URLS]
+        with self._open(options.path or fetch(urls, self.sha256, scratch / self.archive)) as files:
             spaces = {
                 name: LabelSpace(kind="single", classes=files.class_names(file))
                 for name, file in self.spaces.items()
             }
             hierarchy = {"path": LabelSpace(kind="hierarchy", levels=self.levels)} if self.levels else {}
-            return write_dataset(
-                folder,
-                name=self.name,
-                modality="image",
-                label_spaces={**spaces, **hierarchy},
-                batches=self._batches(files, spaces, options, split_seed),
-                source=f"{self.title}, Alex Krizhevsky, University of Toronto",
-                licence=LICENCE,
-            )
-
-    @contextmanager
-    def _found(self, folder: Path, path: Path | None) -> Iterator[Path]:
-        if path is not None:
-            yield path
-            return
-        with scratch_beside(folder) as scratch:
-            yield fetch([url + self.archive for url in URLS], self.sha256, scratch / self.archive)
+            batches = self._batches(files, spaces, options, split_seed)
+            yield NewDataset("image", {**spaces, **hierarchy}, batches)
 
     def _open(self, path: Path) -> Distribution:
         title = f"{self.title}, binary version ({self.archive}; the Python version is pickles: not opened),"
@@ -124,7 +117,7 @@ class Cifar:
                 for records in _records(files, name, spaces):
                     batch = _batch(records, split, found[split], list(spaces))
                     if split == "train":
-                        batch["split"] = [hold_out(i, seed, options.validation) for i in batch["id"]]
+                        batch["split"] = [assign_validation(i, seed, options.validation) for i in batch["id"]]
                     found[split] += len(records)
                     yield batch
         if options.check_counts:
@@ -141,17 +134,12 @@ def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> I
                 raise UserError(problem, file=files.file(name), found=len(data) % size, allowed=size)
             records = np.frombuffer(data, np.uint8).reshape(-1, size)
             for column, (space_name, space) in enumerate(spaces.items()):
-                _check_labels(records[:, column], space, f"{files.file(name)}", space_name, first)
+                for row in np.flatnonzero(records[:, column] >= space.n_classes)[:1]:
+                    problem, allowed = f"unknown class at record {first + row}", f"0 to {space.n_classes - 1}"
+                    where, found = files.file(name), records[row, column]
+                    raise UserError(problem, file=where, key=space_name, found=found, allowed=allowed)
             yield records
             first += len(records)
-
-
-def _check_labels(labels: NDArray[np.uint8], space: LabelSpace, file: str, key: str, first: int) -> None:
-    wrong = np.flatnonzero(labels >= space.n_classes)
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"unknown class at record {first + row}"
-        raise UserError(problem, file=file, key=key, found=labels[row], allowed=f"0 to {space.n_classes - 1}")
 
 
 def _batch(records: NDArray[np.uint8], split: str, first: int, spaces: list[str]) -> dict[str, list[Any]]:
@@ -170,17 +158,49 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
         return file.getvalue()
 
 
+def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
+    """Downloads a file from the first of several URLs that has it, and returns `target`.
+
+    Raises UserError where no URL has the whole file, and where one has a file of another SHA-256. Then no
+    file is there.
+    """
+    errors = []
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for url in urls:
+        try:
+            with new_file(target) as work:
+                found = _download(url, work)
+                if found != sha256:
+                    raise UserError("not the file that was published", file=url, found=found, allowed=sha256)
+            return target
+        except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
+            errors.append(f"{url}: {error}")
+    raise UserError("cannot be downloaded; get it elsewhere and name its place", found=errors)
+
+
+def _download(url: str, target: Path) -> str:
+    """Downloads to `target` and returns the SHA-256."""
+    digest = hashlib.sha256()
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as response, target.open("xb") as file:
+        while block := response.read(BLOCK):
+            digest.update(block)
+            file.write(block)
+        # A connection that ends early looks like the end of the file.
+        announced = response.headers.get("Content-Length", "")
+        if announced.isdecimal() and file.tell() < int(announced):
+            raise ConnectionError(f"{file.tell():,} of {int(announced):,} bytes came")
+    return digest.hexdigest()
+
+
 CIFAR10 = Cifar(
-    name="cifar10",
     title="CIFAR-10",
     archive="cifar-10-binary.tar.gz",
     sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     counts={"train": 50_000, "test": 10_000, "class": 10},
     splits={"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)},
     spaces={"class": "batches.meta.txt"},
-).source("CIFAR-10: images of 10 classes")
+).source("cifar10", "images of 10 classes")
 CIFAR100 = Cifar(
-    name="cifar100",
     title="CIFAR-100",
     archive="cifar-100-binary.tar.gz",
     sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
@@ -188,4 +208,4 @@ CIFAR100 = Cifar(
     splits={"train": ("train.bin",), "test": ("test.bin",)},
     spaces={"coarse": "coarse_label_names.txt", "fine": "fine_label_names.txt"},
     levels=("coarse", "fine"),
-).source("CIFAR-100: images under 20 > 100 classes")
+).source("cifar100", "images under 20 > 100 classes")

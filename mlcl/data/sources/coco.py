@@ -17,18 +17,19 @@ alone. Here they are kept or dropped in both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.label_spaces import distinct
-from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, hold_out
-from mlcl.data.split_assignment import halves
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source, distinct
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
+from mlcl.data.split_assignment import assign_validation, halves
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 COUNTS: dict[int, dict[str, float]] = {
@@ -64,8 +65,9 @@ def state(options: Options) -> list[Any]:
         )
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with the file for missing files and wrong annotations."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with the file for missing files and wrong annotations."""
     with _open(options) as files:
         classes, pictures = _read(files, options)
         _check_counts(options, classes, pictures)
@@ -77,16 +79,13 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             "objects": [picture.labels for picture in kept],
         }
         folders = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
-        return write_dataset(
-            folder,
-            name=f"coco{options.year}",
-            modality="image",
-            label_spaces={"objects": LabelSpace(kind="multi_label", classes=classes)},
-            batches=in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
-            source=f"MS COCO {options.year}, instances",
-            licence="annotations CC BY 4.0; images: Flickr terms",
-            # A part of the set may lack classes that the whole trains.
+        yield NewDataset(
+            "image",
+            {"objects": LabelSpace(kind="multi_label", classes=classes)},
+            in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
             allow_untrained=not options.check_counts,
+            name=f"coco{options.year}",
+            origin=f"MS COCO {options.year}, instances",
         )
 
 
@@ -150,7 +149,9 @@ def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:
         half = halves(val, seed)
         return [half.get(picture.file, "train") for picture in pictures]
     test = set(val)
-    return ["test" if p.file in test else hold_out(p.file, seed, options.validation) for p in pictures]
+    return [
+        "test" if p.file in test else assign_validation(p.file, seed, options.validation) for p in pictures
+    ]
 
 
 SOURCE = Source(
@@ -159,6 +160,6 @@ SOURCE = Source(
     licence="annotations CC BY 4.0; images: Flickr terms",
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

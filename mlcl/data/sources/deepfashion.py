@@ -13,17 +13,19 @@ MLCL, Table 1, has it as 200K train and 40K test with 50 classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.tables.splits import SPLIT_NAMES
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 COUNTS = {"train": 209_222, "validation": 40_000, "test": 40_000, "categories": 50}
@@ -45,8 +47,9 @@ class Options(DistributionOptions):
     path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
-    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+@contextmanager
+def read(options: Options, _split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line for missing files and wrong lines."""
     with RELEASE.open(options.path) as files:
         cloth = _table(files, CLOTH)
         types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
@@ -69,21 +72,14 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:  # no
             "type": [types[category[i]] for i in ids],
             "category": [category[i] for i in ids],
         }
-        return write_dataset(
-            folder,
-            name="deepfashion",
-            modality="image",
-            label_spaces={
-                "type": LabelSpace(kind="single", classes=TYPES),
-                "category": LabelSpace(kind="single", classes=tuple(name for _, name, _ in cloth)),
-                "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
-            },
-            batches=in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids)),
-            source="DeepFashion, Category and Attribute Prediction Benchmark",
-            licence="non-commercial research, by agreement",
-            # The split is the benchmark's own; its rarest categories have a handful of images.
-            allow_untrained=True,
-        )
+        spaces = {
+            "type": LabelSpace(kind="single", classes=TYPES),
+            "category": LabelSpace(kind="single", classes=tuple(name for _, name, _ in cloth)),
+            "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
+        }
+        batches = in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids))
+        # The split is the benchmark's own; its rarest categories have a handful of images.
+        yield NewDataset("image", spaces, batches, allow_untrained=True)
 
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
@@ -124,9 +120,10 @@ def _wrong(
 SOURCE = Source(
     name="deepfashion",
     title="DeepFashion Category and Attribute Prediction: 3 > 50 kinds of garments",
+    origin="DeepFashion, Category and Attribute Prediction Benchmark",
     licence="non-commercial research, by agreement",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from PIL import Image
 from pydantic import Field
 
 from mlcl.config.section import Section
-from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
-from mlcl.data.source import Source
+from mlcl.data.format import SPLITS, LabelSpace
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.split_assignment import FRACTIONS, assign
-from mlcl.data.writer import write_dataset
 
 CELLS = 2
 """A scene is a grid of CELLS x CELLS; each digit has a cell to itself."""
@@ -35,17 +35,11 @@ class Options(Section):
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set."""
-    return write_dataset(
-        folder,
-        name="digits",
-        modality="image",
-        label_spaces={"digits": LabelSpace(kind="multi_label", classes=tuple("0123456789"))},
-        batches=_batches(options, split_seed),
-        source="Optical Recognition of Handwritten Digits (UCI), through scikit-learn",
-        licence="CC BY 4.0",
-    )
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set."""
+    spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple("0123456789"))}
+    yield NewDataset("image", spaces, _batches(options, split_seed))
 
 
 def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
@@ -91,9 +85,10 @@ def _scene(
 SOURCE = Source(
     name="digits",
     title="scenes of one to three handwritten digits: multi-label images",
+    origin="Optical Recognition of Handwritten Digits (UCI), through scikit-learn",
     licence="CC BY 4.0",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     packages=("scikit-learn", "pillow", "numpy"),
 )

@@ -14,15 +14,15 @@ hierarchy `path` through them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.label_spaces import count, hierarchy_of, indices, pairs_of_paths, space_of
-from mlcl.data.source import Source
+from mlcl.data.hierarchies import hierarchy_of, pairs_of_paths
+from mlcl.data.source import NewDataset, Source, count, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
@@ -42,8 +42,9 @@ class Comment(NamedTuple):
     emotions: list[str]
 
 
-def write(folder: Path, options: DistributionOptions, split_seed: int) -> DatasetInfo:  # noqa: ARG001 (every source's signature)
-    """Write the data set in its own split. Raises UserError with file and line."""
+@contextmanager
+def read(options: DistributionOptions, _split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set in its own split. Raises UserError with file and line."""
     with RELEASE.open(options.path) as files:
         emotions = files.class_names("emotions.txt")
         groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
@@ -58,17 +59,8 @@ def write(folder: Path, options: DistributionOptions, split_seed: int) -> Datase
     paths = [(groups["sentiment"][name], groups["ekman"][name], name) for name in emotions]
     levels = ("sentiment", "ekman", "emotion")
     spaces["path"] = hierarchy_of(pairs_of_paths(paths), levels, spaces, options.path)
-    return write_dataset(
-        folder,
-        name="goemotions",
-        modality="text",
-        label_spaces=spaces,
-        batches=in_batches(columns, "text", (comment.text for comment in comments)),
-        source="GoEmotions (Demszky et al. 2020, Google Research)",
-        licence="Apache 2.0 and CC BY 4.0",
-        # A part of the set may lack classes that the whole trains.
-        allow_untrained=not options.check_counts,
-    )
+    batches = in_batches(columns, "text", (comment.text for comment in comments))
+    yield NewDataset("text", spaces, batches, allow_untrained=not options.check_counts)
 
 
 def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:
@@ -106,9 +98,10 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
 SOURCE = Source(
     name="goemotions",
     title="GoEmotions comments: 28 emotions > 7 Ekman > 4 sentiments, multi-label",
+    origin="GoEmotions (Demszky et al. 2020, Google Research)",
     licence="Apache 2.0 and CC BY 4.0",
     version="2",
     options=DistributionOptions,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

@@ -8,16 +8,17 @@ Twelve sections are headings of wider ranges (C00-C96, T20-T32) and hold no code
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from mlcl.config.section import Section
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note, twin_form
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import Batch
 
 
 class Options(Section):
@@ -38,9 +39,10 @@ class Diagnosis(NamedTuple):
     category: str
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Classes keep the order of the classification."""
-    sections, rows = read()
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Classes keep the order of the classification."""
+    sections, rows = diagnoses()
     classes = {
         "chapter": list(dict.fromkeys(row.chapter for row in rows)),
         "section": sections,
@@ -50,19 +52,11 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     spaces["path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section"))
     spaces["full_path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section", "category"))
     splits = split_of(rows, split_seed, options.twins)
-    return write_dataset(
-        folder,
-        name="icd10cm",
-        modality="text",
-        label_spaces=spaces,
-        batches=_batches(rows, classes, splits),
-        source="ICD-10-CM by CMS and NCHS, through the Python package simple-icd-10-cm",
-        licence="public domain (classification), MIT (package)",
-        notes=shares_note(splits, FRACTIONS, "categories, and what is worded like one, are for training"),
-    )
+    notes = shares_note(splits, FRACTIONS, "categories, and what is worded like one, are for training")
+    yield NewDataset("text", spaces, [_batch(rows, classes, splits)], notes)
 
 
-def read() -> tuple[list[str], list[Diagnosis]]:
+def diagnoses() -> tuple[list[str], list[Diagnosis]]:
     """The section names, and the diagnoses in the order of the classification.
 
     The package lists codes parents first, so the last chapter, section and category seen are a code's own.
@@ -94,21 +88,20 @@ def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together
     return ["train" if key in headings else assign(key, seed) for key in keys]
 
 
-def _batches(
-    rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]
-) -> Iterator[dict[str, list[Any]]]:
+def _batch(rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]) -> Batch:
     index = {level: {name: i for i, name in enumerate(names)} for level, names in classes.items()}
     labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
     texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}
-    yield {**texts, "split": splits, **labels}
+    return {**texts, "split": splits, **labels}
 
 
 SOURCE = Source(
     name="icd10cm",
     title="ICD-10-CM diagnosis descriptions: chapter > section > category",
-    licence="public domain",
+    origin="ICD-10-CM by CMS and NCHS, through the Python package simple-icd-10-cm",
+    licence="public domain (classification), MIT (package)",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     packages=("simple-icd-10-cm",),
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +18,13 @@ from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.split_assignment import FRACTIONS, image_digest
 from mlcl.data.tables.notation import text_of
 from mlcl.data.tables.splits import SplitRows, divide, split_of_name
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -58,8 +60,9 @@ def state(options: Options) -> str:
     return hash_of_files(options.path, image_files(options.path)[0])
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set; the files' bytes stay as they are. Raises UserError for a tree of uneven depth."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set; the files' bytes stay as they are. Raises UserError for a tree of uneven depth."""
     images, notes = find(options.path)
     depth = len(images[0].classes)
     names = {1: ["class"], 2: ["coarse", "fine"]}.get(depth) or [f"level{i + 1}" for i in range(depth)]
@@ -74,16 +77,16 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     classes = [[[label] for label in its] for its in labels.values()]
     notes += divide(rows, classes, options.fractions, split_seed)
     columns: dict[str, Any] = {"id": ids, "split": rows.splits, **labels}
-    return write_dataset(
-        folder,
-        name=options.name or options.path.resolve().name,
-        modality="image",
-        label_spaces=spaces,
-        batches=in_batches(columns, "image", (image.file.read_bytes() for image in images)),
-        source=options.path.resolve().name,
+    origin = options.path.resolve().name
+    yield NewDataset(
+        "image",
+        spaces,
+        in_batches(columns, "image", (image.file.read_bytes() for image in images)),
+        notes,
+        options.allow_untrained,
+        name=options.name or origin,
+        origin=origin,
         licence=options.licence,
-        allow_untrained=options.allow_untrained,
-        notes=notes,
     )
 
 
@@ -203,6 +206,6 @@ SOURCE = Source(
     licence="the files' own",
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

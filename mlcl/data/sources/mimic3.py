@@ -15,27 +15,32 @@ A listed admission without a code stays, with no label, as in CAML's own files.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.source import Source
-from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
+from mlcl.data.source import NewDataset, Source
+from mlcl.data.sources.common.clinical import (
+    LICENCE,
+    Admissions,
+    ClinicalOptions,
+    Lists,
+    NoteStore,
+    notes_dataset,
+    records,
+)
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.mimic import (
+from mlcl.data.sources.common.icd_codes import (
+    Codes,
+    CodeTable,
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,
     icd9_procedure_chapter,
-    list_names,
-    open_lists,
-    read_splits,
-    seeded_splits,
 )
-from mlcl.data.sources.common.notes import NoteStore, records
 
 TITLE = "MIMIC-III v1.4 (PhysioNet)"
-LISTS = "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3"
 NOTES = ("NOTEEVENTS.csv.gz", "NOTEEVENTS.csv")
 TABLES = (
     CodeTable(("DIAGNOSES_ICD.csv.gz", "DIAGNOSES_ICD.csv"), icd9_diagnosis, icd9_diagnosis_chapter),
@@ -56,29 +61,21 @@ TOP_50 = """
 
 def state(options: ClinicalOptions) -> list[Any]:
     """Plain data that changes when one of the files does."""
-    found = [RELEASE.state(options)]
-    if options.splits != "seeded":
-        with open_lists(options, LISTS, list(list_names(options, "mimic3").values())) as lists:
-            found.append(lists.state())
-    return found
+    return [RELEASE.state(options), *_lists(options).state()]
 
 
-def write(folder: Path, options: ClinicalOptions, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
-    with RELEASE.open(options.path) as files, NoteStore(folder.parent) as notes:
-        codes = _codes(files)
+@contextmanager
+def read(options: ClinicalOptions, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line, and for counts that are not the published."""
+    with RELEASE.open(options.path) as files, NoteStore(scratch) as notes:
         top = frozenset(TOP_50.split()) if options.codes == "50" else None
-        admissions = Admissions(_splits(options, codes, split_seed), codes, top)
+        admissions = _lists(options).admissions(_codes(files), split_seed, top)
         _read_notes(files, notes, admissions)
-        return write_notes(
-            folder,
-            options,
-            admissions,
-            notes,
-            name=f"mimic3-{options.codes}",
-            title=TITLE,
-            published=PUBLISHED[options.codes],
-        )
+        yield notes_dataset(options, admissions, notes, f"mimic3-{options.codes}", PUBLISHED[options.codes])
+
+
+def _lists(options: ClinicalOptions) -> Lists:
+    return Lists(options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3")
 
 
 def _codes(files: Distribution) -> Codes:
@@ -87,14 +84,6 @@ def _codes(files: Distribution) -> Codes:
         for patient, admission, code in records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")):
             codes.add(patient, admission, code, table)
     return codes
-
-
-def _splits(options: ClinicalOptions, codes: Codes, seed: int) -> dict[str, str]:
-    if options.splits == "seeded":
-        return seeded_splits(codes, seed)
-    names = list_names(options, "mimic3")
-    with open_lists(options, LISTS, list(names.values())) as lists:
-        return read_splits(lists, names)
 
 
 def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -> None:
@@ -108,9 +97,10 @@ def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -
 SOURCE = Source(
     name="mimic3",
     title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
-    licence="PhysioNet Credentialed Health Data License 1.5.0",
+    origin=TITLE,
+    licence=LICENCE,
     version="2",
     options=ClinicalOptions,
-    write=write,
+    read=read,
     state=state,
 )

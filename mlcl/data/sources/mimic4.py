@@ -14,33 +14,38 @@ Similarity-Dissimilarity paper; its numbers of codes are, by our reading, those 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo
-from mlcl.data.source import Source
-from mlcl.data.sources.common.clinical import Admissions, ClinicalOptions, Codes, CodeTable, write_notes
+from mlcl.data.source import NewDataset, Source
+from mlcl.data.sources.common.clinical import (
+    LICENCE,
+    ClinicalOptions,
+    Lists,
+    NoteStore,
+    notes_dataset,
+    records,
+)
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.mimic import (
+from mlcl.data.sources.common.icd_codes import (
+    Codes,
+    CodeTable,
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,
     icd9_procedure_chapter,
     icd10_diagnosis_chapter,
     icd10_procedure_section,
-    list_names,
-    open_lists,
-    read_splits,
-    seeded_splits,
 )
-from mlcl.data.sources.common.notes import NoteStore, records
 
 TITLE = "MIMIC-IV v2.2 (PhysioNet)"
 NOTE_TITLE = "MIMIC-IV-Note v2.2 (PhysioNet)"
-LISTS = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
 NOTES = tuple(f"{folder}discharge.csv{end}" for folder in ("note/", "") for end in (".gz", ""))
 DIAGNOSES = tuple(f"{folder}diagnoses_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
 PROCEDURES = tuple(f"{folder}procedures_icd.csv{end}" for folder in ("hosp/", "") for end in (".gz", ""))
@@ -86,34 +91,31 @@ class Options(ClinicalOptions):
 def state(options: Options) -> list[Any]:
     """Plain data that changes when one of the files does."""
     with RELEASE.open(options.path) as tables, NOTE_RELEASE.open(options.notes or options.path) as notes:
-        found = [tables.state(), notes.state()]
-    if options.splits != "seeded":
-        with open_lists(options, LISTS, _list_files(options)) as lists:
-            found.append(lists.state())
-    return found
+        return [tables.state(), notes.state(), *_lists(options).state()]
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file and line, and for counts that are not the published."""
+@contextmanager
+def read(options: Options, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line, and for counts that are not the published."""
     with (
         RELEASE.open(options.path) as tables,
         NOTE_RELEASE.open(options.notes or options.path) as files,
-        NoteStore(folder.parent) as notes,
+        NoteStore(scratch) as notes,
     ):
-        admissions = _admissions(options, _codes(tables, options), split_seed)
+        codes = _codes(tables, options)
+        admissions = _lists(options).admissions(codes, split_seed)
+        # The lists of the other version name other admissions.
+        splits = {row: split for row, split in admissions.splits.items() if row in codes.of}
+        admissions = replace(admissions, splits=splits)
         columns = ("hadm_id", "note_type", "charttime", "text")
         for admission, kind, time, text in records(files, NOTES, columns):
-            if admission in admissions.splits:
+            if admission in splits:
                 notes.add(admission, (time, kind != "DS"), text)
-        return write_notes(
-            folder,
-            options,
-            admissions,
-            notes,
-            name=f"mimic4-icd{options.version}-{options.codes}",
-            title=f"{TITLE}, {NOTE_TITLE}",
-            published=PUBLISHED[options.version, options.codes],
+        name, published = (
+            f"mimic4-icd{options.version}-{options.codes}",
+            PUBLISHED[options.version, options.codes],
         )
+        yield notes_dataset(options, admissions, notes, name, published)
 
 
 def _codes(files: Distribution, options: Options) -> Codes:
@@ -125,39 +127,18 @@ def _codes(files: Distribution, options: Options) -> Codes:
     return codes
 
 
-def _admissions(options: Options, codes: Codes, seed: int) -> Admissions:
-    if options.splits == "seeded":
-        return Admissions(seeded_splits(codes, seed), codes)
-    with open_lists(options, LISTS, _list_files(options)) as lists:
-        listed = read_splits(lists, list_names(options, _folder(options)))
-        # The lists of the other version name other admissions.
-        splits = {admission: split for admission, split in listed.items() if admission in codes.of}
-        if options.codes == "full":
-            return Admissions(splits, codes)
-        return Admissions(
-            splits, codes, frozenset(line.strip() for _, line in lists.lines(*_top_names(options)))
-        )
-
-
-def _folder(options: Options) -> str:
-    return f"mimic4_icd{options.version}"
-
-
-def _top_names(options: Options) -> tuple[str, ...]:
-    return (f"{_folder(options)}/TOP_50_CODES.csv", "TOP_50_CODES.csv")
-
-
-def _list_files(options: Options) -> list[tuple[str, ...]]:
-    lists = list(list_names(options, _folder(options)).values())
-    return lists if options.codes == "full" else [*lists, _top_names(options)]
+def _lists(options: Options) -> Lists:
+    title = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
+    return Lists(options, title, f"mimic4_icd{options.version}", top=True)
 
 
 SOURCE = Source(
     name="mimic4",
     title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
-    licence="PhysioNet Credentialed Health Data License 1.5.0",
+    origin=f"{TITLE}, {NOTE_TITLE}",
+    licence=LICENCE,
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

@@ -18,6 +18,8 @@ Some photos occur in two folders; the hash is of the photo's number, so that the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -26,11 +28,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release, hold_out
-from mlcl.data.split_assignment import assign, shares_note
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
+from mlcl.data.split_assignment import assign, assign_validation, shares_note
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 COUNTS = {
@@ -67,8 +69,9 @@ def state(options: Options) -> list[Any]:
         return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line for missing files and wrong lines."""
     with RELEASE.open(options.path) as files:
         concepts = files.class_names(*CONCEPTS)
         images = _images(files, LIST)
@@ -85,18 +88,9 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         }
         reason = "of few photos a hash gives other shares"
         notes = shares_note(columns["split"], PAPER, reason) if options.split == "paper" else []
-        return write_dataset(
-            folder,
-            name="nuswide",
-            modality="image",
-            label_spaces={"concepts": LabelSpace(kind="multi_label", classes=concepts)},
-            batches=in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids)),
-            source="NUS-WIDE, National University of Singapore",
-            licence="for research; images: Flickr terms",
-            # A part of the set may lack classes that the whole trains.
-            allow_untrained=not options.check_counts,
-            notes=notes,
-        )
+        spaces = {"concepts": LabelSpace(kind="multi_label", classes=concepts)}
+        batches = in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids))
+        yield NewDataset("image", spaces, batches, notes, not options.check_counts)
 
 
 def _label_file(concept: str) -> str:
@@ -170,15 +164,16 @@ def _split(options: Options, image: str, part: str, seed: int) -> str:
     photo = PurePosixPath(image).stem.rpartition("_")[2]
     if options.split == "paper":
         return assign(photo, seed, PAPER)
-    return "test" if part == "test" else hold_out(photo, seed, options.validation)
+    return "test" if part == "test" else assign_validation(photo, seed, options.validation)
 
 
 SOURCE = Source(
     name="nuswide",
     title="NUS-WIDE: multi-label images, 81 concepts",
+    origin="NUS-WIDE, National University of Singapore",
     licence="for research; images: Flickr terms",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     state=state,
 )

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.label_spaces import count, indices, space_of_rows
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import draw, hold_out
-from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
+from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
 
 STORIES = [
@@ -57,8 +56,9 @@ class Story(NamedTuple):
     words: str
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set with the multi-label space `topics`. Raises UserError with file and line."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set with the multi-label space `topics`. Raises UserError with file and line."""
     with RELEASE.open(options.path) as files:
         topics = _topics(files)
         names, ids = list(topics.values()), list(topics)
@@ -73,16 +73,7 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         else:
             hold_out(splits, [labels], ids, split_seed, options.validation)
         rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
-        return write_dataset(
-            folder,
-            name="rcv1",
-            modality="text",
-            label_spaces={"topics": space},
-            batches=_batches(files, rows),
-            source="RCV1-V2 (Lewis et al. 2004)",
-            licence="for research; cite Lewis et al. 2004",
-            allow_untrained=True,
-        )
+        yield NewDataset("text", {"topics": space}, _batches(files, rows), allow_untrained=True)
 
 
 def _check_enough(stories: int, options: Options) -> None:
@@ -151,9 +142,10 @@ def _stories(files: Distribution, *names: str) -> Iterator[Story]:
 SOURCE = Source(
     name="rcv1",
     title="RCV1-V2 newswire stories: 103 topics, multi-label",
-    licence="for research",
+    origin="RCV1-V2 (Lewis et al. 2004)",
+    licence="for research; cite Lewis et al. 2004",
     version="1",
     options=Options,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

@@ -15,18 +15,17 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.label_spaces import count, indices, space_of_rows
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import hold_out, words_of
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
@@ -54,8 +53,9 @@ class Story(NamedTuple):
     text: str
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set with the multi-label space `topics`. Raises UserError with file and story."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set with the multi-label space `topics`. Raises UserError with file and story."""
     with RELEASE.open(options.path) as files:
         stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
@@ -66,14 +66,8 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
     keys = [words_of(story.text) for story in stories]
     hold_out(splits, [labels], keys, split_seed, options.validation)
     columns = {"id": ids, "split": splits, "topics": labels}
-    return write_dataset(
-        folder,
-        name="reuters21578",
-        modality="text",
-        label_spaces={"topics": space},
-        batches=in_batches(columns, "text", (story.text for story in stories)),
-        source="Reuters-21578, distribution 1.0 (D. D. Lewis)",
-        licence="for research; cite Reuters and D. D. Lewis",
+    yield NewDataset(
+        "text", {"topics": space}, in_batches(columns, "text", (story.text for story in stories))
     )
 
 
@@ -122,9 +116,10 @@ def _inside(text: str, tag: str) -> Iterator[str]:
 SOURCE = Source(
     name="reuters21578",
     title="Reuters-21578 ModApte R90: 90 topics, multi-label",
-    licence="for research",
+    origin="Reuters-21578, distribution 1.0 (D. D. Lewis)",
+    licence="for research; cite Reuters and D. D. Lewis",
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import file_state
 from mlcl.data.tables.files import ENCODING, Dialect
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import HierarchyOf, TableOptions
-from mlcl.data.tables.table import write_table
+from mlcl.data.tables.table import read_table
 from mlcl.errors import UserError
 
 
@@ -44,11 +45,11 @@ class CsvOptions(TextFileOptions):
     )
 
 
-def write(folder: Path, options: TableOptions, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file, place and column."""
+@contextmanager
+def read(options: TableOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with the file, the line or row, and the column."""
     given = options.model_dump(include={"encoding", "delimiter", "header"})
-    tables = [open_table(path, Dialect(**given)) for path in options.path]
-    return write_table(folder, options, tables, split_seed)
+    yield read_table(options, [open_table(path, Dialect(**given)) for path in options.path], split_seed)
 
 
 def state(options: TableOptions) -> list[Any]:
@@ -70,7 +71,7 @@ def _source(name: str, title: str, options: type[TableOptions]) -> Source[Any]:
         licence="the file's own",
         version="3",
         options=options,
-        write=write,
+        read=read,
         state=state,
     )
 

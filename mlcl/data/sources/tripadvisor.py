@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlcl.data.format import DatasetInfo
-from mlcl.data.source import Source
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import hash_of_files
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, joined, western, write_reviews
+from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 from mlcl.errors import UserError
 
 TAGS = {
@@ -34,12 +34,9 @@ TAGS = {
 }
 """Aspect to the tag of its rating; the aspects and their names are MLCL's."""
 REVIEWS = ReviewSet(
-    name="tripadvisor",
     aspects=tuple(TAGS),
     scale=(1, 2, 3, 4, 5),
     neutral=(3, 3),
-    source="TripAdvisor data set of the LARA project (Wang, Lu and Zhai 2010)",
-    licence="for research; cite Wang, Lu and Zhai 2010",
 )
 HEADS = ("Author", "Content", "Date", *TAGS.values())
 """The tags that are read."""
@@ -60,12 +57,13 @@ def state(options: ReviewOptions) -> str:
     return hash_of_files(options.path, hotels(options.path))
 
 
-def write(folder: Path, options: ReviewOptions, split_seed: int) -> DatasetInfo:
-    """Write the data set: the label spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
+@contextmanager
+def read(options: ReviewOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
     Raises UserError with file and review.
     """
-    return write_reviews(folder, options, split_seed, REVIEWS, partial(_reviews, options.path))
+    yield drawn_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 
 def hotels(path: Path) -> list[Path]:
@@ -135,9 +133,10 @@ def _from_json(text: str, file: Path) -> Iterator[Fields]:
 SOURCE = Source(
     name="tripadvisor",
     title="TripAdvisor hotel reviews: seven rated aspects",
-    licence="for research",
+    origin="TripAdvisor data set of the LARA project (Wang, Lu and Zhai 2010)",
+    licence="for research; cite Wang, Lu and Zhai 2010",
     version="2",
     options=ReviewOptions,
-    write=write,
+    read=read,
     state=state,
 )

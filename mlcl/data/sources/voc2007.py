@@ -13,17 +13,19 @@ train and val together for training, test halved by a seeded hash into validatio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import DatasetInfo, LabelSpace
-from mlcl.data.source import Source
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import halves
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 CLASSES = (
@@ -50,8 +52,9 @@ class Options(DistributionOptions):
     difficult: bool = Field(False, description="count a class whose objects are all difficult as present")
 
 
-def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-    """Write the data set. Raises UserError with file and line for missing files and wrong lines."""
+@contextmanager
+def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+    """The data set. Raises UserError with file and line for missing files and wrong lines."""
     with RELEASE.open(options.path) as files:
         sets = _sets(files)
         labels = _labels(files, sets, options.difficult)
@@ -68,17 +71,9 @@ def write(folder: Path, options: Options, split_seed: int) -> DatasetInfo:
             "split": [split_of[i] for i in ids],
             "objects": [labels[i] for i in ids],
         }
-        return write_dataset(
-            folder,
-            name="voc2007",
-            modality="image",
-            label_spaces={"objects": LabelSpace(kind="multi_label", classes=CLASSES)},
-            batches=in_batches(columns, "image", (files.read(f"JPEGImages/{i}.jpg") for i in ids)),
-            source="PASCAL Visual Object Classes Challenge 2007",
-            licence="images: Flickr terms, for research",
-            # A part of the set may lack classes that the whole trains.
-            allow_untrained=not options.check_counts,
-        )
+        spaces = {"objects": LabelSpace(kind="multi_label", classes=CLASSES)}
+        batches = in_batches(columns, "image", (files.read(f"JPEGImages/{i}.jpg") for i in ids))
+        yield NewDataset("image", spaces, batches, allow_untrained=not options.check_counts)
 
 
 def _sets(files: Distribution) -> dict[str, list[str]]:
@@ -128,9 +123,10 @@ def _table(files: Distribution, name: str, width: int) -> list[tuple[int, list[s
 SOURCE = Source(
     name="voc2007",
     title="PASCAL VOC 2007: multi-label images, 20 classes",
+    origin="PASCAL Visual Object Classes Challenge 2007",
     licence="images: Flickr terms, for research",
     version="2",
     options=Options,
-    write=write,
+    read=read,
     state=RELEASE.state,
 )

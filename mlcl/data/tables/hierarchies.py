@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.label_spaces import (
+from mlcl.data.hierarchies import (
     hierarchy_of,
     pairs_in_rows,
     pairs_of_paths,

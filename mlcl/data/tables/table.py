@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcl.data.format import SPLITS, DatasetInfo, LabelSpace
+from mlcl.data.format import SPLITS, LabelSpace
+from mlcl.data.source import NewDataset
 from mlcl.data.split_assignment import digest_of, image_digest, twin_form
 from mlcl.data.tables.files import Table
 from mlcl.data.tables.hierarchies import levels_of, multi_label_hierarchy, tell_apart
@@ -28,12 +29,12 @@ from mlcl.data.tables.options import (
 )
 from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, Rows, Unreadable, read_contents
 from mlcl.data.tables.splits import SPLIT_NAMES, SplitRows, divide, split_of_name
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 
-def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], split_seed: int) -> DatasetInfo:
-    """Write a table as a data set. Raises UserError with file, place and column for the first bad value."""
+def read_table(options: TableOptions, tables: Sequence[Table], split_seed: int) -> NewDataset:
+    """Tables as a data set. Raises UserError with file, line and column for the first bad value."""
     for table in tables:
         _check_columns(options, table)
     _check_levels(options)
@@ -58,17 +59,16 @@ def write_table(folder: Path, options: TableOptions, tables: Sequence[Table], sp
     held: dict[str, Any] = {"id": placed.ids, "split": placed.splits, **ratings}
     for name, its in labels.items():
         held |= its.columns(name, spaces[name])
-    return write_dataset(
-        folder,
+    return NewDataset(
+        options.modality,
+        spaces,
+        in_batches(held, options.modality, _kept_contents(options, tables, kept)),
+        list(dict.fromkeys([*told, *notes, *left_out])),
+        options.allow_untrained,
+        content.dim,
         name=options.name or options.path[0].stem,
-        modality=options.modality,
-        dim=content.dim,
-        label_spaces=spaces,
-        batches=in_batches(held, options.modality, _kept_contents(options, tables, kept)),
-        source=", ".join(path.name for path in options.path),
+        origin=", ".join(path.name for path in options.path),
         licence=options.licence,
-        allow_untrained=options.allow_untrained,
-        notes=list(dict.fromkeys([*told, *notes, *left_out])),
     )
 
 

@@ -1,1 +1,1 @@
-"""The rules, one a file: each turns labels into the weight W of every pair of rows."""
+"""The built-in losses, one a file: each computes the weight W of every pair of rows from labels."""

@@ -1,13 +1,13 @@
-"""ALL: the rows with the same label set. Shapes: B candidates, N anchors."""
+"""ALL: rows with the same label set attract. Shapes: B candidates, N anchors."""
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.dense import Weighting
 from mlcl.losses.relations import LabelCounts, equal_sets
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting
-from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.base import BatchRanks
 from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
 from mlcl.losses.weights.overlap import OverlapRule
 
@@ -17,7 +17,8 @@ def all_weights(
 ) -> Weighting:
     """W_ip = 1[y_i = y_p] / |P(i)|.
 
-    As printed, two rows without labels are equal and so positive; `empty_match=False` leaves them without.
+    As printed, two rows without labels are equal and so positive; with `empty_match=False` they have no
+    positives.
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
 
@@ -29,9 +30,9 @@ def all_weights(
 
 
 def all_closed(
-    sets: LabelSets, own: int, _ranks: Ranks, dtype: torch.dtype, *, empty_match: bool = True
+    sets: LabelSets, own: int, _ranks: BatchRanks, dtype: torch.dtype, *, empty_match: bool = True
 ) -> IncidenceWeights:
-    """The same as one group a label set."""
+    """The same weights, with one group a label set."""
     set_B = sets.distinct()[1]
     if not empty_match:
         set_B = torch.where(sets.sizes > 0, set_B, -1)

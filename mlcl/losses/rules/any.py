@@ -1,7 +1,7 @@
-"""ANY: the rows that share a label."""
+"""ANY: rows that share a label attract."""
 
 from mlcl.losses.spec import overlap_loss
-from mlcl.losses.weights.overlap import OverlapRule, sharing
+from mlcl.losses.weights.overlap import OverlapRule, share_label
 
 
 def any_rule() -> OverlapRule:
@@ -9,7 +9,7 @@ def any_rule() -> OverlapRule:
 
     A row without labels has no positives. Source: Similarity-Dissimilarity, Eq. 2 and 3.
     """
-    return OverlapRule(sharing, symmetric=True)
+    return OverlapRule(share_label, symmetric=True)
 
 
 ANY = overlap_loss(

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import sent
-from mlcl.losses.options import options_of
-from mlcl.losses.paths import LevelWeights, PathLabels, level_shares, paths_of
-from mlcl.losses.rules.himulcon import himulcon_weights
-from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting
-from mlcl.losses.weights.base import PairWeights, Ranks
+from mlcl.losses.dense import Weighting
+from mlcl.losses.rules.himulcon import LevelWeights, PathLabels, himulcon_weights, level_shares, paths_of
+from mlcl.losses.spec import LossSpec, options_of
+from mlcl.losses.weights.base import BatchRanks, PairWeights
 from mlcl.losses.weights.constraint import ConstrainedLevels
-from mlcl.losses.weights.hierarchy_weights import ConstrainedPairs
+from mlcl.losses.weights.pair_constraint import ConstrainedPairs
 
 Granularity = Literal["pair", "level"]
 
@@ -35,7 +33,7 @@ def himulcone_terms(
     l_ip = -log p_ip; M_l = max(M_{l+1}, largest l_ip of level l in the batch), from the finest level on. With
     `granularity="level"` the maximum is taken of the levels' mean losses L_l, not of their pairs: level l
     counts as max(L_l, M_{l+1}). `detach` lets no gradient through M. HiConE has lambda = 1.
-    `labels` and P_l(i) are those of `himulcon_weights`.
+    `himulcon_weights` says what `labels` and P_l(i) are.
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
     """
     paths = paths_of(labels)
@@ -50,7 +48,7 @@ def himulcone_terms(
             floor = largest.detach() if detach else largest
             raised_BB = torch.where(loss_BB < floor, floor, loss_BB)
             term_B = term_B + shares[level] * _mean_over(positive_BB, raised_BB)
-            # One pair, also of several that are as large: the first, as a gradient has to go somewhere.
+            # One pair, the first of equally large ones, gets the gradient.
             here = loss_BB.masked_fill(~positive_BB, -torch.inf).flatten()
             here = here.max(0).values
             largest = torch.where(here > largest, here, largest)
@@ -70,25 +68,25 @@ def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
 def unconstrained_weights(
     labels: PathLabels, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
 ) -> Weighting:
-    """HiMulCon's weights: HiConE's where no pair is raised."""
+    """The weights of HiMulCon, which HiConE has where no pair is raised."""
     return himulcon_weights(labels, anchors, dtype, level_weights=level_weights)
 
 
 def himulcone_closed(
     labels: PathLabels,
     own: int,
-    ranks: Ranks,
+    ranks: BatchRanks,
     dtype: torch.dtype,
     *,
     level_weights: LevelWeights,
     granularity: Granularity,
     detach: bool,
 ) -> PairWeights:
-    """The same for the tiled engine."""
+    """The constrained weights for the tiled engine."""
     paths = paths_of(labels, own, ranks, dtype)
     shares = level_shares(paths.levels, level_weights)
-    made = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
-    return made(paths, shares, own, ranks, dtype, detach)
+    make = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
+    return make(paths, shares, own, ranks, dtype, detach)
 
 
 HIMULCONE = LossSpec(

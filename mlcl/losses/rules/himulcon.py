@@ -3,14 +3,53 @@
 Shapes: B candidates, N anchors, H levels.
 """
 
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from mlcl.labels import sent
-from mlcl.losses.paths import LevelWeights, PathLabels, level_shares, paths_of
-from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others, safe_divide
-from mlcl.losses.weights.base import PairWeights, Ranks
+from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.spec import LevelNumbers, LossSpec
+from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.paths import OnePath, Paths
+from mlcl.losses.weights.several_paths import SeveralPaths
+
+LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
+PathLabels = Tensor | LabelSets
+"""Paths (B, H), coarse level first, -1 unknown; for several paths a row, the sets of their nodes."""
+
+
+def paths_of(
+    labels: PathLabels, own: int = 0, ranks: BatchRanks | None = None, dtype: torch.dtype = torch.float32
+) -> Paths:
+    """The paths of all rows; the first `own` rows are anchors, with weights of this dtype."""
+    if isinstance(labels, LabelSets):
+        return SeveralPaths(labels, own, ranks or BatchRanks(), dtype)
+    return OnePath.of(labels, own, ranks.device if ranks else None)
+
+
+def level_shares(levels: int, weights: LevelWeights) -> list[float]:
+    """lambda_l / H, coarse first: `exp` is lambda_l = exp(1 / (H - l)) with l = 0 the coarsest.
+
+    Source: HiMulCon (Zhang et al. 2022), whose text leaves lambda open; its training script takes exp.
+
+    Raises:
+        ValueError: For a list of another length.
+    """
+    if weights == "exp":
+        chosen = [math.exp(1 / (levels - level)) for level in range(levels)]
+    elif weights == "uniform":
+        chosen = [1.0] * levels
+    else:
+        chosen = [float(weight) for weight in weights]
+    if len(chosen) != levels:
+        raise ValueError(f"level_weights need one number a level; found: {len(chosen)}; allowed: {levels}")
+    return [weight / levels for weight in chosen]
 
 
 def himulcon_weights(
@@ -30,9 +69,9 @@ def himulcon_weights(
     Source: HiMulCon (Zhang et al. 2022), Eq. of L^HMC; several paths are our extension.
     """
     paths = paths_of(labels)
-    other_NB = others(anchors, len(labels), paths.key.device)
-    depth_NB = paths.depth(anchors, slice(0, len(labels))) * other_NB
-    w_NB = torch.zeros(other_NB.shape, dtype=dtype, device=paths.key.device)
+    candidate_NB = candidate_mask(anchors, len(labels), paths.key.device)
+    depth_NB = paths.depth(anchors, slice(0, len(labels))) * candidate_NB
+    w_NB = torch.zeros(candidate_NB.shape, dtype=dtype, device=paths.key.device)
     for level, share in enumerate(level_shares(paths.levels, level_weights)):
         positive_NB = depth_NB == level + 1 if exclusive else depth_NB > level
         w_NB += safe_divide(share * positive_NB.to(dtype), positive_NB.sum(1, keepdim=True).to(dtype))
@@ -42,13 +81,13 @@ def himulcon_weights(
 def himulcon_closed(
     labels: PathLabels,
     own: int,
-    ranks: Ranks,
+    ranks: BatchRanks,
     dtype: torch.dtype,
     *,
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
 ) -> PairWeights:
-    """The same over what pairs share at each level."""
+    """The same weights over the levels that pairs share."""
     paths = paths_of(labels, own, ranks, dtype)
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
@@ -57,7 +96,7 @@ def himulcon_closed(
         count_HB[:-1] -= count_HB[1:].clone()
     weight_HB = safe_divide(share_H1, count_HB.to(dtype))
     if exclusive:
-        # P_l is level l's rows less the next level's, so that a pair's weights telescope to its level's.
+        # P_l lacks the next level's rows, so a pair's weights telescope to the weight of its level.
         weight_HB = weight_HB - F.pad(weight_HB[:-1], (0, 0, 1, 0))
     counted_HB = count_HB * (share_H1 > 0)
     positives_B = counted_HB.sum(0) if exclusive else counted_HB.amax(0)

@@ -1,20 +1,20 @@
-"""MLCL's global head: rows whose ratings are similar, weighed by how similar."""
+"""The global head of MLCL: rows with similar ratings attract, weighted by their similarity."""
 
 from typing import Annotated
 
 from torch import Tensor
 
-from mlcl.losses.options import Interval
+from mlcl.losses.dense import ratio
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.spec import overlap_loss
-from mlcl.losses.weighting import ratio
+from mlcl.losses.spec import Interval, overlap_loss
 from mlcl.losses.weights.overlap import OverlapRule
 
 
 def jaccard_rule(*, threshold: Annotated[float, Interval(0, 1)] = 0.5, strict: bool = True) -> OverlapRule:
     """W_ip = s_ip 1[s_ip > t] / |P(i)|, s_ip = sum_a min(r_ia, r_pa) / sum_a max(r_ia, r_pa).
 
-    Ratings (B, A) >= 0, 0 = missing, label sets being ratings 0 and 1; s = 0 where both rows are all missing.
+    Ratings (B, A) >= 0, where 0 is missing; label sets are ratings of 0 and 1. s = 0 where both rows are all
+    missing.
     `strict=False` takes s >= t, so with t = 0 every row is positive.
     Source: MLCL section 3.4, Jaccard similarity and L_gl.
     """

@@ -4,9 +4,9 @@ from typing import Literal
 
 from torch import Tensor
 
+from mlcl.losses.dense import ratio
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.spec import overlap_loss
-from mlcl.losses.weighting import ratio
 from mlcl.losses.weights.overlap import Normalizer, OverlapRule
 
 NORMALIZERS: dict[str, Normalizer] = {"candidates": "candidates", "similarities": "factors"}

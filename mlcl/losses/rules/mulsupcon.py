@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mlcl.losses.dense import Weighting, candidate_mask
 from mlcl.losses.sets import DistinctSets, LabelSets, cross
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others
-from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.base import BatchRanks
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
@@ -28,25 +28,30 @@ def mulsupcon_weights(
 
     - `paper`: c_i = B / sum_j |y_j|. Labels that no other row has count in the divisor, as printed.
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).
-    - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels; one that no other row has counts 0.
+    - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels; a label that no other row has counts 0.
 
     Source: Similarity-Dissimilarity, Eq. 5-7 (MulSupCon, Zhang and Wu 2024).
     """
-    repeated = sets.repeated()
-    assert repeated.rows is not None
-    rows_L = torch.bincount(repeated.rows.columns, minlength=repeated.rows.width)
-    each_M = (1 / (rows_L - 1).to(dtype))[repeated.rows.part(anchors)[0]]
-    w_NB = cross(repeated.rows, anchors, slice(0, len(sets)), dtype, each_M)
-    w_NB = w_NB * others(anchors, len(sets), w_NB.device)
-    factor_B = _factors(sets, repeated.rows.counts(), normalization).to(dtype)
+    shared = sets.drop_unique_labels()
+    assert shared.rows is not None
+    rows_L = torch.bincount(shared.rows.columns, minlength=shared.rows.width)
+    each_M = (1 / (rows_L - 1).to(dtype))[shared.rows.part(anchors)[0]]
+    w_NB = cross(shared.rows, anchors, slice(0, len(sets)), dtype, each_M)
+    w_NB = w_NB * candidate_mask(anchors, len(sets), w_NB.device)
+    factor_B = _factors(sets, shared.rows.counts(), normalization).to(dtype)
     return Weighting(w_NB * factor_B[anchors, None], (w_NB > 0).sum(1))
 
 
 def mulsupcon_closed(
-    sets: LabelSets, own: int, _ranks: Ranks, dtype: torch.dtype, *, normalization: Normalization = "paper"
+    sets: LabelSets,
+    own: int,
+    _ranks: BatchRanks,
+    dtype: torch.dtype,
+    *,
+    normalization: Normalization = "paper",
 ) -> IncidenceWeights:
-    """The same as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
-    rows = sets.repeated().rows
+    """The same weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    rows = sets.drop_unique_labels().rows
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
     factor_B = _factors(sets, rows.counts(), normalization).to(dtype)

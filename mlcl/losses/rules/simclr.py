@@ -1,26 +1,26 @@
-"""SimCLR: the other views of the same sample. Shapes: B candidates, N anchors."""
+"""SimCLR: the other views of the same sample attract. Shapes: B candidates, N anchors."""
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.dense import Weighting, candidate_mask, uniform_weighting
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others, uniform
-from mlcl.losses.weights.base import Ranks
+from mlcl.losses.weights.base import BatchRanks
 from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
 
 
 def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
-    """W_ip = 1[p is another view of i's sample] / (number of these).
+    """W_ip = 1[p is another view of i's sample] / (number of other views).
 
     `sample_B` (B,) integers name each row's sample. Without labels this is SupCon with one class a sample.
     Source: SimCLR (Chen et al. 2020), Eq. 1; more than two views as in Khosla et al. 2020.
     """
     same_NB = sample_B[anchors, None] == sample_B
-    return uniform(same_NB & others(anchors, len(sample_B), sample_B.device), dtype)
+    return uniform_weighting(same_NB & candidate_mask(anchors, len(sample_B), sample_B.device), dtype)
 
 
-def simclr_closed(sample_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype) -> IncidenceWeights:
-    """The same as one group a sample."""
+def simclr_closed(sample_B: Tensor, own: int, _ranks: BatchRanks, dtype: torch.dtype) -> IncidenceWeights:
+    """The same weights, with one group a sample."""
     return group_weights(torch.unique(sample_B, return_inverse=True)[1], own, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Similarity-Dissimilarity: ANY's positives, weighed by how the label sets relate."""
+"""Similarity-Dissimilarity: the positives of ANY, weighted by the relation of the label sets."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from mlcl.losses.options import Interval
 from mlcl.losses.relations import LabelCounts, Penalty, dissimilarity_factor, similarity_factor
-from mlcl.losses.spec import overlap_loss
-from mlcl.losses.weights.overlap import OverlapRule, sharing
+from mlcl.losses.spec import Interval, overlap_loss
+from mlcl.losses.weights.overlap import OverlapRule, share_label
 
 
 def simdis_rule(
@@ -37,7 +36,7 @@ def simdis_rule(
         return positive, factor * (similarity_factor(counts) if factors == "both" else positive)
 
     def log_factor(counts: LabelCounts) -> Tensor:
-        # By hand, since the exponential itself may underflow.
+        # Without the exponential, which may underflow.
         log_penalty = -rate * counts.extra if rate is not None else -torch.log1p(counts.extra)
         log_share = similarity_factor(counts).log()
         return {"both": log_share + log_penalty, "similarity": log_share, "dissimilarity": log_penalty}[
@@ -45,7 +44,7 @@ def simdis_rule(
         ]
 
     if form == "printed":
-        return OverlapRule(sharing, constant=log_factor)
+        return OverlapRule(share_label, constant=log_factor)
     return OverlapRule(similarity_times_dissimilarity, normalizer=normalizer)
 
 

@@ -1,12 +1,12 @@
-"""SupCon: the rows of the same class. Shapes: B candidates, N anchors."""
+"""SupCon: rows of the same class attract. Shapes: B candidates, N anchors."""
 
 import torch
 from torch import Tensor
 
+from mlcl.losses.dense import Weighting, candidate_mask, uniform_weighting
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weighting import Weighting, others, uniform
-from mlcl.losses.weights.base import Ranks
-from mlcl.losses.weights.incidence import IncidenceWeights, group_weights, numbered
+from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.incidence import IncidenceWeights, group_weights, number_groups
 
 
 def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
@@ -16,12 +16,12 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
     Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
     """
     same_NB = (class_B[anchors, None] == class_B) & (class_B[anchors, None] >= 0)
-    return uniform(same_NB & others(anchors, len(class_B), class_B.device), dtype)
+    return uniform_weighting(same_NB & candidate_mask(anchors, len(class_B), class_B.device), dtype)
 
 
-def supcon_closed(class_B: Tensor, own: int, _ranks: Ranks, dtype: torch.dtype) -> IncidenceWeights:
-    """The same as one group a class."""
-    return group_weights(numbered(class_B, class_B >= 0), own, dtype)
+def supcon_closed(class_B: Tensor, own: int, _ranks: BatchRanks, dtype: torch.dtype) -> IncidenceWeights:
+    """The same weights, with one group a class."""
+    return group_weights(number_groups(class_B, class_B >= 0), own, dtype)
 
 
 SUPCON = LossSpec(

@@ -1,6 +1,6 @@
 """The weights W of a rule as the tiled engine uses them: as products, never as a B x B matrix.
 
-Shapes: N own rows (the first N of all), B rows of all processes, D embedding.
+Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L prototypes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from torch import Tensor
 from mlcl.labels import sent
 
 Number = float | Tensor
-"""A number, or a tensor of no dimension with one that the host does not know."""
+"""A number, or a tensor of no dimension whose value the host does not know."""
 
 
-class Ranks:
-    """The processes that share a batch, `size` of them, all of which make the same calls in one order.
+class BatchRanks:
+    """The processes that share a batch; all of them make the same calls in one order.
 
-    This is the one that holds a batch alone; `batch.ManyRanks` are several. `device` is where the embeddings
-    are; labels may still be in the host's memory, see `LossSpec.on_host`. None: where the labels are.
+    This class is one process that holds a batch alone; `batch.ManyRanks` are several. `size` is their number.
+
+    Args:
+        device: The device of the embeddings; labels may still be in the host's memory, see
+            `LossSpec.on_host`. None stands for the labels' device.
     """
 
     size = 1
@@ -29,11 +32,11 @@ class Ranks:
         self.device = device
 
     def share(self, own: Tensor) -> Tensor:
-        """A value of each own row (N, ...) to one of each row of all processes (B, ...), own rows first."""
+        """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
         return own
 
     def global_rows(self, row: Tensor) -> Tensor:
-        """Row numbers of this process, whose own rows are first, to those that all processes understand."""
+        """Converts row numbers of this process, own rows first, to numbers that all processes share."""
         return row
 
     def local_rows(self, row: Tensor) -> Tensor:
@@ -42,7 +45,7 @@ class Ranks:
 
 
 class PairWeights(ABC):
-    """The weights of the own anchors' pairs, depending on labels alone.
+    """The weights of the own anchors' pairs, which depend on labels alone.
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
     `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum.
@@ -54,7 +57,7 @@ class PairWeights(ABC):
 
     @abstractmethod
     def positives(self) -> Tensor:
-        """|P(i)| (N,)."""
+        """|P(i)|, the number of positives of each own anchor (N,)."""
 
     @abstractmethod
     def attract(self, z_BD: Tensor) -> Tensor:
@@ -73,15 +76,15 @@ class PairWeights(ABC):
         return self.positives() > 0
 
     def to(self, device: torch.device) -> PairWeights:
-        """Itself, with its tensors moved to a device, for which the host does not wait."""
+        """Moves its tensors to a device, without waiting for it, and returns itself."""
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 setattr(self, name, sent(value, device))
         return self
 
-    def given(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
-        """The weights for rows of which ratio z_i . z_p are the logits, with these logsumexp of own anchors.
+    def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
+        """The weights at given embeddings: logits are ratio z_i . z_p, `_lse_N` their logsumexp (N,).
 
-        A rule in which the weights depend on the labels alone returns itself.
+        Weights that depend on the labels alone return themselves.
         """
         return self

@@ -1,4 +1,4 @@
-"""The hierarchy constraint between levels: weights that follow from the levels' mean losses.
+"""The hierarchy constraint, and its form between levels, with weights from the levels' mean losses.
 
 Shapes: N own rows, B rows, H levels, D embedding.
 """
@@ -11,21 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlcl.losses.dense import safe_divide
 from mlcl.losses.tiling import is_host
-from mlcl.losses.weighting import safe_divide
-from mlcl.losses.weights.base import Number, PairWeights, Ranks
+from mlcl.losses.weights.base import BatchRanks, Number, PairWeights
 from mlcl.losses.weights.paths import Paths
 
 
 class Constrained(PairWeights):
-    """What both granularities compute from the labels; the weights follow once the embeddings are given."""
+    """The part of both granularities that depends on labels alone; `at` gives the weights at embeddings."""
 
     def __init__(
         self,
         paths: Paths,
         shares: Sequence[float],
         own: int,
-        ranks: Ranks,
+        ranks: BatchRanks,
         dtype: torch.dtype,
         detach: bool,
     ) -> None:
@@ -38,38 +38,38 @@ class Constrained(PairWeights):
         self.count = paths.counts()
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,), the rows of the coarsest level that has a weight."""
+        """|P(i)| (N,), the positives of the coarsest level that has a weight."""
         return (self.count[:, : self.own] * (self.share_H[:, None] > 0)).amax(0)
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Raises NotImplementedError: the weights follow from the embeddings, see `given`."""
-        raise NotImplementedError("the weights follow from the embeddings: call given first")
+        """Raises NotImplementedError: the weights follow from the embeddings, see `at`."""
+        raise NotImplementedError("the weights follow from the embeddings: call at first")
 
 
 class ConstrainedLevels(Constrained):
-    """Levels whose mean loss is below a finer level's take over that level's loss."""
+    """The constraint between levels: a level's mean loss is never below a finer level's."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._levels = [self._level(level) for level in range(self.paths.levels)]
 
     def to(self, device: torch.device) -> PairWeights:
-        """With the weights of each level."""
+        """Moves the weights of each level too."""
         for weights in self._levels:
             weights.to(device)
         return super().to(device)
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """Each level's loss in closed form, then the share that each level ends up with."""
+    def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
+        """Computes each level's loss in closed form, and from it the share of each level in the sum."""
         levels = self._levels
         own_ND = z_BD[: self.own]
         terms = [
             weights.row_sums * lse_N - (weights.attract(z_BD) * own_ND).sum(1) * (ratio / 2)
             for weights in levels
         ]
-        # Half of the symmetric product is not each anchor's own term, but the sum over all is the same.
+        # Half of the symmetric product is not each anchor's own term, but sums to the same over all anchors.
         total_H = self.ranks.share(torch.stack(terms, 1)).sum(0)
-        # Of this level and the finer ones the largest, of several the coarsest.
+        # The largest of this level and the finer ones; of equal ones the coarsest.
         finer_HH = torch.ones(len(levels), len(levels), dtype=torch.bool, device=z_BD.device).triu()
         source_H = torch.where(finer_HH, total_H, -torch.inf).argmax(1)
         if not self.detach:
@@ -80,7 +80,7 @@ class ConstrainedLevels(Constrained):
         return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), self.positives(), constant)
 
     def _level(self, level: int) -> PairWeights:
-        """1 / |P_l| for the pairs of a level alone."""
+        """Weights 1 / |P_l| for the pairs of one level."""
         weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
         weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))
         others_N = self.count[level, : self.own]

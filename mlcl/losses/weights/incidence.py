@@ -1,6 +1,6 @@
-"""Weights that add up over what two rows have in common: classes, label sets, labels, levels of a path.
+"""Weights that add up over the groups that two rows share: classes, label sets, labels, levels of a path.
 
-Shapes: N own rows, B rows, L things to have in common, M stored entries, D embedding.
+Shapes: N own rows, B rows, L groups, M stored entries, D embedding.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from mlcl.losses.weights.base import PairWeights
 class Incidence:
     """W_ip = sum_l a_il y_pl for p != i, in the pattern of the sparse rows Y.
 
-    `values` (M,) are the a_il of Y's entries. `symmetric` says that a_il is the same for every row that has
-    l, which makes W symmetric.
+    Args:
+        rows: Y.
+        values: The a_il of Y's entries (M,).
+        symmetric: Whether a_il is equal for all rows in group l, which makes W symmetric.
     """
 
     rows: LabelRows
@@ -38,55 +40,55 @@ class IncidenceWeights(PairWeights):
         self.row_sums = row_sums_N
         self._positives = positives
         self._symmetric = incidence.symmetric
-        # What depends on labels alone is made here: `attract` then waits for no device.
+        # Everything that depends on labels alone is computed here, so that `attract` waits for no device.
         rows, value_M = incidence.rows, incidence.values
         self._width = rows.width
         self._columns, self._offsets = rows.part(slice(0, own))
-        order_M, self._row_M, self._label_offsets = by_label(rows)
-        self._own_M, self._by_label_M = value_M[: len(self._columns)], value_M[order_M]
+        order_M, self._row_M, self._group_offsets = by_label(rows)
+        self._own_M, self._by_group_M = value_M[: len(self._columns)], value_M[order_M]
 
     def positives(self) -> Tensor:
         """|P(i)| (N,)."""
         return self._positives().to(self.row_sums.device)
 
     def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive: whether its weights are above 0."""
+        """Whether each own anchor has a weight above 0."""
         return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
         """The own rows of (W + W^T) Z, (N, D)."""
-        own_M, by_label_M = self._own_M.to(z_BD.dtype), self._by_label_M.to(z_BD.dtype)
+        own_M, by_group_M = self._own_M.to(z_BD.dtype), self._by_group_M.to(z_BD.dtype)
         itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), own_M)
         own_ND = z_BD[: len(self._offsets) - 1]
-        forward_ND = self._of_own(self._of_labels(z_BD), own_M) - itself_N1 * own_ND
+        forward_ND = self._of_own(self._of_groups(z_BD), own_M) - itself_N1 * own_ND
         if self._symmetric:
             return forward_ND.mul_(2)
-        backward_ND = self._of_own(self._of_labels(z_BD, by_label_M))
+        backward_ND = self._of_own(self._of_groups(z_BD, by_group_M))
         return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
 
     def _of_own(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
-        """For each own row the (weighted) sum over its labels (N, D)."""
+        """For each own row, the (weighted) sum over its groups (N, D)."""
         return bag(self._columns, self._offsets, table_LD, weight_M)
 
-    def _of_labels(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
-        """For each label the (weighted) sum over its rows (L, D)."""
-        return bag(self._row_M, self._label_offsets, z_BD, weight_M)
+    def _of_groups(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
+        """For each group, the (weighted) sum over its rows (L, D)."""
+        return bag(self._row_M, self._group_offsets, z_BD, weight_M)
 
 
 def group_sizes(group_B: Tensor) -> Tensor:
-    """For each row the number of rows in its group (B,), 0 for those in none (-1)."""
+    """The number of rows in each row's group (B,); 0 for a row in no group (-1)."""
     known_B = group_B >= 0
     size = torch.bincount(group_B[known_B]) if bool(known_B.any()) else group_B.new_zeros(1)
     return torch.where(known_B, size[group_B.clamp(min=0)], 0)
 
 
-def numbered(value_B: Tensor, known_B: Tensor) -> Tensor:
-    """Equal values to group numbers 0, 1, ... without gaps, -1 where not known."""
+def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
+    """Numbers equal values 0, 1, ... without gaps; -1 where not known."""
     return torch.where(known_B, torch.unique(value_B, return_inverse=True)[1], -1)
 
 
 def group_weights(group_B: Tensor, own: int, dtype: torch.dtype) -> IncidenceWeights:
-    """W_ip = 1[same group] / (n - 1), n the rows of the group; -1 is in no group."""
+    """W_ip = 1[same group] / (n - 1), n the number of rows in the group; -1 is in no group."""
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
     weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(dtype), 0)

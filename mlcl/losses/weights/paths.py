@@ -1,4 +1,4 @@
-"""Paths through a hierarchy: how many levels pairs of rows share, and weights that add up over these.
+"""Paths through a hierarchy: the number of levels that rows share, and weights that add up over levels.
 
 Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
 """
@@ -16,13 +16,13 @@ from torch import Tensor
 from mlcl.labels import LabelRows, sent
 from mlcl.losses.tiling import is_host
 from mlcl.losses.weights.base import PairWeights
-from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, numbered
+from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, number_groups
 
 
 class Paths(ABC):
-    """The paths of B rows. Two rows that share a level share the coarser ones too: they have a depth.
+    """The paths of B rows. Rows that share a level share the coarser ones too: a pair has a depth.
 
-    `levels` is H. `key` (B,) sorts rows that share levels together; -1 for a row that knows none.
+    `levels` is H. `key` (B,) sorts rows that share levels together, -1 for a row without a known level.
     """
 
     levels: int
@@ -30,19 +30,19 @@ class Paths(ABC):
 
     @abstractmethod
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """How many levels, the coarsest ones, pairs share (I, J), int8; a row with itself: any number."""
+        """The number of levels that pairs share, coarsest first (I, J), int8; any number on the diagonal."""
 
     @abstractmethod
     def depth_of(self, index_A: Tensor) -> Tensor:
         """The depth of these rows with all (A, B), int8."""
 
     @abstractmethod
-    def meeting(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Which of these runs of rows, each sorted by `key`, may have pairs that share a level."""
+    def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Whether each two of these runs of rows, sorted by `key`, may have pairs that share a level."""
 
     @abstractmethod
     def take(self, index: Tensor) -> Paths:
-        """The given rows, in that order, for `depth` alone."""
+        """The given rows, in that order, to be used for `depth` alone."""
 
     @abstractmethod
     def counts(self) -> Tensor:
@@ -59,12 +59,12 @@ class Paths(ABC):
     ) -> PairWeights:
         """W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
 
-        `symmetric` says that a_il is the same for all rows with i's path through level l.
+        `symmetric` says that a_il is equal for all rows with i's path through level l.
         """
 
 
 class OnePath(Paths):
-    """One path a row, as groups of rows with the same one through a level."""
+    """One path a row, as groups of rows with the same path through a level."""
 
     def __init__(self, groups_HB: Tensor, own: int, device: torch.device | None = None) -> None:
         self.levels = len(groups_HB)
@@ -75,24 +75,24 @@ class OnePath(Paths):
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The groups on the device on which they are compared."""
+        """The groups, on the device on which they are compared; a row in no group has a number of its own."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         return sent(torch.where(self._groups < 0, own_B, self._groups), self._device)
 
     @classmethod
     def of(cls, path_BH: Tensor, own: int, device: torch.device | None = None) -> OnePath:
-        """From paths, coarse first; from the first unknown label (-1) on a row is in no group."""
+        """Groups from paths, coarse first; from its first unknown label (-1) on, a row is in no group."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
         for label_B in path_BH.unbind(1):
             known_B = (group_B >= 0) & (label_B >= 0)
-            label_B = numbered(label_B, label_B >= 0)
-            group_B = numbered(group_B * (len(path_BH) + 1) + label_B, known_B)
+            label_B = number_groups(label_B, label_B >= 0)
+            group_B = number_groups(group_B * (len(path_BH) + 1) + label_B, known_B)
             groups.append(group_B)
         return cls(torch.stack(groups), own, device)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """By comparing the groups, of which a row in none has one of its own."""
+        """Compares the groups of each level."""
         key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
         depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
         on_host = is_host(depth_IJ.device)
@@ -105,22 +105,22 @@ class OnePath(Paths):
         return depth_IJ
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Likewise."""
+        """Compares the groups of each level."""
         return (self._keys[:, index_A, None] == self._keys[:, None]).sum(0, dtype=torch.int8)
 
-    def meeting(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Those whose coarsest groups are not all before or after the other's."""
+    def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
+        """Whether the ranges of the runs' coarsest groups overlap."""
         first_R = self.key[[run.start for run in runs]]
         last_R = self.key[[run.stop - 1 for run in runs]]
         meets: list[list[bool]] = ((first_R[:, None] <= last_R) & (first_R <= last_R[:, None])).tolist()
         return meets
 
     def take(self, index: Tensor) -> OnePath:
-        """In the same groups."""
+        """The given rows; groups keep their numbers."""
         return OnePath(self._groups[:, index], self._own, self._device)
 
     def counts(self) -> Tensor:
-        """The sizes of the groups, without the row itself."""
+        """The sizes of the groups, less the row itself."""
         return torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in self._groups])
 
     def weights(
@@ -131,7 +131,7 @@ class OnePath(Paths):
         *,
         symmetric: bool = True,
     ) -> IncidenceWeights:
-        """Over the groups of the levels that have a weight: a row is in one of each level that it knows."""
+        """Weights over the groups of the levels that have a weight; a row is in one group of each."""
         used_H = weight_HB.any(1)
         groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
         known_BH = (groups_HB >= 0).T

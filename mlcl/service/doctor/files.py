@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.locks import free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
 from mlcl.service.runs.machine_limits import narrow_limits
-from mlcl.service.runs.run_store import KINDS
+from mlcl.store import KINDS, LOCK
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -83,7 +83,7 @@ def find_partial_files(scope: Scope) -> Iterator[Finding]:
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
     """Ray's folders and requests to stop, of commands that were killed."""
     for folder in free_folders(scope.home):
-        locks = [folder.path / FOLDER_LOCK]
+        locks = [folder.path / LOCK]
         for path in sorted(folder.path.glob("ray-*")):
             yield _removable(path, "Ray Tune's folder of a command that was killed", locks)
         for path in sorted({*folder.path.glob(STOP_FILE), *folder.path.glob(f"trials/*/{STOP_FILE}")}):
@@ -105,7 +105,7 @@ def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
 def _folder_locks(root: Path, path: Path) -> list[Path]:
     """The locks of the run, sweep and training that a file belongs to."""
     inside = [parent for parent in path.parents if root in parent.parents]
-    return [folder / FOLDER_LOCK for folder in inside if folder.parent.name in (*KINDS, "trials")]
+    return [folder / LOCK for folder in inside if folder.parent.name in (*KINDS, "trials")]
 
 
 def _removable(path: Path, why: str, locks: list[Path]) -> Finding:

@@ -8,13 +8,10 @@ from pathlib import Path
 
 from mlcl import files
 from mlcl.files import locked
-from mlcl.service.runs.run_store import KINDS, RunFolder, RunFolders
+from mlcl.store import KINDS, LOCK, RunFolder
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
-
-FOLDER_LOCK = ".lock"
-"""The lock of a folder, held by the process of its run, sweep or training."""
 
 
 def is_locked(*locks: Path) -> bool:
@@ -33,7 +30,7 @@ def hold_locks(*locks: Path) -> Iterator[bool]:
 def folder_locks(home: Path, ids: Iterable[str]) -> list[Path]:
     """The locks of the existing runs, sweeps and tables with these ids."""
     folders = [home / kind / id for id in ids for kind in KINDS]
-    return [folder / FOLDER_LOCK for folder in folders if folder.is_dir()]
+    return [folder / LOCK for folder in folders if folder.is_dir()]
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
@@ -50,8 +47,10 @@ def _owners(home: Path, id: str) -> set[str]:
 
 
 def free_folders(home: Path) -> Iterator[RunFolder]:
-    """The folders of runs, sweeps and tables that no process has locked, also with unreadable records."""
-    for kind in KINDS:
-        for path in sorted(RunFolders(home, kind).root.glob("*")):
-            if path.is_dir() and not is_locked(path / FOLDER_LOCK):
-                yield RunFolder(path)
+    """The folders of runs, sweeps and tables that no process has locked."""
+    return (folder for folder in all_folders(home) if not folder.is_owned)
+
+
+def all_folders(home: Path) -> Iterator[RunFolder]:
+    """The folders of runs, sweeps and tables, also of those without a record."""
+    return (RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/")))

@@ -13,7 +13,7 @@ from mlcl.markup import counted
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_locks
 from mlcl.service.engine.recovery import KILLED
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.store import RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import deliver_all

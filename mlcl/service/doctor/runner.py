@@ -15,7 +15,7 @@ from mlcl.service.doctor.files import (
 )
 from mlcl.service.doctor.finding import Check, Finding, Scope
 from mlcl.service.doctor.mlflow_runs import find_undelivered, find_wrong_states
-from mlcl.service.doctor.records import find_damaged_records, find_dead_runs
+from mlcl.service.doctor.records import find_damaged_database, find_dead_runs
 from mlcl.service.doctor.servers import (
     find_other_versions,
     find_server_versions,
@@ -31,7 +31,7 @@ CHECKS = (
     Check("services", find_unreachable_servers),
     Check("versions", find_other_versions),
     Check("server-versions", find_server_versions),
-    Check("records", find_damaged_records),
+    Check("database", find_damaged_database),
     Check("killed", find_dead_runs),
     Check("partial-files", find_partial_files),
     Check("leftovers", find_stale_files),

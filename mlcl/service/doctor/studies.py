@@ -16,17 +16,20 @@ from optuna.trial import FrozenTrial
 
 from mlcl.errors import UserError
 from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import FOLDER_LOCK, free_folders, hold_locks
+from mlcl.service.doctor.locks import free_folders, hold_locks
 from mlcl.service.engine.entries import Entry
-from mlcl.service.engine.ledger import ANEW, HEADS, Ledger
+from mlcl.service.engine.ledger import HEADS, Ledger
 from mlcl.service.search.study import sync_study
 from mlcl.service.search.study_storage import open_storage
+from mlcl.store import LOCK
 from mlcl.tracking import State
 from mlcl.tracking.uri import sqlite_file, without_password
 
 JOURNAL = "study.journal"
 SQLITE = b"SQLite format 3"
 """Begins a file of SQLite."""
+
+ANEW = {"sweep": "the sweep anew", "table": "the table anew"}
 
 
 def find_study_differences(scope: Scope) -> Iterator[Finding]:
@@ -157,7 +160,7 @@ def _compare(
             why = f"is {before.state.name} in Optuna, and {entry.state} in the {kind}"
             if before.state is after.state:
                 why = f"Optuna has not been told all of it ({entry.state})"
-            yield Finding(what, why, "told again", partial(_tell, ledger.path.parent, name, where, entry.key))
+            yield Finding(what, why, "told again", partial(_tell, ledger.folder, name, where, entry.key))
 
 
 def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:
@@ -167,7 +170,7 @@ def _trial(study: optuna.Study, entry: Entry) -> FrozenTrial | None:
 
 
 def _tell(folder: Path, name: str, where: Path | str, key: str) -> None:
-    with hold_locks(folder / FOLDER_LOCK) as mine:
+    with hold_locks(folder / LOCK) as mine:
         if mine:
             study = optuna.load_study(study_name=name, storage=open_storage(_address(where)))
             sync_study(study, Ledger(folder).entries[key])

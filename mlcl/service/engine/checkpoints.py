@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RESUMABLE, RunFolders
+from mlcl.store import RESUMABLE, RunFolders
 from mlcl.tracking import State
 from mlcl.training.checkpoint import CHECKPOINTS
 

@@ -15,17 +15,17 @@ from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
-from mlcl.service.engine.ledger import FORMAT, Ledger
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
 from mlcl.service.runs.foreign_output import foreign_output_apart
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.ray_session import ray_session
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import MAX_REASON, Tag
@@ -170,7 +170,7 @@ def _run_command(
     tracker.experiment(task.experiment)
     task.prepare()
     recover(home)
-    with stop_on_signal(announce) as stop, _held(home, task, aside) as folder:
+    with stop_on_signal(announce) as stop, backed_up(home, announce), _held(home, task, aside) as folder:
         _check_code(folder, announce, strict_code)
         with _cluster(task, folder, home, announce) as packing, Delivery(tracker, announce) as delivery:
             delivery.add_undelivered()
@@ -279,11 +279,11 @@ def _take_up(task: Task[R], command: Command) -> Work[R]:
         job_hash=task.job_hash,
         fingerprint=task.fingerprint,
         log=task.log_id(id, command.logs),
-        uri=command.logs.uri,
+        uri=command.logs.stored_uri,
         name=task.name,
     )
     if not ledger.head:
-        ledger.append(task.kind, format=FORMAT, id=id, name=task.name, **task.identity)
+        ledger.append(task.kind, id=id, name=task.name, **task.identity)
     ledger.append("session", code=code(), **task.asked)
     work = task.take_up(command)
     if len(ledger.codes) > 1:
@@ -306,7 +306,7 @@ def _give_up(command: Command, reason: str) -> None:
         log = RunLog.attach(command.logs.home, id)
         if log.state is State.RUNNING:
             log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
-    command.folder.set_state(State.FAILED, command.ledger.last)
+    command.folder.set_state(State.FAILED)
     command.delivery.drain(stop=command.stop)
 
 
@@ -314,7 +314,7 @@ def _conclude(task: Task[R], command: Command, work: Work[R], state: State, reas
     """Every state is written down; then MLflow is waited for. Returns how many logs it has not got."""
     command.ledger.append("end", state=state, reason=reason)
     work.conclude(state, reason)
-    command.folder.set_state(state, command.ledger.last)
+    command.folder.set_state(state)
     work.engine.reporter.end(f"{task.kind} {task.name} {state}")
     undelivered = command.delivery.drain(stop=command.stop)
     if undelivered == 0:

@@ -1,38 +1,23 @@
-"""The ledger of a sweep or a table: an append-only file of events, and the state that they add up to.
+"""The ledger of a sweep or a table: its events in the home's database, and the state that they add up to.
 
-An event is one line of JSON with a checksum, written whole and synced before Optuna or MLflow are told. After
-a kill the next command reads the ledger and tells them again; an incomplete last line is ignored and
-overwritten.
+An event is on the disk before Optuna or MLflow are told. After a kill the next command reads the ledger and
+tells them again.
 """
 
 from __future__ import annotations
 
-import errno
+import json
 import math
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
-from mlcl.service.engine.ledger_lines import Chain, whole_lines
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import LEDGER as LEDGER
-from mlcl.service.runs.run_store import RunFolder
-from mlcl.tracking import State
+from mlcl.store import Database, RunFolder, State
 
-FORMAT = 3
-"""The version of the lines that this release writes. 1, which names none, is release 0.1; 3 has checksums."""
-FORMAT_KEY = "format"
 HEADS = ("sweep", "table")
 """The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""
-ANEW = {
-    "sweep": "the sweep anew with --fresh",
-    "table": "the table anew with its folder moved away: its finished runs are kept",
-}
-"""How to go on without a ledger."""
 _BOOT = time.time() - time.monotonic()
 
 
@@ -42,14 +27,14 @@ def now() -> float:
 
 
 class Ledger:
-    """The events in one folder, and what they add up to.
+    """The events of the sweep or table in one folder, and what they add up to.
 
-    Only the process that holds the folder's lock appends; anybody may read. Raises UserError where the file
-    is damaged, ends before what the folder's record knows of it, or was written by a later release.
+    Only the process that holds the folder's lock appends; anybody may read. Raises UserError where the
+    home's database is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / LEDGER
+        self.folder = folder
         self.head: dict[str, Any] = {}
         self.entries: dict[str, Entry] = {}
         self.groups: dict[str, Group] = {}
@@ -59,64 +44,33 @@ class Ledger:
         """(event, key, epoch) of every rung and close, as they came: what a pruner is replayed from."""
         self.registered: dict[str, str] = {}
         self.codes: list[str] = []
-        """The code of each command, without repetitions; releases without checksums did not write it down."""
+        """The code of each command, without repetitions."""
         self.clock_seconds = 0.0
         self.state = State.RUNNING
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._session: tuple[float, float] | None = None
-        self._chain = Chain()
-        self._appended = False
-        self._read()
-
-    def _read(self) -> None:
-        number, record = 1, RunFolder(self.path.parent).record
-        raw = self.path.read_bytes() if self.path.exists() else b""
-        try:
-            number = raw.count(b"\n") + 1
-            for number, line in enumerate(whole_lines(raw), start=1):  # noqa: B007 (the line that is named)
-                self._apply(self._chain.read(line))
-            number += 1
-            self._compare(record)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            kind = "table" if self.path.parent.parent.name == "tables" else "sweep"
-            raise UserError(
-                f"the ledger of a {kind} is damaged",
-                file=self.path,
-                key=f"line {number}",
-                found=str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}",
-                allowed=f"`mlcl doctor --fix`, a copy of the file, or {ANEW[kind]}",
-            ) from None
-
-    def _compare(self, record: RunRecord | None) -> None:
-        """Raises ValueError where the folder's record knows of lines that the file has lost."""
-        if record is None or record != RunFolder(self.path.parent).record:
-            return  # a command has begun or ended meanwhile
-        if record.ledger and record.ledger not in self._chain.known:
-            raise ValueError("the file ends here, and run.json knows of later lines")
-        if self.head and record.state is State.COMPLETE and self.state is State.RUNNING:
-            raise ValueError("the file ends here, and run.json says COMPLETE")
-
-    @property
-    def last(self) -> str:
-        """The checksum of the last line and all before it: a folder's record keeps it when a command ends."""
-        return self._chain.sum
+        self._database, self._run, self._last = Database(RunFolder(folder).home), 0, ""
+        record = RunFolder(folder).record
+        if record is not None:
+            self._run = record.number
+            events, self._last = self._database.events(record.number)
+            for event in events:
+                self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
-        """Writes an event to the disk, then applies it. Raises OSError where the disk is full."""
-        line = self._chain.seal({"event": event, "at": now(), **content})
-        if not self._appended:
-            self._cut_torn_line()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            before = os.fstat(descriptor).st_size
-            if os.write(descriptor, line) < len(line):
-                os.ftruncate(descriptor, before)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        self._appended = True
-        self._apply(self._chain.read(line[:-1]))
+        """Writes an event to the disk, then applies it. Raises OSError where the disk is full.
+
+        The folder must have a record.
+        """
+        if self._run == 0:
+            record = RunFolder(self.folder).record
+            assert record is not None
+            self._run = record.number
+        text = json.dumps({"event": event, "at": now(), **content}, default=str)
+        with self._database.transaction() as write:
+            last = write.add_event(self._run, text, after=self._last)
+        self._last = last
+        self._apply(json.loads(text))
 
     def open(self, training: Training) -> Entry:
         """Writes down a new training, which runs from now on."""
@@ -137,32 +91,15 @@ class Ledger:
         """Writes the end of a training."""
         self.append("close", key=key, **asdict(end))
 
-    def _cut_torn_line(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
-
     def _apply(self, event: dict[str, Any]) -> None:
         self._count_time(event)
         if event["event"] in HEADS:
-            self._begin(event)
+            self.head = event
             return
         handler = getattr(self, f"_on_{event['event']}", None)
         if handler is None:
             raise ValueError(f"unknown event {event['event']}")
         handler(event)
-
-    def _begin(self, event: dict[str, Any]) -> None:
-        found = event.get("format", 1)
-        if found > FORMAT:
-            raise UserError(
-                f"this {event['event']} was written by a later mlcl",
-                file=self.path,
-                key=FORMAT_KEY,
-                found=found,
-                allowed=f"{FORMAT} or less: install the mlcl that wrote it, or give another --home",
-            )
-        self.head = event
 
     def _count_time(self, event: dict[str, Any]) -> None:
         """A session's clock runs from its first event to its last; idle time is not counted."""
@@ -287,7 +224,7 @@ class Ledger:
 
 
 def _unscoped(opened: Training | Group) -> dict[str, Any]:
-    """The fields of an event; the scope only where there is one, as in release 0.1."""
+    """The fields of an event; the scope only where there is one."""
     content = asdict(opened)
     if not opened.scope:
         del content["scope"]

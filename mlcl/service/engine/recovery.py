@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id, sync_log
 from mlcl.service.engine.shared_runs import sync_run
-from mlcl.service.runs.home_version import mark_home
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RESUMABLE, RunFolder, RunFolders
+from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders, RunRecord
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.undelivered import owned_by
 
@@ -23,13 +23,12 @@ def recover(home: Path) -> None:
 
     Needs no tracking server and no study: the logs are delivered like all others, and a study is told by its
     sweep's next command. A living process holds its folder's lock, so nothing that runs is touched. Raises
-    UserError for a home that a later release has written to.
+    UserError where the home's database is damaged, missing, or of a later mlcl.
     """
-    mark_home(home)
+    Database(home).check()
+    Database(home).create()
     for kind in ("sweeps", "tables", "runs"):
-        folders = RunFolders(home, kind)
-        folders.remove_partial_records()
-        for folder, record in folders.records():
+        for folder, record in RunFolders(home, kind).records():
             if record.state is not State.RUNNING:
                 continue
             with folder.owned() as free:
@@ -37,21 +36,27 @@ def recover(home: Path) -> None:
                 present = folder.record
                 if not free or present is None or present.state is not State.RUNNING:
                     continue
-                try:
-                    last = close_ledger(home, folder)
-                except UserError:
-                    continue  # a damaged one must not keep others from working: the doctor names it
-                folder.set_state(_close_logs(home, present), last)
+                close_ledger(home, folder)
+                folder.set_state(_close_logs(home, present))
 
 
-def close_ledger(home: Path, folder: RunFolder) -> str:
-    """Closes the trainings of a killed sweep or table and returns its ledger's checksum. The caller holds it.
+@contextmanager
+def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
+    """Copies the home's database when a command has ended, however it ended; says where that fails."""
+    try:
+        yield
+    finally:
+        try:
+            Database(home).back_up()
+        except (OSError, UserError, MachineError) as error:
+            announce(f"the database of the home has no new backup: {error}")
 
-    Does nothing where there is no ledger. Raises UserError where the ledger cannot be read.
-    """
+
+def close_ledger(home: Path, folder: RunFolder) -> None:
+    """Closes the trainings of a killed sweep or table, if it has begun any. The caller holds its folder."""
     ledger = Ledger(folder.path)
     if not ledger.head:
-        return ""
+        return
     ledger.append("killed")
     started = set(owned_by(home, folder.path.name))
     for entry in ledger.entries.values():
@@ -65,12 +70,11 @@ def close_ledger(home: Path, folder: RunFolder) -> str:
     for key in ledger.groups.keys() - ledger.group_states.keys():
         ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
     ledger.append("end", state=State.STOPPED, reason=KILLED)
-    return ledger.last
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
     """The ledger knows how a training ended; a kill may have kept its run's record from saying so."""
-    run = RunFolders(home).begun(entry.key)
+    run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.owned() as free:
             if free and run.record is not None and run.record.state in RESUMABLE:

@@ -23,7 +23,7 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask
 from mlcl.service.engine.tune_executor import run_trainings
-from mlcl.service.runs.run_store import MAX_RESTARTS
+from mlcl.service.runs.ddp_group import MAX_RESTARTS
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON
 
@@ -86,7 +86,7 @@ class Session:
         packing, most = self._engine.packing, total - done
         self._reporter.stage(self._source.stage, done, total, packing.concurrent)
         while most > 0 and (self._returned or not self._exhausted) and not self._stop():
-            folder = self._ledger.path.parent
+            folder = self._ledger.folder
             run_trainings(self, folder=folder, packing=packing, most=most, shield=self._stop.shielded)
             most = total - done - self._handed + len(self._returned)
 

@@ -11,7 +11,7 @@ from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.source import TrainingStore
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog
 from mlcl.tracking.names import Tag
 
@@ -62,7 +62,7 @@ class SharedRuns(TrainingStore):
             job_hash=job_hash(job),
             fingerprint=data.fingerprint,
             log=self._logs.usable(id),
-            uri=self._logs.uri,
+            uri=self._logs.stored_uri,
         )
         return id
 
@@ -87,7 +87,7 @@ class SharedRuns(TrainingStore):
             id=self.log(entry),
             name=entry.label,
             owner=entry.key,
-            place=record.place if record else 0,
+            place=record.number if record else 0,
             parent=self._parent,
             tags={Tag.KIND: "cell", Tag.ID: entry.key, Tag.CELL: entry.label},
         )

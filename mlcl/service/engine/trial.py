@@ -16,11 +16,9 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
-from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.trial_scores import Scores
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.runs.shared_folder import enter_workdir
 from mlcl.significance.baseline_verdict import figure_name
+from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
@@ -109,21 +107,14 @@ def train(task: TrialTask, report: Report) -> None:
 
 
 def _values(task: TrialTask, report: Report) -> list[float]:
-    """Reports what was scored before, goes on with the training, and returns its final values."""
-    scores = _scores(task, report)
-    for epoch, score in scores.rungs:
-        report({SCORE: score, EPOCH: epoch, ENDED: ""})
-    if scores.values is not None:
-        return scores.values
+    """Trains from the last checkpoint on, if there is one, and returns the final values."""
     log = RunLog.attach(Path(task.home), task.log)
     try:
-        metrics = _experiment(task, load_job(task.job), log, scores, report)
+        metrics = _experiment(task, load_job(task.job), log, report)
         if not task.models:
             keep_figures_alone(Path(task.folder))
         log.artifacts(result_files(Path(task.folder)))
         values = [metrics[figure_name(name, metrics)] for name in task.scores]
-        log.flush()
-        scores.finish(values)
     except Stopped:
         raise
     except Exception:
@@ -134,23 +125,11 @@ def _values(task: TrialTask, report: Report) -> list[float]:
     return values
 
 
-def _scores(task: TrialTask, report: Report) -> Scores:
-    """What was scored before; where the file is damaged, by the ledger."""
-    folder = Path(task.folder)
-    try:
-        return Scores(folder)
-    except UserError as error:
-        report({NOTE: f"{error.file}, {error.key} is damaged: written anew from the ledger", ENDED: ""})
-        return Scores.anew(folder, Ledger(Path(task.stop_file).parent).entries[task.key].rungs)
-
-
-def _experiment(
-    task: TrialTask, job: JobConfig, log: RunLog, scores: Scores, report: Report
-) -> dict[str, float]:
+def _experiment(task: TrialTask, job: JobConfig, log: RunLog, report: Report) -> dict[str, float]:
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     if stop():
         raise Stopped
-    listener = _rungs(task.metric, scores, report)
+    listener = _reporter(task.metric, report)
     if job.train.workers > 1:
         return _group(task, job, log, listener, stop)
     outcome = run_experiment(
@@ -196,21 +175,22 @@ def _group(
             raise ended[0]
 
 
-def _rungs(metric: str, scores: Scores, report: Report) -> Listener:
+def _reporter(metric: str, report: Report) -> Listener:
     """Reports the selecting metric at every validation but the last, which the final evaluation replaces.
 
-    Also what is damaged.
+    The start of a resumed training reports all validations up to its checkpoint again: a driver that was
+    killed may not have heard them. Damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:
         if event.kind == "damage":
             report({NOTE: event.note, ENDED: ""})
-        if event.kind != "validation" or event.epoch >= event.epochs:
-            return
-        # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
-        value = event.metrics.get(metric, event.metrics.get(f"knn/{metric}"))
-        if value is not None and scores.add(event.epoch, float(value)):
-            report({SCORE: float(value), EPOCH: event.epoch, ENDED: ""})
+        validations = {event.epoch: event.metrics} if event.kind == "validation" else event.validations
+        for epoch, metrics in validations.items():
+            # Two-phase jobs have no classifier while they train: their neighbours stand in for it.
+            value = metrics.get(metric, metrics.get(f"knn/{metric}"))
+            if value is not None and epoch < event.epochs:
+                report({SCORE: float(value), EPOCH: epoch, ENDED: ""})
 
     return listen
 

@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, run_trial
 from mlcl.service.engine.tune_patches import patched_tune
-from mlcl.service.runs.run_store import MAX_RESTARTS
+from mlcl.service.runs.ddp_group import MAX_RESTARTS
 
 P = ParamSpec("P")
 T = TypeVar("T")

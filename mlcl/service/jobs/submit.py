@@ -16,7 +16,7 @@ from mlcl.files import replace_text
 from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, Metadata, attempt_name, check_id
 from mlcl.service.jobs.owner import check_owner, present_user
 from mlcl.service.jobs.package import stage
-from mlcl.service.runs.run_store import new_id
+from mlcl.store import new_id
 from mlcl.tracking.provenance import SUBMITTED
 
 DRIVER = "mlcl.cli.job_entrypoint"

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from mlcl.config.cluster import ClusterConfig
-from mlcl.config.loader import validate
+from mlcl.config.section import validate
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.local.folder import ServiceFolder

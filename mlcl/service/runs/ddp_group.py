@@ -19,9 +19,11 @@ from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
 from mlcl.service.runs.ddp_worker import STOP_FILE, GroupConfig, work
 from mlcl.service.runs.ray_session import ray_session
-from mlcl.service.runs.run_store import MAX_RESTARTS
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Listener, Stopped
+
+MAX_RESTARTS = 3
+"""Dead processes of one training that are replaced, each time from its last checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from mlcl.plugins import registry
 from mlcl.tracking import Provenance, RunLog, params_of
 from mlcl.tracking.names import MAX_NOTES, Tag
 from mlcl.tracking.undelivered import is_usable
+from mlcl.tracking.uri import stored_uri
 from mlcl.training.files import JOB
 
 
@@ -27,6 +28,11 @@ class JobLogs:
     uri: str
     source: Provenance
     deliver: Callable[[str], None]
+
+    @property
+    def stored_uri(self) -> str:
+        """The store as records keep it: a file in the home relative to it, for a home may be moved."""
+        return stored_uri(self.uri, self.home)
 
     def start(
         self,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mlcl.config import JobConfig, Parameter, Space, dump_job, job_hash
-from mlcl.config.space.condition import covers
-from mlcl.config.space.keys import nodes
+from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash
+from mlcl.config.space import nodes
 from mlcl.service.search.sweep_plan import SweepPlan
 
 
@@ -15,8 +14,7 @@ def shared_space(space: Space, job: JobConfig) -> Space:
     """The space without the parameters that set keys which the job lacks, or that depend on such a one."""
     known, kept = set(nodes(dump_job(job))), list[Parameter]()
     for parameter in space.parameters:
-        terms = parameter.condition.terms if parameter.condition else ()
-        drawn = all(any(covers(other.name, term.key) for other in kept) for term in terms)
+        drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
         if drawn and known.issuperset(parameter.keys):
             kept.append(parameter)
     return replace(space, parameters=tuple(kept))

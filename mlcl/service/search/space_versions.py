@@ -15,10 +15,10 @@ from mlcl.config import Space, dump_job, flatten
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.sampling import Misfit, distributions, fit, start
 from mlcl.service.search.study import add_done, open_study, sync_study
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.store import RunFolders
 from mlcl.tracking import State
 
 TAKEN = (State.COMPLETE, State.PRUNED)
@@ -143,10 +143,7 @@ class SpaceVersions:
 def find_sweep(home: Path, name: str) -> Path:
     """The folder of the sweep with an id, or of the latest with a name. Raises UserError."""
     folders = RunFolders(home, "sweeps")
-    path = folders.root / name
-    if (path / "run.json").exists():
-        return path
-    found = folders.named(name)
+    found = folders.find(name) or folders.named(name)
     if found is None:
         known = sorted({record.name for _, record in folders.records()})
         allowed = ", ".join(known) or "none yet"

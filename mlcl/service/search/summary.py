@@ -78,7 +78,7 @@ class SweepReader:
             name=plan.name,
             state=state,
             reason=reason,
-            folder=ledger.path.parent,
+            folder=ledger.folder,
             goals=tuple(Goal(name, goal.mode) for name, goal in goals),
             score=plan.score,
             mode=plan.space.mode,

@@ -18,7 +18,6 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.session import Engine
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates
@@ -31,6 +30,7 @@ from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
 from mlcl.service.search.sweep_run import SweepRun
+from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import MAX_REASON, Tag

@@ -8,9 +8,10 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import tracking_uri
+from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import is_stored_uri, stored_uri, without_password
 from mlcl.training.job_data import JobData
 
@@ -19,7 +20,7 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
     """The folder of the sweep with the plan's name, or a new one. Raises UserError for another sweep's."""
     folders = RunFolders(home, "sweeps")
     # A job that is resumed goes on with its own sweep, which --fresh began.
-    folder = folders.begun(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
+    folder = folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
     if folder is None:
         return folders.new(submitted_id())
     head = Ledger(folder.path).head

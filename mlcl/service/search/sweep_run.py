@@ -14,8 +14,8 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_record import RunRecord
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.store import RunRecord
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import (
     BEST_SETTINGS,
@@ -44,7 +44,7 @@ class SweepRun:
             experiment=plan.job.experiment,
             name=plan.name,
             owner=record.id,
-            place=record.place,
+            place=record.number,
             params={SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode},
             tags={
                 Tag.ID: record.id,

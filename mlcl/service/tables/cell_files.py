@@ -14,7 +14,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.results.documents import table_document
 from mlcl.results.table_result import CellResult, TableResult
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking.names import TABLE_JSON
 
 FORMAT = 1

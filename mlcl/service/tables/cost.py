@@ -12,11 +12,11 @@ from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
 from mlcl.service.engine.budget import Unit, amount_text
 from mlcl.service.engine.entries import Entry
-from mlcl.service.engine.ledger import LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
+from mlcl.store import RunFolder
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
@@ -81,7 +81,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         },
         "writes": {
             "folder": str(home / "tables" / "<table id>"),
-            "files": ["run.json", LEDGER, TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
+            "files": [TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
             "runs": str(home / "runs" / "<run id>"),
             "tracking": shown(tracking_uri(home)),
         },

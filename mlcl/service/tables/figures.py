@@ -18,10 +18,10 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.training_results import TrainingResults
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.origin import cell_origin, rows_seen
 from mlcl.service.tables.plan import Key, TablePlan, TableRun
 from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.store import RunFolder
 from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag
 from mlcl.training.files import RESULT
@@ -94,7 +94,7 @@ class Figures:
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
         """A tuned cell as far as its confirmation is done, whose trainings are its runs."""
-        seeds, table, best = tuned.seeds(ledger), ledger.path.parent.name, tuned.best(ledger)
+        seeds, table, best = tuned.seeds(ledger), ledger.folder.name, tuned.best(ledger)
         none = [None] * (len(tuned.cell.jobs) - len(seeds))
         metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
         logs = [log_id(table, seed.key) for seed in seeds]

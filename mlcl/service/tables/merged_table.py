@@ -10,13 +10,13 @@ from typing import Any
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command, run_command
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.tables.cell_files import MERGED, OPTION
 from mlcl.service.tables.merge import Merged, merge_places
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table import MAX_FAILED, LoggedTable, PlannedTable, table_report
 from mlcl.service.tables.table_log import TableLog
+from mlcl.store import RunFolder
 from mlcl.tracking import State
 
 

@@ -11,15 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, dump_job, job_hash
-from mlcl.config.space.condition import covers
+from mlcl.config import JobConfig, covers, dump_job, job_hash
 from mlcl.config.table import Cell, Table, cells_of
 from mlcl.config.table.loader import FOLDER
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
-from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.service.tables.table_checks import check_metrics, check_prepared, check_sources, download_hint
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData, open_dataset
@@ -175,9 +174,8 @@ def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] 
 
 def known_folder(home: Path, name: str, asked: str) -> RunFolder | None:
     """The folder of the table of this name that was asked for in the same way (`identity`)."""
-    tables = RunFolders(home, "tables")
-    tables.check_records(name)
-    found = (folder for folder, its in tables.records() if (its.name, its.job_hash) == (name, asked))
+    records = RunFolders(home, "tables").records()
+    found = (folder for folder, its in records if (its.name, its.job_hash) == (name, asked))
     return next(found, None)
 
 

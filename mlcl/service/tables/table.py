@@ -14,15 +14,16 @@ from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.session import Engine
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.run_store import RunFolder, RunFolders, submitted_id
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
 from mlcl.significance.table_tests import ranked_figures
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
+from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
 """Failures in a row after which the rest of a table is not tried."""

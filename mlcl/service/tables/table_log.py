@@ -30,7 +30,7 @@ class TableLog:
             experiment=record.experiment,
             name=plan.name,
             owner=record.id,
-            place=record.place,
+            place=record.number,
             params={"table": plan.file.stem, "scale": plan.scale or "paper"},
             tags={
                 Tag.ID: record.id,

@@ -13,7 +13,6 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
-from mlcl.errors import UserError
 from mlcl.results.sweep_result import ranked
 from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
@@ -21,7 +20,6 @@ from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.session import Engine
-from mlcl.service.runs.run_store import RunFolders
 from mlcl.service.search.confirmation import best_candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
@@ -31,6 +29,7 @@ from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table_checks import check_metrics
+from mlcl.store import RunFolders
 from mlcl.tracking import State
 
 
@@ -175,11 +174,5 @@ class TableLedgers:
 
     @cached_property
     def all(self) -> list[Ledger]:
-        """Those of all tables, the latest first, without what cannot be read: only its own table needs it."""
-        found = []
-        for folder, _ in RunFolders(self._home, "tables").records():
-            try:
-                found.append(Ledger(folder.path))
-            except UserError:
-                continue
-        return found
+        """The ledgers of all tables, the latest first."""
+        return [Ledger(folder.path) for folder, _ in RunFolders(self._home, "tables").records()]

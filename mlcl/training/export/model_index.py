@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from mlcl.config.loader import validate
-from mlcl.config.section import Section
+from mlcl.config.section import Section, validate
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision, Setting, Task

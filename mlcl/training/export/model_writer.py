@@ -16,7 +16,7 @@ from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space import default_mode
 from mlcl.data import class_parents
-from mlcl.data.views import MEAN, STD
+from mlcl.data.images import MEAN, STD
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
 from mlcl.files import new_folder

@@ -1,17 +1,16 @@
 """What the doctor finds in a home's files: named without --fix, mended with it, left where somebody lives."""
 
 import json
+import sqlite3
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
-from doctored import Swept, left, look, placed, start, statuses, tree
-from ledgers import events, rewrite
+from doctored import Swept, left, look, start, statuses, tree
 
 from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
-from mlcl.service.engine.ledger import FORMAT, LEDGER, Ledger
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.service.engine.ledger import Ledger
+from mlcl.store import BACKUP, Database
 from mlcl.tracking import State
 from mlcl.tracking.cursor import LOCK
 
@@ -60,7 +59,7 @@ def table_of(home, *runs):
     """A table that was killed while these runs were trained."""
     folder, _ = left(home, "tables", name="table1")
     ledger = Ledger(folder.path)
-    ledger.append("table", format=FORMAT, id=folder.path.name, name="table1")
+    ledger.append("table", id=folder.path.name, name="table1")
     for run in runs:
         ledger.open(Training(run.path.name, "CE, All, seed 0", {}, {}))
         ledger.append("begin", key=run.path.name, cpus=1, gpus=0)
@@ -77,24 +76,6 @@ def test_a_killed_table_and_its_runs_are_stopped(home):
     assert Ledger(table.path).entries[run.path.name].state is State.STOPPED
 
 
-def test_a_tables_ledger_is_looked_at_as_a_sweeps(home):
-    ledger = table_of(home).path / LEDGER
-    whole = ledger.read_text()
-    ledger.write_text(whole + '{"torn')
-    assert not look(home, "records")
-    ledger.write_text(whole + '{"event": "rung"}\n')
-    mended(home, "records", ledger)
-    assert ledger.read_text() == whole
-
-
-def test_a_ledger_of_a_later_release_is_named(home):
-    ledger = table_of(home).path / LEDGER
-    rewrite(ledger, [{**event, "format": FORMAT + 1} for event in events(home)])
-    (found,) = look(home, "records")
-    assert found.why == "this table was written by a later mlcl"
-    assert "install the mlcl that wrote it" in found.cure
-
-
 def test_what_lives_is_left_alone(home):
     run, _ = left(home)
     sweep = Swept(home)
@@ -103,8 +84,6 @@ def test_what_lives_is_left_alone(home):
     for folder in (run, sweep.folder):
         for name in (".checkpoint.pt.1.partial", "STOP", "ray-1/x"):
             write(folder.path / name)
-        with (folder.path / "ledger.jsonl").open("a") as file:
-            file.write('{"torn')
     logged = write(home / "logs" / run.path.name / ".cursor.json.ab.partial")
     with ExitStack() as living:
         for folder in (run, sweep.folder):
@@ -158,57 +137,6 @@ def test_leftovers_of_killed_commands_are_removed(home):
     assert not any(path.exists() for path in paths)
 
 
-def test_a_truncated_last_line_is_no_finding(home):
-    # Readers skip it, and the next writer cuts it off.
-    sweep = Swept(home)
-    entry = sweep.trial(State.COMPLETE)
-    scores = write(sweep.folder.path / "trials" / entry.key / "scores.jsonl", '{"epoch":1,"score":0.5}\n')
-    log = home / "logs" / sweep.id / "log.jsonl"
-    before = look(home)
-    for path in (sweep.ledger.path, sweep.folder.path / "study.journal", scores, log):
-        with path.open("a") as file:
-            file.write('{"torn')
-    assert look(home) == before
-    assert {result.check for result in before} == {"delivery"}
-
-
-def test_records_and_ledgers_that_are_known_nowhere_else_are_named_only(home):
-    run = write(home / "runs" / "lost" / "run.json", "{").parent
-    sweep = Swept(home)
-    sweep.ledger.path.write_text(sweep.ledger.path.read_text().replace('"study"', '"STUDY"'))
-    paths = [str(run / "run.json"), str(sweep.ledger.path)]
-    found = look(home, "records")
-    assert [result.what for result in found] == paths
-    assert not any(result.mendable for result in found)
-    before = tree(home)
-    assert statuses(look(home, "records", fix=True)) == ["LEFT", "LEFT"]
-    assert tree(home) == before
-    assert look(home, "studies") == []  # said once
-
-
-@pytest.mark.parametrize("text", ["", "{", None])
-@pytest.mark.parametrize("state", [State.RUNNING, State.COMPLETE])
-def test_a_runs_record_is_written_anew_from_its_log(home, text, state):
-    run, _ = left(home, state=state)
-    path, before = run.path / "run.json", run.record
-    path.unlink() if text is None else path.write_text(text)
-    mended(home, "records", path)
-    known = {"created": "now", "job_hash": "j", "fingerprint": "d", "tracking_uri": before.tracking_uri}
-    assert replace(run.record, **known) == before
-
-
-@pytest.mark.parametrize("key", ["place", "order"])  # order: of an earlier release
-def test_a_records_place_is_what_it_was(home, key):
-    clock = ["2000", "2002", "1971"] if key == "place" else ["1971", "1972", "2999"]  # the log's time is now
-    runs = [left(home)[0] for _ in clock]
-    for number, (run, created) in enumerate(zip(runs, clock, strict=True), start=1):
-        placed(home, run, created, **{key: number})
-    for lost in runs[1:] if key == "place" else runs[1:2]:
-        (lost.path / "run.json").write_text("{")
-        mended(home, "records", lost.path / "run.json")
-        assert [folder.path for folder, _ in RunFolders(home).records()] == [run.path for run in runs[::-1]]
-
-
 def test_without_fix_not_a_byte_is_changed(home):
     run, _ = left(home)
     sweep = Swept(home)
@@ -222,3 +150,37 @@ def test_without_fix_not_a_byte_is_changed(home):
     checks = {result.check for result in look(home)}
     assert checks >= {"killed", "partial-files", "leftovers", "delivery", "studies"}
     assert tree(home) == before
+
+
+def test_a_damaged_database_is_replaced_by_the_backup(home):
+    run, _ = left(home, state=State.STOPPED)
+    database = Database(home)
+    database.back_up()
+    whole = database.file.read_bytes()
+    for content in (whole.replace(b"STOPPED", b"STOPPEE"), b"", None):
+        database.file.unlink() if content is None else database.file.write_bytes(content)
+        with run.owned():
+            assert statuses(look(home, "database", fix=True))[0] == "LEFT"  # a command is at work
+        mended(home, "database", database.file)
+        database.check()
+        assert run.record.state is State.STOPPED
+
+
+def test_a_damaged_database_without_a_whole_backup_is_named(home):
+    left(home, state=State.STOPPED)
+    database = Database(home)
+    database.file.write_bytes(b"damaged")
+    (found,) = look(home, "database")
+    assert (found.mendable, "MLflow stay" in found.cure) == (False, True)
+    (home / BACKUP).write_bytes(b"damaged")
+    assert "LEFT" in statuses(look(home, "database", fix=True))
+    assert not {"killed", "mlflow-states"} & {result.check for result in look(home)}  # said once
+
+
+def test_a_database_of_a_later_release_is_named(home):
+    left(home, state=State.STOPPED)
+    with sqlite3.connect(Database(home).file) as connection:
+        connection.execute("PRAGMA user_version=9")
+    (found,) = look(home, "database")
+    assert "written by a later mlcl" in found.why
+    assert "install the mlcl that wrote it" in found.cure

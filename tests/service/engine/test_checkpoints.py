@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.service.engine.checkpoints import left_checkpoints
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking import State
 from mlcl.training.checkpoint import CHECKPOINT
 

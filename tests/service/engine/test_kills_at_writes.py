@@ -196,7 +196,7 @@ def test_killed_in_the_middle_of_a_file(kind):
     world, plan = kind.make("unbroken")
     world.points(plan)
     halves = world.mortal.halves
-    assert {"run.json", "home.json"} <= halves.keys()
+    assert halves
     points = {point for its in halves.values() for point in (its[0], its[-1])}
     assert harmed(kind, sorted(points), world.everything()) == {}
 

@@ -8,8 +8,8 @@ from sweeps import World
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.nested_trials import log_id, sync_log
 from mlcl.service.engine.recovery import KILLED, close_ledger
-from mlcl.service.runs.run_store import RunFolder
 from mlcl.service.search.study import sync_study
+from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"

@@ -1,16 +1,12 @@
 """What killed processes left RUNNING: closed from files alone."""
 
-import json
-
 import pytest
+from ledgers import recorded
 
-from mlcl.errors import UserError
 from mlcl.service.engine.entries import End
-from mlcl.service.engine.ledger import LEDGER, Ledger
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.recovery import KILLED, recover
-from mlcl.service.runs.home_version import FILE, FORMAT, check_home
-from mlcl.service.runs.run_record import RunRecord
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking import RunLog, State
 
 
@@ -18,7 +14,7 @@ def left(home, kind="runs", log_state=None, state=State.RUNNING):
     """A run with its log, as a killed process leaves it."""
     folder = RunFolders(home, kind).new()
     id = folder.path.name
-    folder.write(RunRecord(id, "exp", "j", "d", state, id, "uri", "now"))
+    recorded(folder, state)
     log = start(home, id, id)
     if log_state is not None:
         log.finish(log_state)
@@ -58,7 +54,7 @@ def test_a_kill_between_the_two_ends_leaves_what_the_log_says(tmp_path, state):
 
 def test_a_run_that_was_killed_before_it_had_a_log_is_stopped(tmp_path):
     folder = RunFolders(tmp_path).new()
-    folder.write(RunRecord(folder.path.name, "exp", "j", "d", State.RUNNING, "none", "uri", "now"))
+    recorded(folder, log="none")
     recover(tmp_path)
     assert folder.record.state is State.STOPPED
 
@@ -107,33 +103,3 @@ def test_a_run_that_another_command_has_is_not_closed_for_a_killed_table(tmp_pat
     with run.owned():
         recover(tmp_path)
     assert run.record.state is log.state is State.RUNNING
-
-
-@pytest.mark.parametrize("kind", ["sweeps", "tables"])
-def test_a_damaged_ledger_keeps_nobody_else_from_being_closed(tmp_path, kind):
-    damaged, _ = left(tmp_path, kind)
-    (damaged.path / LEDGER).write_text("{}\n")
-    other, _ = left(tmp_path, kind)
-    recover(tmp_path)
-    assert damaged.record.state is State.RUNNING
-    assert other.record.state is State.STOPPED
-
-
-def test_a_home_gets_its_version_and_one_without_is_taken_over(tmp_path):
-    folder, _ = left(tmp_path)
-    check_home(tmp_path)
-    recover(tmp_path)
-    assert json.loads((tmp_path / FILE).read_text()) == {"format": FORMAT}
-    assert folder.record.state is State.STOPPED
-
-
-@pytest.mark.parametrize("text", [json.dumps({"format": FORMAT + 1}), "{", "[]"])
-def test_a_home_of_a_later_release_is_refused_and_left_alone(tmp_path, text):
-    folder, _ = left(tmp_path)
-    (tmp_path / FILE).write_text(text)
-    with pytest.raises(UserError, match=r"home\.json") as caught:
-        recover(tmp_path)
-    assert "\n" not in caught.value.line()
-    assert caught.value.allowed
-    assert folder.record.state is State.RUNNING
-    assert (tmp_path / FILE).read_text() == text

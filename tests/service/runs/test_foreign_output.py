@@ -64,7 +64,7 @@ from types import SimpleNamespace
 from mlcl.errors import MachineError
 from mlcl.service.engine.command import _held
 from mlcl.service.runs.foreign_output import foreign_output_apart
-from mlcl.service.runs.run_store import RunFolder
+from mlcl.store import RunFolder
 
 home = Path(sys.argv[1])
 folder = RunFolder(home / "sweeps" / "new")

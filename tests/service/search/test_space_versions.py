@@ -7,7 +7,7 @@ from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.runs.run_store import RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking import State
 
 SEARCH = "search: {scheduler: none}"

@@ -4,9 +4,8 @@ import pytest
 from builders import text_dataset, tree_dataset
 from PIL import Image
 
-from mlcl.config import dump_job, load_job, load_space
+from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
-from mlcl.config.loader import read_yaml
 from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
 from mlcl.service.starter import first_job

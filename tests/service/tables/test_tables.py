@@ -13,8 +13,8 @@ from mlcl.files import locked
 from mlcl.service import run_job
 from mlcl.service.engine import command, session, shared_runs, trial
 from mlcl.service.engine.recovery import recover
-from mlcl.service.runs.run_store import RunFolder, RunFolders
 from mlcl.service.tables import table
+from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import log_folder

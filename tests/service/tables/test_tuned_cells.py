@@ -182,7 +182,6 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
 
 def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
     tables.run(tables.plan(TUNED))
-    (file,) = tables.home.glob("tables/*/ledger.jsonl")
     events = ledgers.events(tables.home)
     # Each training took ten seconds.
     began = {}
@@ -194,7 +193,7 @@ def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
             event["at"] = began[event["key"]]
         if event["event"] == "close":
             event["at"] = began[event["key"]] + 10
-    ledgers.rewrite(file, events)
+    ledgers.rewrite(tables.home, events)
     more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
     plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
     assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
@@ -213,8 +212,8 @@ def test_searches_with_as_many_heads_are_nearest(tables):
     bare = {"set": {"objective.heads": {}}, "tune": tune}
     tables.run(tables.plan({"rows": {"Warm": {"tune": tune}, "Bare": bare}}))
     seconds = {"warm/all": 0.0, "bare/all": 0.0}
-    (file,) = tables.home.glob("tables/*/ledger.jsonl")
-    for entry in Ledger(file.parent).entries.values():
+    (folder,) = tables.home.glob("tables/*/")
+    for entry in Ledger(folder).entries.values():
         seconds[entry.scope.replace("_", "/")] += entry.cost.seconds
     rows = {"Warm": {"tune": tune}, "Bare": bare}
     planned = plan_table(

@@ -1,4 +1,4 @@
-"""What `mimic3` and `mimic4` share: notes as rows, ICD codes as labels.
+"""Clinical notes with ICD codes: the part that `mimic3` and `mimic4` share.
 
 A row is an admission that has a split and a note. `codes: 50` leaves out rows without any of the fifty codes,
 as published.
@@ -10,29 +10,38 @@ of the same codes, `path` is the hierarchy of both.
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import csv
+import io
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import SPLITS, DatasetInfo
-from mlcl.data.label_spaces import hierarchy_of, indices, space_of
-from mlcl.data.sources.common.distribution import DistributionOptions, compare_counts
-from mlcl.data.sources.common.notes import NoteStore, clean_text
-from mlcl.data.split_assignment import FRACTIONS, shares_note
-from mlcl.data.writer import in_batches, write_dataset
+from mlcl.data.format import SPLITS
+from mlcl.data.hierarchies import hierarchy_of
+from mlcl.data.source import NewDataset, indices, space_of
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
+from mlcl.data.sources.common.icd_codes import Codes
+from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
+from mlcl.data.tables.csv_file import LONGEST_FIELD
+from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
+WORD = re.compile(r"\b[\d_]*+[^\W\d_]\w*")
+"""A run of letters, digits and underscores with a letter in it: 250mg is one, 500 and ___ are not."""
+PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
+"""Shares of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` takes over."""
 
 
 class ClinicalOptions(DistributionOptions):
-    """What is taken from the tables."""
+    """Which codes and splits are taken from the tables."""
 
     codes: Annotated[Literal["full", "50"], BeforeValidator(str)] = Field(
         "full", description="full: all codes; 50: the fifty most frequent"
@@ -44,58 +53,23 @@ class ClinicalOptions(DistributionOptions):
     allow_untrained: bool = Field(False, description="keep codes that no training row has")
 
 
-class CodeTable(NamedTuple):
-    """A table of codes: its file's possible names, how to write its codes, and their chapters."""
-
-    names: tuple[str, ...]
-    write: Callable[[str], str]
-    chapter: Callable[[str], str]
-
-
-@dataclass
-class Codes:
-    """The codes and the patient of each admission, and the chapter of each code."""
-
-    of: dict[str, list[str]] = field(default_factory=dict)
-    patient: dict[str, str] = field(default_factory=dict)
-    chapter: dict[str, str] = field(default_factory=dict)
-
-    def add(self, patient: str, admission: str, code: str, table: CodeTable) -> None:
-        """Add one row of a table. MIMIC-III has some without a code, which are left out."""
-        if admission and code.strip():
-            # Millions of rows repeat a few thousand codes.
-            code = sys.intern(table.write(code.strip()))
-            self.of.setdefault(admission, []).append(code)
-            self.patient[admission] = patient
-            if code not in self.chapter:
-                self.chapter[code] = table.chapter(code)
-
-    def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
-        """The codes that most of these admissions have; of equally many, the first ones as text."""
-        seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
-        return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
-
-
 @dataclass(frozen=True)
 class Admissions:
-    """The split and the codes of each admission, and what `codes: 50` keeps where that is given."""
+    """The split and the codes of each admission; `top` are the codes that `codes: 50` keeps, if given."""
 
     splits: Mapping[str, str]
     codes: Codes
     top: frozenset[str] | None = None
 
 
-def write_notes(
-    folder: Path,
+def notes_dataset(
     options: ClinicalOptions,
     admissions: Admissions,
     notes: NoteStore,
-    *,
     name: str,
-    title: str,
     published: Mapping[str, float],
-) -> DatasetInfo:
-    """Write the data set, its rows by admission id.
+) -> NewDataset:
+    """The data set of notes with codes, its rows by admission id.
 
     Raises UserError where the counts are not the published ones, unless the split is seeded.
     """
@@ -107,26 +81,29 @@ def write_notes(
     }
     pairs = [[(chapter[code], code) for code in classes]]
     spaces["path"] = hierarchy_of(pairs, ("chapters", "codes"), spaces, options.path)
+    splits = [admissions.splits[row] for row in rows]
     columns: dict[str, list[Any]] = {
         "id": rows,
-        "split": [admissions.splits[row] for row in rows],
+        "split": splits,
         "codes": indices(labels, spaces["codes"]),
         "chapters": indices([{chapter[code] for code in own} for own in labels], spaces["chapters"]),
     }
-    _compare(options, published, _counts(columns, classes))
+    seeded = options.splits == "seeded"
+    if not seeded:
+        average = sum(map(len, labels)) / len(rows)
+        counts = {split: splits.count(split) for split in SPLITS}
+        # Codes without a training row are not in the published number.
+        skip = "codes" if options.allow_untrained and options.codes == "full" else ""
+        wanted = {count: number for count, number in published.items() if count != skip}
+        options.compare(wanted, {**counts, "codes": len(classes), "codes a row": average})
     texts = (notes.text(row) for row in rows)
-    reason = "admissions of a patient share a split"
-    said = shares_note(columns["split"], FRACTIONS, reason) if options.splits == "seeded" else []
-    return write_dataset(
-        folder,
+    return NewDataset(
+        "text",
+        spaces,
+        in_batches(columns, "text", map(clean_text, texts) if options.clean else texts),
+        shares_note(splits, FRACTIONS, "admissions of a patient share a split") if seeded else (),
+        options.allow_untrained,
         name=name,
-        modality="text",
-        label_spaces=spaces,
-        batches=in_batches(columns, "text", map(clean_text, texts) if options.clean else texts),
-        source=title,
-        licence=LICENCE,
-        allow_untrained=options.allow_untrained,
-        notes=said,
     )
 
 
@@ -159,14 +136,145 @@ def _kept(admissions: Admissions, rows: list[str], options: ClinicalOptions) -> 
     return {row: set(own) for row, own in found.items() if own}
 
 
-def _counts(columns: Mapping[str, list[Any]], classes: list[str]) -> dict[str, float]:
-    rows = Counter(columns["split"])
-    average = sum(map(len, columns["codes"])) / len(columns["id"])
-    return {split: rows[split] for split in SPLITS} | {"codes": len(classes), "codes a row": average}
+class Lists:
+    """The published lists of admission ids, one a split.
+
+    Args:
+        title: Who publishes them, for messages.
+        folder: Their folder among those of the project; they may lie in the given folder itself, too.
+        top: Whether the fifty codes of `codes: 50` are published beside them.
+    """
+
+    def __init__(self, options: ClinicalOptions, title: str, folder: str, *, top: bool = False) -> None:
+        self.options, self.title = options, title
+        self._names = {
+            split: _either(folder, f"{prefix}_{options.codes}_hadm_ids.csv")
+            for prefix, split in zip(("train", "dev", "test"), SPLITS, strict=True)
+        }
+        self._top = _either(folder, "TOP_50_CODES.csv") if top and options.codes == "50" else None
+
+    def state(self) -> list[Any]:
+        """Plain data that changes when one of the lists does; empty where the splits are seeded."""
+        if self.options.splits == "seeded":
+            return []
+        with self._open() as files:
+            return [files.state()]
+
+    def admissions(self, codes: Codes, seed: int, top: frozenset[str] | None = None) -> Admissions:
+        """The admissions with their splits: of the lists, else by a seeded hash of the patient.
+
+        Raises UserError for a line that is no id, and for an id of two lists.
+        """
+        if self.options.splits == "seeded":
+            splits = {row: assign(patient, seed, PATIENT_FRACTIONS) for row, patient in codes.patient.items()}
+            return Admissions(splits, codes, top)
+        with self._open() as files:
+            splits = _read_splits(files, self._names)
+            if self._top is not None:
+                top = frozenset(line.strip() for _, line in files.lines(*self._top))
+            return Admissions(splits, codes, top)
+
+    def _open(self) -> Distribution:
+        """The lists. Raises UserError that says which are missing and who publishes them."""
+        names = [*self._names.values(), *([] if self._top is None else [self._top])]
+        if isinstance(self.options.splits, Path):
+            return Distribution(self.options.splits, self.title, names)
+        raise UserError(
+            f"the splits are lists of admission ids, published with {self.title}",
+            key="data.options.splits",
+            found=self.options.splits or "nothing",
+            allowed=f"the folder that has {', '.join(choice[-1] for choice in names)}; or seeded",
+        )
 
 
-def _compare(options: ClinicalOptions, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-    """Compares counts, but not of a seeded split. Codes without a training row are not in the published."""
-    if options.check_counts and options.splits != "seeded":
-        skip = "codes" if options.allow_untrained and options.codes == "full" else ""
-        compare_counts(options.path, {n: c for n, c in published.items() if n != skip}, found)
+def _either(folder: str, name: str) -> tuple[str, str]:
+    return f"{folder}/{name}", name
+
+
+def _read_splits(files: Distribution, names: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    splits: dict[str, str] = {}
+    for split, choice in names.items():
+        file = files.file(*choice)
+        for number, line in files.lines(*choice):
+            admission = line.strip()
+            if not admission.isdecimal():
+                raise UserError(f"line {number} is no admission id", file=file, found=admission or "nothing")
+            if splits.setdefault(admission, split) != split:
+                problem = f"the admission of line {number} is in the list of {splits[admission]} too"
+                raise UserError(problem, file=file, found=admission)
+    return splits
+
+
+def clean_text(text: str) -> str:
+    """Lower-case words with a letter in them, one space between: no numbers, no punctuation.
+
+    The cleaning of Mullenbach et al. (2018) as Vu et al. (2020) run it, who also drop what has no letter but
+    is no number, such as the ___ of MIMIC-IV. Of a de-identified [**Hospital 18**] the words stay.
+    """
+    return " ".join(WORD.findall(text.lower()))
+
+
+def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The given columns of every record of a CSV file, as text; the case of the header does not count.
+
+    Notes hold quotes and line ends inside their fields. MIMIC-III heads its columns in capitals and its demo
+    in small letters. Raises UserError with the line for a missing column, a wrong number of fields and what
+    is no CSV.
+    """
+    csv.field_size_limit(LONGEST_FIELD)
+    where = files.file(*names)
+    line = 1
+    with files.open(*names) as file:
+        reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+        try:
+            header = [name.strip().lower() for name in next(reader, [])]
+            missing = [name for name in columns if name.lower() not in header]
+            if missing:
+                raise UserError("the header line lacks a column", file=where, found=header, allowed=missing)
+            line = reader.line_num + 1
+            pick = itemgetter(*(header.index(name.lower()) for name in columns))
+            for fields in reader:
+                if fields and len(fields) != len(header):
+                    problem = f"wrong number of fields in the record that ends at line {reader.line_num}"
+                    raise UserError(problem, file=where, found=len(fields), allowed=len(header))
+                line = reader.line_num + 1
+                if fields:
+                    yield pick(fields)
+        except (csv.Error, UnicodeError) as error:
+            raise UserError(f"cannot be read at or after line {line}", file=where, found=error) from None
+
+
+class NoteStore:
+    """The notes of each admission, in a scratch file in `folder`. A context manager.
+
+    All discharge summaries of MIMIC-IV together take some 3 GB, and those of one admission need not follow
+    each other.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (`__exit__` closes it)
+        self._places: dict[str, list[tuple[Any, int, int]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __contains__(self, admission: str) -> bool:
+        return admission in self._places
+
+    def add(self, admission: str, order: Any, text: str) -> None:
+        """Adds a note; `order` sorts those of an admission, and equal ones stay as they came."""
+        content = text.encode()
+        self._places.setdefault(admission, []).append((order, self._file.tell(), len(content)))
+        self._file.write(content)
+
+    def text(self, admission: str) -> str:
+        """All notes of an admission, in order. After this no note can be added."""
+        places = sorted(self._places[admission], key=itemgetter(0))
+        return "\n".join(self._read(first, size) for _, first, size in places)
+
+    def _read(self, first: int, size: int) -> str:
+        self._file.seek(first)
+        return self._file.read(size).decode()

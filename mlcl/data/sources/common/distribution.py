@@ -1,8 +1,8 @@
-"""What the sources of public distributions share: their files, and the counts that were published for them.
+"""Files of public distributions, and the counts that were published for them.
 
-A source opens its files by the names that the distribution gives them; they may lie in a folder, a `.tar`,
-`.tar.gz` or `.zip`, and up to two folders deep in it. Nothing is unpacked, and a link is never followed out
-of the folder.
+A source opens its files by the names that the distribution gives them; they may lie in a folder, a `.tar`
+(compressed or not) or a `.zip`, and up to two folders deep in it. Archives are read in place: nothing is
+unpacked. Only regular files count in them, and in a folder a link that leads out of it is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ import codecs
 import gzip
 import hashlib
 import json
+import lzma
 import os
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,13 +25,18 @@ from typing import IO, Any, Self, cast
 from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
-from mlcl.data.label_spaces import distinct
-from mlcl.data.sources.common.archive import UNREADABLE, open_store
-from mlcl.data.split_assignment import assign
+from mlcl.data.source import distinct
 from mlcl.errors import UserError
 
 SLACK = 0.1
 """How far an average may lie from the published one, which is rounded."""
+UNREADABLE = (
+    OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError,
+    UnicodeError,
+)  # fmt: skip
+"""Raised by a damaged file or archive; UnicodeError by the names in it."""
+ENCRYPTED = 1
+"""The bit of a zip member's flags that marks it as encrypted."""
 
 
 class DistributionOptions(Section):
@@ -37,23 +46,100 @@ class DistributionOptions(Section):
     check_counts: bool = Field(True, description="compare with the published counts")
 
     def compare(self, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-        """Compare counts where that is asked for. Raises UserError as `compare_counts` does."""
+        """Compares counts where `check_counts` is set. Raises UserError as `compare_counts` does."""
         if self.check_counts:
             compare_counts(self.path, published, found)
+
+
+class _Folder:
+    """The files of a folder by name."""
+
+    def __init__(self, path: Path) -> None:
+        self._root = path.resolve()
+
+    def has(self, name: str) -> bool:
+        return _exists(self._root / name, Path.is_file)
+
+    def open(self, name: str) -> IO[bytes]:
+        file = (self._root / name).resolve()
+        if not file.is_relative_to(self._root):
+            raise PermissionError("it lies outside the folder")
+        return file.open("rb")
+
+    def folders(self) -> Iterator[str]:
+        """The top, then folders one and two deep, as prefixes of names (`""`, `"a/"`, `"a/b/"`)."""
+        yield ""
+        for pattern in ("*/", "*/*/"):
+            below = (folder for folder in self._root.glob(pattern) if folder.is_dir())
+            yield from sorted(f"{folder.relative_to(self._root).as_posix()}/" for folder in below)
+
+    def close(self) -> None:
+        pass
+
+
+class _Archive:
+    """The regular files of a `.zip`, or else of a `.tar`, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: zipfile.ZipFile | tarfile.TarFile
+        self._members: dict[str, Any]
+        if zipfile.is_zipfile(path):
+            self._file = zipfile.ZipFile(path)
+            self._members = {each.filename: each for each in self._file.infolist() if not each.is_dir()}
+        else:
+            self._file = tarfile.open(path)  # noqa: SIM115 (`close` closes it)
+            self._members = {each.name.removeprefix("./"): each for each in self._file if each.isreg()}
+        self.close = self._file.close
+
+    def has(self, name: str) -> bool:
+        return name in self._members
+
+    def open(self, name: str) -> IO[bytes]:
+        member = self._members[name]
+        if isinstance(self._file, zipfile.ZipFile):
+            if member.flag_bits & ENCRYPTED:
+                raise PermissionError("it is encrypted")
+            return self._file.open(member)
+        return cast(IO[bytes], self._file.extractfile(member))
+
+    def folders(self) -> Iterator[str]:
+        """Prefixes of names, as of a folder."""
+        folders = [name.split("/")[:-1] for name in self._members]
+        prefixes = {"".join(f"{part}/" for part in parts[:deep]) for parts in folders for deep in range(3)}
+        yield from sorted(prefixes, key=lambda prefix: (prefix.count("/"), prefix))
+
+
+def _open_store(path: Path) -> _Folder | _Archive:
+    """The files of a folder or archive. Raises UserError where there is none, or none that can be read."""
+    if path.is_dir():
+        return _Folder(path)
+    if not path.is_file():
+        raise UserError("no such file or folder", file=path, key="data.options.path")
+    try:
+        return _Archive(path)
+    except UNREADABLE as error:
+        allowed = "a folder, .tar, .tar.gz or .zip"
+        raise UserError("cannot be read", file=path, found=error, allowed=allowed) from None
 
 
 class Distribution:
     """The files of a distribution, by the names that it gives them. A context manager.
 
-    `expected` lists the files that must be there; a tuple means any one of several. The first of them tells
-    how deep the others lie. Raises UserError that lists what is missing; `title` says what to get from whom.
+    Args:
+        path: The folder or archive.
+        title: What to get and from whom, for messages.
+        expected: The files that must be there; a tuple means any one of several. The first of them tells how
+            deep the others lie.
+
+    Raises:
+        UserError: Lists the files that are missing.
     """
 
     def __init__(self, path: Path, title: str, expected: Sequence[str | tuple[str, ...]]) -> None:
         self.path = path
         self._title = title
         self._expected = [(names,) if isinstance(names, str) else names for names in expected]
-        self._store = open_store(path)
+        self._store = _open_store(path)
         self._base = self._find_base()
         missing = [" or ".join(names) for names in self._expected if self.first(*names) is None]
         if missing:
@@ -81,7 +167,10 @@ class Distribution:
             problem = f"a file of {self._title} is missing"
             raise UserError(problem, file=self.path, found=f"no {' or '.join(names)}")
         try:
-            with self._store.open(self._base + name) as raw, _plain(name, raw) as file:
+            with (
+                self._store.open(self._base + name) as raw,
+                cast(IO[bytes], gzip.open(raw) if name.endswith(".gz") else raw) as file,
+            ):
                 yield file
         except UNREADABLE as error:
             raise UserError("cannot be read; is it whole?", file=self.file(name), found=error) from None
@@ -112,14 +201,14 @@ class Distribution:
         return distinct(found, self.file(*names))
 
     def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-        """What a JSON file holds; `hook` replaces each object as it is read. Raises UserError for no JSON."""
+        """The content of a JSON file; `hook` replaces each object. Raises UserError for a file of no JSON."""
         try:
             return json.loads(self.read(name), object_hook=hook)
         except (ValueError, RecursionError) as error:
             raise UserError("not valid JSON", file=self.file(name), found=error) from None
 
     def file(self, *names: str) -> Path:
-        """Where the first of several names that is there lies, for messages."""
+        """The path of the first of several names that is there, for messages."""
         return self.path / (self._base + (self.first(*names) or names[0]))
 
     def state(self, *more: str) -> list[Any]:
@@ -132,7 +221,9 @@ class Distribution:
             return [file_state(self.path)]
         named = [self.file(name) for names in (*self._expected, more) for name in names]
         files = [file for file in named if _exists(file)]
-        files += [below for file in files if file.is_dir() for below in _folders(file)]
+        for folder in [file for file in files if file.is_dir()]:
+            with os.scandir(folder) as entries:
+                files += sorted(Path(entry) for entry in entries if entry.is_dir())
         return [file_state(file) for file in files]
 
     def _find_base(self) -> str:
@@ -142,7 +233,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Release:
-    """What a source reads: `title`, the `expected` files, and `more` that may change, as in Distribution."""
+    """The files that a source reads: `title` and `expected` as in Distribution, `more` as in its `state`."""
 
     title: str
     expected: Sequence[str | tuple[str, ...]]
@@ -158,15 +249,10 @@ class Release:
             return files.state(*self.more)
 
 
-def hold_out(key: str, seed: int, share: float) -> str:
-    """`validation` for a seeded share of the keys, else `train`."""
-    return assign(key, seed, (1 - share, share, 0.0))
-
-
 def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-    """Raise UserError that names every count which is not the published one; averages may differ by SLACK.
+    """Raises UserError that names every count which is not the published one; averages may differ by SLACK.
 
-    What was not found counts as 0: a split without a row.
+    A count that was not found is 0: a split without a row.
     """
     found = {name: found.get(name, 0) for name in published}
     slack = {name: SLACK if isinstance(count, float) else 0 for name, count in published.items()}
@@ -181,19 +267,10 @@ def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[st
         )
 
 
-def _plain(name: str, file: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(file)) if name.endswith(".gz") else file
-
-
-def _folders(folder: Path) -> list[Path]:
-    with os.scandir(folder) as entries:
-        return sorted(Path(entry) for entry in entries if entry.is_dir())
-
-
-def _exists(file: Path) -> bool:
+def _exists(file: Path, test: Callable[[Path], bool] = Path.exists) -> bool:
     # A name that is too long raises instead.
     with suppress(OSError):
-        return file.exists()
+        return test(file)
     return False
 
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.format import LabelSpace
+from mlcl.data.source import NewDataset
 from mlcl.data.sources.common.distribution import DistributionOptions
 from mlcl.data.split_assignment import digest_of, draw
-from mlcl.data.writer import ROWS_AT_ONCE, write_dataset
+from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
 
 PUBLISHED = {"train": 10_000, "test": 2_000}
@@ -49,14 +50,11 @@ class Review(NamedTuple):
 
 
 class ReviewSet(NamedTuple):
-    """What a source knows of its reviews. Ratings from the first to the last of `neutral` are neutral."""
+    """The aspects and ratings of reviews. Ratings from the first to the last of `neutral` are neutral."""
 
-    name: str
     aspects: tuple[str, ...]
     scale: tuple[float, ...]
     neutral: tuple[float, float]
-    source: str
-    licence: str
 
     def spaces(self) -> dict[str, LabelSpace]:
         """The ratings as they are, and as sentiments."""
@@ -84,29 +82,18 @@ class ReviewSet(NamedTuple):
         return number
 
 
-def write_reviews(
-    folder: Path,
-    options: ReviewOptions,
-    split_seed: int,
-    kind: ReviewSet,
-    reviews: Callable[[], Iterator[Review]],
-) -> DatasetInfo:
-    """Draw reviews and write them; `reviews` is read twice. Raises UserError where there are too few."""
+def drawn_reviews(
+    options: ReviewOptions, split_seed: int, kind: ReviewSet, reviews: Callable[[], Iterator[Review]]
+) -> NewDataset:
+    """A data set of drawn reviews; `reviews` is called twice. Raises UserError where there are too few."""
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
     options.compare(PUBLISHED, sizes)
     chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
     if len(chosen) < sum(sizes.values()):
         problem = "fewer reviews than train, test and validation ask for"
         raise UserError(problem, file=options.path, found=len(chosen), allowed=sum(sizes.values()))
-    return write_dataset(
-        folder,
-        name=kind.name,
-        modality="text",
-        label_spaces=kind.spaces(),
-        batches=_batches(kind, (review for review in reviews() if review.id in chosen), chosen),
-        source=kind.source,
-        licence=kind.licence,
-    )
+    batches = _batches(kind, (review for review in reviews() if review.id in chosen), chosen)
+    return NewDataset("text", kind.spaces(), batches)
 
 
 def western(data: bytes) -> str:

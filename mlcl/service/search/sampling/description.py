@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mlcl.config import JobConfig, Parameter, Space, dump_job, load_job
-from mlcl.config.space import cells, terms_of
+from mlcl.config.space import branches
 from mlcl.service.search.sampling.trial_settings import example
 
 CONTINUOUS = "continuous"
@@ -16,21 +16,7 @@ def grid_size(space: Space) -> int | None:
     """Combinations of choices and whole numbers, each branch of `when` by itself; None: a continuum."""
     if any(parameter.domain.continuous for parameter in space.parameters):
         return None
-    return _combinations(space, 0, {})
-
-
-def _combinations(space: Space, position: int, settings: dict[str, Any]) -> int:
-    """Those of the parameters from a position on, where the ones before it are set."""
-    if position == len(space.parameters):
-        return 1
-    parameter = space.parameters[position]
-    if not parameter.exists(settings):
-        return _combinations(space, position + 1, settings)
-    # Values between which no condition can tell have equally many combinations after them.
-    return sum(
-        (cell.count or 0) * _combinations(space, position + 1, {**settings, parameter.name: cell.value})
-        for cell in cells(parameter, terms_of(space.parameters))
-    )
+    return sum(count for _, count in branches(space.parameters))
 
 
 def describe(space: Space, job: JobConfig) -> dict[str, Any]:
@@ -50,8 +36,7 @@ def describe(space: Space, job: JobConfig) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    condition = None if parameter.condition is None else str(parameter.condition)
-    return {"name": parameter.name, **parameter.domain.description(), "when": condition}
+    return {"name": parameter.name, **parameter.domain.description(), "when": parameter.condition}
 
 
 def _posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:

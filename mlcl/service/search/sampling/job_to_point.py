@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from mlcl.config import Space, flatten
-from mlcl.config.space import Misfit, covers, same
-from mlcl.config.space.domain import CLOSE
+from mlcl.config import Space, covers, flatten
+from mlcl.config.space import CLOSE, Misfit, same
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
 """Keys in which a job may differ from the swept one: they do not change what its settings are worth."""

@@ -14,14 +14,3 @@ class State(StrEnum):
     FAILED = "FAILED"
     BUDGET = "BUDGET"
     STOPPED = "STOPPED"
-
-
-MLFLOW_STATUS = {
-    State.RUNNING: "RUNNING",
-    State.COMPLETE: "FINISHED",
-    State.PRUNED: "KILLED",
-    State.FAILED: "FAILED",
-    State.BUDGET: "KILLED",
-    State.STOPPED: "KILLED",
-}
-"""MLflow knows fewer states; the tag `mlcl.state` has the exact one."""

@@ -1,4 +1,4 @@
-"""The hierarchy constraint between pairs: weights that follow from the pair losses, by each level's largest.
+"""The hierarchy constraint between pairs: weights from the pair losses and each level's largest one.
 
 Shapes: N own rows, B rows, H levels, D embedding; I, J of a tile.
 """
@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses import tiling
-from mlcl.losses.weighting import safe_divide
+from mlcl.losses.dense import safe_divide
 from mlcl.losses.weights.base import Number, PairWeights
 from mlcl.losses.weights.constraint import Constrained
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Row numbers of a tile, and at how many levels each of its pairs is positive (I, J).
+    """The row numbers of a tile, and the number of levels at which each of its pairs is positive (I, J).
 
     `mirrored`: the columns are own anchors too, whose pairs with the rows are in no other tile.
     """
@@ -34,31 +34,31 @@ class _Tile:
     mirrored: bool
 
     def logits(self, z_BD: Tensor, ratio: Number) -> Tensor:
-        """ratio z_i . z_j (I, J), which rounds like that of j and i."""
+        """ratio z_i . z_j (I, J), which rounds like ratio z_j . z_i."""
         return (z_BD[self.rows] @ z_BD[self.cols].T).mul_(ratio)
 
     def losses(self, logit_IJ: Tensor, lse_B: Tensor) -> Iterator[tuple[Tensor, int, Tensor]]:
-        """For each end of the pairs that holds own anchors: these, the axis of the other end, and l."""
+        """Yields anchors, the axis of their partners, and the pair losses, for each side with anchors."""
         yield self.rows, 1, lse_B[self.rows, None] - logit_IJ
         if self.mirrored:
             yield self.cols, 0, lse_B[self.cols] - logit_IJ
 
 
 class ConstrainedPairs(Constrained):
-    """Pair losses below the largest of the finer levels are raised to it.
+    """The constraint between pairs: pair losses below the largest of the finer levels are raised to it.
 
-    Three passes over the tiles in which rows share a level, the only ones with positives: the largest losses;
-    the weights' row sums; the product.
+    Three passes over the tiles in which rows share a level, the only ones with positives: for the largest
+    losses, for the weights' row sums, and for the product.
     """
 
-    def given(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """The weights once the raised pairs are known: each gives its share to the largest pair."""
+    def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
+        """Finds the raised pairs; each gives its weight to the largest pair."""
         lse_B = self.ranks.share(lse_N)
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
         floor_H, source_H = _floors(largest_H)
         raised = _RaisedPairs(self, lse_B, ratio, floor_H, ratio * z_BD.square().sum(1).max())
-        raised_NH = raised.measure(z_BD)
+        raised_NH = raised.fill_row_sums(z_BD)
         if self.detach:
             raised.constant = raised_NH @ floor_H.clamp(min=0)
             return raised
@@ -70,53 +70,53 @@ class ConstrainedPairs(Constrained):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        # The rows that know a level, sorted so that those that share one are together: their paths and
-        # numbers, and the runs of own and of other rows.
+        # The rows with a known level, sorted so that rows that share one are together: their numbers and
+        # paths, and the runs of own and of other rows.
         key_B = self.paths.key
         order_B = key_B.argsort(stable=True)
         order_B = order_B[int((key_B < 0).sum()) :]
         own, other = order_B[order_B < self.own], order_B[order_B >= self.own]
         self._order_B = torch.cat([own, other])
         self._sorted = self.paths.take(self._order_B)
-        size = tiling.edge(self.ranks.device or key_B.device)
+        size = tiling.tile_size(self.ranks.device or key_B.device)
         self._own_runs = _runs(key_B[own], 0, size)
         self._runs = self._own_runs + _runs(key_B[other], len(own), size)
-        self._meeting = self._sorted.meeting(self._runs)
+        self._may_share = self._sorted.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
-        """Tiles of own rows with all rows where pairs share a level. Few are kept, many made anew."""
-        return self._kept if self.own * self.count.shape[1] <= tiling.KEPT else self._made()
+        """Tiles of own rows with all rows where pairs share a level; kept between passes if they are few."""
+        return self._kept_tiles if self.own * self.count.shape[1] <= tiling.KEPT else self._make_tiles()
 
     @cached_property
-    def _kept(self) -> list[_Tile]:
-        return list(self._made())
+    def _kept_tiles(self) -> list[_Tile]:
+        return list(self._make_tiles())
 
-    def _made(self) -> Iterator[_Tile]:
+    def _make_tiles(self) -> Iterator[_Tile]:
         order_B, own = self._order_B, len(self._own_runs)
-        for number, rows in enumerate(self._own_runs):
-            for place, cols in enumerate(self._runs[number:], number):
-                if not self._meeting[number][place]:
+        for i, rows in enumerate(self._own_runs):
+            for j, cols in enumerate(self._runs[i:], i):
+                if not self._may_share[i][j]:
                     continue
                 depth_IJ = self._sorted.depth(rows, cols)
-                if place == number:
+                if i == j:
                     depth_IJ.fill_diagonal_(0)
-                yield _Tile(order_B[rows], order_B[cols], depth_IJ, number < place < own)
+                yield _Tile(order_B[rows], order_B[cols], depth_IJ, i < j < own)
 
     def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
-        """For each own anchor and level its largest pair loss (N, H); -inf where it has none."""
+        """The largest pair loss of each own anchor and level (N, H); -inf where it has no pair."""
         loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
             for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, ratio), lse_B):
-                # From coarse to fine ever fewer pairs are left.
+                # From coarse to fine, fewer and fewer pairs are left.
                 for level, loss_N in enumerate(loss_HN):
                     loss_IJ.masked_fill_(tile.depth <= level, -torch.inf)
                     loss_N[anchors] = torch.maximum(loss_N[anchors], loss_IJ.amax(axis))
         return loss_HN.T.contiguous()
 
     def _partners(self, anchor_H: Tensor, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
-        """The row with which each level's anchor has its largest loss there (H,).
+        """The row with which each level's anchor has its largest loss at that level (H,).
 
-        The anchor's process decides: products of rows in another order round apart.
+        The anchor's process decides, since products of rows in another order round differently.
         """
         depth_HB = self.paths.depth_of(anchor_H).scatter_(1, anchor_H[:, None], 0)
         loss_HB = lse_B[anchor_H, None] - (z_BD[anchor_H] @ z_BD.T).mul_(ratio)
@@ -127,15 +127,15 @@ class ConstrainedPairs(Constrained):
         return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
 
     def _first(self, wanted_BH: Tensor) -> Tensor:
-        """Of each level the first wanted row in the order of ranks (H,): every process finds the same."""
-        place_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
-        return self.ranks.local_rows(torch.where(wanted_BH, place_B[:, None], len(wanted_BH) - 1).amin(0))
+        """The first wanted row of each level in the order of ranks (H,): all processes find the same."""
+        global_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
+        return self.ranks.local_rows(torch.where(wanted_BH, global_B[:, None], len(wanted_BH) - 1).amin(0))
 
 
 def _runs(key: Tensor, start: int, size: int) -> list[slice]:
-    """Rows with sorted keys, the first of which is row `start`, in runs of at most `size`.
+    """Cuts rows with sorted keys, numbered from `start`, into runs of at most `size`.
 
-    Rows of one key are cut only where they are more than a run, so that few runs have a key in common.
+    Rows of one key are cut only where they are more than `size`, so that few runs share a key.
     """
     lengths, length = [], 0
     for count in torch.unique_consecutive(key, return_counts=True)[1].tolist():
@@ -150,28 +150,28 @@ def _runs(key: Tensor, start: int, size: int) -> list[slice]:
 
 
 def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
-    """For each level M_{l+1}, the largest loss of the finer levels, and the level that it is of (H,).
+    """For each level, M_{l+1}, the largest loss of the finer levels, and the level that has it (H,).
 
-    Of several the finest. -inf, and any level, where no finer level has a loss.
+    Of several levels it is the finest. -inf, and any level, where no finer level has a loss.
     """
     levels = len(largest_H)
     finer_HH = torch.ones(levels, levels, dtype=torch.bool, device=largest_H.device).tril(-1)
-    floor_H, place_H = torch.where(finer_HH, largest_H.flip(0), -torch.inf).max(1)
-    return floor_H.flip(0), levels - 1 - place_H.flip(0)
+    floor_H, level_H = torch.where(finer_HH, largest_H.flip(0), -torch.inf).max(1)
+    return floor_H.flip(0), levels - 1 - level_H.flip(0)
 
 
 class _RaisedPairs(PairWeights):
-    """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to this pair."""
+    """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to the pair."""
 
     def __init__(
-        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: Number, floor_H: Tensor, reach: Tensor
+        self, levels: ConstrainedPairs, lse_B: Tensor, ratio: Number, floor_H: Tensor, bound: Tensor
     ) -> None:
         self._levels = levels
         self._lse_B = lse_B
         self._ratio = ratio
-        # A pair is met from both of its ends, which round apart: those at the floor must be kept by both.
+        # Both ends of a pair compute its loss and round differently; both must keep a pair at the floor.
         slack = 4 * torch.finfo(levels.dtype).eps
-        floor_H = floor_H - slack * (reach + floor_H.abs())
+        floor_H = floor_H - slack * (bound + floor_H.abs())
         self._floors = torch.where(floor_H > 0, floor_H, -torch.inf).unbind()
         self._each_HB = safe_divide(levels.share_H[:, None], levels.count.to(levels.dtype))
         self._pairs: tuple[Tensor, Tensor, Tensor] | None = None
@@ -180,8 +180,8 @@ class _RaisedPairs(PairWeights):
     def positives(self) -> Tensor:
         return self._levels.positives()
 
-    def measure(self, z_BD: Tensor) -> Tensor:
-        """Fills in the row sums; gives the weight of each own anchor's raised pairs, by level (N, H)."""
+    def fill_row_sums(self, z_BD: Tensor) -> Tensor:
+        """Computes the row sums; returns the weight of each own anchor's raised pairs, by level (N, H)."""
         own = len(self.row_sums)
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():
@@ -196,7 +196,7 @@ class _RaisedPairs(PairWeights):
         """Adds to each level's pair the weight of the pairs that are raised to it."""
         self._pairs = anchor_H, partner_H, mass_H
         own = len(self.row_sums)
-        # What belongs to other processes' rows goes to a last entry.
+        # The weight of other processes' rows goes to a last entry.
         self.row_sums = F.pad(self.row_sums, (0, 1)).index_add_(0, anchor_H.clamp(max=own), mass_H)[:own]
 
     def attract(self, z_BD: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ class _RaisedPairs(PairWeights):
         return weight_IJ
 
     def _kept(self, loss_IJ: Tensor, tile: _Tile, level: int) -> Tensor:
-        """Which pairs are positive at the level and not raised (I, J)."""
+        """Whether pairs are positive at the level and not raised (I, J)."""
         positive_IJ = tile.depth > level
         finest = level == len(self._floors) - 1
         return positive_IJ if finest else positive_IJ & (loss_IJ >= self._floors[level])

@@ -1,0 +1,237 @@
+"""Hierarchies: the classes above each class, as a file or the rows tell them, and checks of whole paths.
+
+Shapes: N rows of several splits, K of them with both classes, C classes of the finer level, E stored entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.data.columns import parent_rows
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import LabelSpace
+from mlcl.data.split import Split
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+Classes = Sequence[Sequence[int]]
+"""The class indices of each row."""
+
+Pairs = Iterable[tuple[str, str]]
+"""A class and one below it, by name."""
+
+
+def hierarchy_of(
+    pairs: Sequence[Pairs],
+    levels: Sequence[str],
+    spaces: Mapping[str, LabelSpace],
+    file: Path,
+    key: str | None = None,
+) -> LabelSpace:
+    """The hierarchy through `levels`, coarse to fine, from the pairs of each level but the first.
+
+    Raises UserError with `file` and `key` for a class with two parents, or with none among the classes.
+    """
+    parents = []
+    for (coarse, fine), its in zip(pairwise(levels), pairs, strict=True):
+        number = {name: i for i, name in enumerate(spaces[coarse].classes)}
+        parent_of: dict[str, str] = {}
+        for parent, name in its:
+            if parent_of.setdefault(name, parent) != parent:
+                problem = f"{name} of {fine} has two parents in {coarse}"
+                raise UserError(problem, file=file, key=key, found=[parent_of[name], parent])
+        for name in spaces[fine].classes:
+            if parent_of.get(name) not in number:
+                problem = f"{name} of {fine} has no parent in {coarse}"
+                raise UserError(problem, file=file, key=key, found=parent_of.get(name), allowed=list(number))
+        parents.append(tuple(number[parent_of[name]] for name in spaces[fine].classes))
+    return LabelSpace(kind="hierarchy", levels=tuple(levels), parents=tuple(parents))
+
+
+def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
+    """The pairs of each level but the first, from the path of each finest class, coarse to fine."""
+    return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
+
+
+def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> list[list[str]]:
+    """The paths of these finest classes, from JSON: finest class to level to class.
+
+    Raises UserError for a file that is none, and for a class or a level that it lacks.
+    """
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        return [[*(str(tree[name][level]) for level in levels[:-1]), name] for name in classes]
+    except KeyError as error:
+        problem = "has no such class, or not its class at each level"
+        raise UserError(problem, file=file, found=error.args[0], allowed=list(levels[:-1])) from None
+    except (OSError, ValueError, RecursionError, TypeError) as error:
+        problem = "not JSON that says for each finest class its class at each level"
+        raise UserError(problem, file=file, found=error) from None
+
+
+def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
+    """A coarse class and a fine one whose rows all have it, where there is only one such coarse class."""
+    found: dict[int, set[int]] = {}
+    for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
+        for label in fine_labels:
+            found.setdefault(label, set(coarse_labels)).intersection_update(coarse_labels)
+    for label, candidates in found.items():
+        if len(candidates) == 1:
+            yield coarse.classes[min(candidates)], fine.classes[label]
+
+
+TELLING = ("train", "validation")
+"""The splits whose rows tell the parents; those of the test split never do."""
+
+
+def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
+    """For every level above `labels`, the coarsest first, the parent there of each class (C,) int64.
+
+    The rows of training and validation tell it that have both classes, or else that have the class and one
+    between whose own parent is told; -1 where no row does. Empty where `labels` is no level of a hierarchy of
+    single-label spaces. Raises UserError for a class with two parents.
+    """
+    rows, found = _SplitClasses.of(data, TELLING), dict[str, Tensor]()
+    for space in data.info.label_spaces.values():
+        if labels in space.levels and data.info.space(labels).kind == "single":
+            found |= rows.parents(space.levels[: space.levels.index(labels) + 1])
+    return found
+
+
+def check_class_parents(data: Dataset, splits: Iterable[str] = TELLING) -> list[str]:
+    """A line for each single-label level that is missing in rows with a class of the next finer one.
+
+    Raises UserError for the first row of `splits` whose class has another parent than in a row before.
+    """
+    rows, notes = _SplitClasses.of(data, splits), []
+    for space in data.info.label_spaces.values():
+        if not space.parents:
+            for coarse, fine in combinations(space.levels, 2):
+                rows.parent_of(fine, coarse)
+            notes += [_blanks(data, rows, *levels) for levels in pairwise(space.levels)]
+    return [note for note in notes if note]
+
+
+@dataclass(frozen=True)
+class _SplitClasses:
+    """The rows of some splits, one after the other."""
+
+    data: Dataset
+    splits: Sequence[Split]
+
+    @classmethod
+    def of(cls, data: Dataset, splits: Iterable[str]) -> _SplitClasses:
+        present = {str(name) for name, rows in data.info.rows.items() if rows}
+        return cls(data, [data.split(name) for name in splits if name in present])
+
+    def labels(self, name: str) -> NDArray[np.int64]:
+        """The classes (N,) of the rows, -1 missing."""
+        found = [split.labels(name) for split in self.splits]
+        return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
+
+    def parents(self, levels: Sequence[str]) -> dict[str, Tensor]:
+        """The parents of the classes of the last of `levels` in each other one."""
+        *above, finest = levels
+        found = {finest: torch.arange(self.data.info.space(finest).n_classes)}
+        for level in reversed(above):
+            parent_C = torch.full_like(found[finest], -1)
+            for finer, class_C in found.items():
+                told_C = self.parent_of(finer, level)[class_C]
+                parent_C = torch.where((parent_C < 0) & (class_C >= 0), told_C, parent_C)
+            found[level] = parent_C
+        return {level: found[level] for level in above}
+
+    def parent_of(self, fine: str, coarse: str) -> Tensor:
+        """The class of `coarse` in the rows of each class of `fine` (C,), -1 where no row has both.
+
+        Raises UserError for the first row that has another one than a row before.
+        """
+        fine_N, coarse_N = self.labels(fine), self.labels(coarse)
+        row_K = np.flatnonzero((fine_N >= 0) & (coarse_N >= 0))
+        class_K, above_K = fine_N[row_K], coarse_N[row_K]
+        parent_C = np.full(self.data.info.space(fine).n_classes, -1)
+        classes, first = np.unique(class_K, return_index=True)
+        parent_C[classes] = above_K[first]
+        for at in np.flatnonzero(above_K != parent_C[class_K])[:1]:
+            own, count = class_K[at], np.bincount(above_K[class_K == class_K[at]])
+            rows = {int(parent): int(count[parent]) for parent in (parent_C[own], above_K[at])}
+            raise self._two_parents(int(row_K[at]), fine, int(own), coarse, rows)
+        return torch.from_numpy(parent_C)
+
+    def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
+        """The error for a row of class `own`; `rows` has the numbers of this class's rows by parent."""
+        lengths = np.cumsum([len(split) for split in self.splits])
+        number = int(np.searchsorted(lengths, row, side="right"))
+        split, name = self.splits[number], self.data.info.space(fine).classes[own]
+        row -= int(lengths[number]) - len(split)
+        file, place = split.place(row)
+        above = {self.data.info.space(coarse).classes[parent]: count for parent, count in rows.items()}
+        paths = " and ".join(f"{parent}/{name}" for parent in above)
+        return UserError(
+            f"{name} has a second parent in {coarse} at row {place}, id {split.ids[row]}",
+            file=file,
+            key=fine,
+            found=[f"{parent} ({count} rows)" for parent, count in above.items()],
+            allowed=f"one parent; classes of several need names of their own, such as whole paths: {paths}",
+        )
+
+
+def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
+    """Notes on rows with a class of `fine` and none of `coarse`; empty where there are none."""
+    fine_N = rows.labels(fine)
+    class_K = fine_N[(fine_N >= 0) & (rows.labels(coarse) < 0)]
+    if not len(class_K):
+        return ""
+    untold = int((class_parents(data, fine)[coarse][np.unique(class_K)] < 0).sum())
+    told = f"no row tells that of {untold} of the classes" if untold else "the others tell its parent"
+    return f"{coarse}: {len(class_K)} rows have a class of {fine} without one of {coarse}; {told}"
+
+
+def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
+    """A line for each level at which paths of some rows end. Ends are allowed: below, the row is not known.
+
+    Raises UserError for the first row that lacks the parent of one of its labels.
+    """
+    ending: dict[tuple[str, str], int] = {}
+    for split in map(data.split, splits):
+        for space in data.info.label_spaces.values():
+            for (coarse, fine), parents in zip(pairwise(space.levels), space.parents, strict=False):
+                rows = _ending_rows(split, coarse, fine, parents)
+                ending[coarse, fine] = ending.get((coarse, fine), 0) + rows
+    return [
+        f"{coarse}: {rows} rows have a class of it without one of {fine} below"
+        for (coarse, fine), rows in ending.items()
+        if rows
+    ]
+
+
+def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
+    """Rows with a label of the coarse level that none of their fine labels is below."""
+    fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
+    assert isinstance(fine_rows, LabelRows)
+    assert isinstance(coarse_rows, LabelRows)
+    wanted_E = parent_rows(fine_rows, parents, coarse_rows.width).cells().numpy()
+    found_E = coarse_rows.cells().numpy()
+    missing_E = np.setdiff1d(wanted_E, found_E)
+    if len(missing_E):
+        row, parent = divmod(int(missing_E[0]), coarse_rows.width)
+        own = split.info.space(fine).classes
+        without = next(label for label in fine_rows.lists()[row] if parents[label] == parent)
+        file, place = split.place(row)
+        raise UserError(
+            f"label without its parent at row {place}, id {split.ids[row]}",
+            file=file,
+            key=fine,
+            found=own[without],
+            allowed=f"with {split.info.space(coarse).classes[parent]} in {coarse}",
+        )
+    return len(np.unique(np.setdiff1d(found_E, wanted_E) // coarse_rows.width))

@@ -1,0 +1,279 @@
+"""Changes that a job makes to a data set: a part of its rows, classes that are held out, label noise.
+
+Shapes: N rows, L labels, A aspects, C classes, E stored entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mlcl.data.columns import parent_rows, rating_classes, rows_of_entries
+from mlcl.data.dataset import Dataset
+from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace
+from mlcl.data.hierarchies import class_parents
+from mlcl.data.split import Split
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows
+
+Indices = NDArray[np.int64]
+KEY = "data.hold_out"
+SHOTS = 5
+"""Training rows that a class needs to be held out: the rows from which it is then learnt."""
+
+
+def subset(
+    split: Split, labels: str, per_class: int | None = None, n: int | None = None, seed: int = 0
+) -> Split:
+    """`per_class` rows of every class, or `n` rows with classes in proportion, in the split's order.
+
+    Multi-label rows: `per_class` goes round the labels from the rarest, each round adding a row to every
+    label that still lacks one; `n` counts a row to its rarest label. Aspects count as one label for each
+    aspect's rating, a hierarchy as its finest level. Rows without a label are drawn by `n` alone. A class
+    with fewer than `per_class` rows gives what it has, and `warnings` names it. Raises UserError when `n`
+    exceeds the rows and for an unknown label space.
+    """
+    if (per_class is None) == (n is None):
+        raise UserError(
+            "give exactly one of per_class and n", key="data.subset", found={"per_class": per_class, "n": n}
+        )
+    rows, names = label_sets(split, labels)
+    rank_N = np.random.default_rng([seed, 0x5B5]).permutation(len(split)).astype(np.int64)
+    warnings: tuple[str, ...] = ()
+    if n is not None:
+        if n > len(split):
+            raise UserError(
+                "more rows than there are", key="data.subset.n", found=n, allowed=f"1 to {len(split)}"
+            )
+        chosen = _in_proportion(rows, rank_N)[:n]
+    else:
+        assert per_class is not None
+        chosen = _rounds(rows, rank_N, per_class)
+        warnings = _short_classes(rows, names, per_class)
+    part = split.take(torch.from_numpy(np.sort(chosen)))
+    return replace(part, warnings=(*split.warnings, *warnings))
+
+
+def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
+    """The labels of a space as sets, and the name of each label.
+
+    A class is a set of one label; aspects are a label for each aspect's rating, a hierarchy its finest level.
+    """
+    space = split.info.space(name)
+    if space.kind == "hierarchy":
+        name = f"{name}.{space.levels[-1]}"
+    labels = split.labels(name)
+    if isinstance(labels, LabelRows):
+        return labels, list(space.classes)
+    if space.kind == "aspects":
+        return _aspect_rows(labels, space), [f"{a} {r:g}" for a in space.aspects for r in space.scale]
+    return LabelRows.from_classes(labels, space.n_classes), list(space.classes)
+
+
+def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
+    size = len(space.scale)
+    class_NA = rating_classes(rating_NA, space.scale)
+    label_NA = class_NA + size * torch.arange(len(space.aspects))
+    known_NA = class_NA >= 0
+    counts = known_NA.sum(dim=1)
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return LabelRows(offsets, label_NA[known_NA], size * len(space.aspects))
+
+
+def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
+    """All rows, ordered such that every beginning holds the strata in proportion."""
+    stratum_N = _rarest(rows)
+    order = np.lexsort((rank_N, stratum_N))
+    sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
+    starts = np.maximum.accumulate(
+        np.where(np.diff(stratum_N[order], prepend=-2) != 0, np.arange(len(order)), 0)
+    )
+    key = (np.arange(len(order)) - starts + 0.5) / sizes
+    result: Indices = order[np.lexsort((rank_N[order], key))]
+    return result
+
+
+def _rarest(rows: LabelRows) -> Indices:
+    """The rarest label (N,) of each row; -1 for none."""
+    columns, counts = rows.columns.numpy(), rows.counts().numpy()
+    rarity_E = np.bincount(columns, minlength=rows.width)[columns]
+    row_E = np.repeat(np.arange(len(rows)), counts)
+    order = np.lexsort((columns, rarity_E, row_E))
+    first_N = rows.offsets[:-1].numpy()
+    stratum_N = np.full(len(rows), -1, dtype=np.int64)
+    stratum_N[counts > 0] = columns[order][first_N[counts > 0]]
+    return stratum_N
+
+
+def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
+    """Rows of `per_class` rounds; the rounds of a larger number begin with those of a smaller."""
+    columns, row_E = rows.columns.numpy(), rows.row_index().numpy()
+    order = np.lexsort((rank_N[row_E], columns))
+    totals = np.bincount(columns, minlength=rows.width)
+    queues = np.split(row_E[order], np.cumsum(totals)[:-1])
+    lists, have = rows.lists(), np.zeros(rows.width, dtype=np.int64)
+    taken, at = np.zeros(len(rows), dtype=bool), np.zeros(rows.width, dtype=np.int64)
+    for wanted in range(1, per_class + 1):
+        for label in np.argsort(totals, kind="stable"):
+            queue = queues[label]
+            while have[label] < wanted and at[label] < len(queue):
+                row = queue[at[label]]
+                at[label] += 1
+                if not taken[row]:
+                    taken[row] = True
+                    have[lists[row]] += 1
+    return np.flatnonzero(taken)
+
+
+def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[str, ...]:
+    totals = torch.bincount(rows.columns, minlength=rows.width).tolist()
+    return tuple(
+        f"class {name} has {total} of {per_class} rows"
+        for name, total in zip(names, totals, strict=True)
+        if total < per_class
+    )
+
+
+def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
+    """The data set without the rows of some classes of a label space, which `Dataset.unseen` gives.
+
+    The classes are drawn from those with at least `SHOTS` training rows, `share` of them, rounded. Of a
+    hierarchy they are classes of its finest level, the share is of the classes of each parent, and each
+    parent keeps one at least. Rows with any of them leave all splits.
+    Raises UserError for an unknown label space, for aspects, where fewer than two classes would be held out,
+    and where fewer than two classes, or no rows of validation, would stay.
+    """
+    name = _finest(data, labels)
+    train = data.split("train")
+    count_C, group_C = _counts(train, name), _groups(data, labels, name)
+    rng = np.random.default_rng([seed, 0x40D])
+    drawn: list[int] = []
+    for group in np.unique(group_C):
+        members = rng.permutation(np.flatnonzero((group_C == group) & (count_C >= SHOTS)))
+        most = len(members) - 1 if name != labels else len(members)
+        drawn += members[: max(0, min(int(share * len(members) + 0.5), most))].tolist()
+    stay = int((count_C > 0).sum()) - len(drawn)
+    if len(drawn) < 2 or stay < 2:
+        raise UserError(
+            f"{len(drawn)} classes of {labels} would be held out and {stay} stay: two each are needed, of "
+            f"{int((count_C >= SHOTS).sum())} with {SHOTS} training rows",
+            key=f"{KEY}.share",
+            found=share,
+        )
+    part = data.without(HeldOut(name, tuple(sorted(drawn))))
+    for split in ("train", "validation"):
+        part.split(split)
+    return part
+
+
+def _finest(data: Dataset, labels: str) -> str:
+    """The label space itself, of a hierarchy its finest level."""
+    try:
+        space = data.info.space(labels)
+    except UserError as error:
+        raise error.but(key=f"{KEY}.labels") from None
+    if space.kind == "aspects":
+        allowed = [name for name, its in data.info.label_spaces.items() if its.kind != "aspects"]
+        raise UserError(
+            "aspects have no classes", key=f"{KEY}.labels", found=f"{labels} (aspects)", allowed=allowed
+        )
+    return space.levels[-1] if space.kind == "hierarchy" else labels
+
+
+def _counts(train: Split, name: str) -> Indices:
+    """The training rows of each class (C,)."""
+    labels, classes = train.labels(name), train.info.space(name).n_classes
+    column_E = labels.columns if isinstance(labels, LabelRows) else labels[labels >= 0]
+    return np.bincount(column_E.numpy(), minlength=classes)
+
+
+def _groups(data: Dataset, labels: str, name: str) -> Indices:
+    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; of other spaces 0."""
+    hierarchy = None if name == labels else data.info.label_spaces[labels]
+    if hierarchy is None or len(hierarchy.levels) < 2:
+        return np.zeros(data.info.space(name).n_classes, dtype=np.int64)
+    if hierarchy.parents:
+        return np.asarray(hierarchy.parents[-1], dtype=np.int64)
+    return class_parents(data, name)[hierarchy.levels[-2]].numpy()
+
+
+def reached_by(info: DatasetInfo, name: str) -> set[str]:
+    """The label spaces, with their parts, that noise on `name` changes: its own, and coarser levels.
+
+    Raises UserError for a hierarchy, for a part of a space and for a level that has finer ones.
+    """
+    space = info.space(name)
+    coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
+    if name not in info.label_spaces or space.kind == "hierarchy" or name in coarse:
+        whole = {other for other, its in info.label_spaces.items() if its.kind != "hierarchy"}
+        raise UserError(
+            "noise goes to a whole label space; of a hierarchy to the finest level",
+            key="data.label_noise.labels",
+            found=name,
+            allowed=sorted(whole - coarse),
+        )
+    found = {name, *(f"{name}.{aspect}" for aspect in space.aspects)}
+    for path, hierarchy in info.label_spaces.items():
+        if name in hierarchy.levels:
+            found |= {path, *hierarchy.levels, *(f"{path}.{level}" for level in hierarchy.levels)}
+    return found
+
+
+def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
+    """`part` with each label, with probability `rate`, drawn anew and uniformly from all C classes.
+
+    So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
+    the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is
+    replaced, so that it keeps its number of labels, less repeats: the paper has no such data, this is our
+    extension. Unknown entries stay unknown: a label that is drawn where a row has one is left out. Where a
+    row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise of a row
+    depends on the seed and the whole split alone: every subset has the same.
+    Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
+    """
+    reached_by(part.info, name)
+    space, labels = part.info.space(name), part.whole.labels(name)
+    rng = np.random.default_rng([seed, 0x401])
+    if isinstance(labels, LabelRows):
+        rows = _noisy_rows(labels, rate, rng)
+        above = [hierarchy for hierarchy in part.info.label_spaces.values() if name in hierarchy.levels]
+        coarser = {level: its for hierarchy in above for level, its in _levels_above(part, hierarchy, rows)}
+        return replace(part, changed={**part.changed, name: rows, **coarser})
+    noisy = _noisy(labels, space, rate, rng)
+    changed: dict[str, Tensor | LabelRows] = {**part.changed, name: noisy}
+    for level, parent_C in class_parents(Dataset(part.whole.reader), name).items():
+        own = part.whole.labels(level)
+        assert isinstance(own, Tensor)
+        changed[level] = torch.where(noisy == labels, own, parent_C[noisy])
+    return replace(part, changed=changed)
+
+
+def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
+    """Classes (N,) or ratings (N, A), some of them drawn anew."""
+    values = torch.tensor(space.scale or range(space.n_classes), dtype=labels.dtype)
+    hit = torch.from_numpy(rng.random(labels.shape) < rate)
+    drawn = values[torch.from_numpy(rng.integers(len(values), size=labels.shape))]
+    missing = 0 if space.kind == "aspects" else -1
+    return torch.where(hit & (labels != missing), drawn, labels)
+
+
+def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
+    """Label rows with some entries drawn anew; repeats within a row become one."""
+    hit_E = rng.random(len(labels.columns)) < rate
+    drawn_E = rng.integers(labels.width, size=len(labels.columns))
+    row_E, column_E = labels.row_index().numpy(), np.where(hit_E, drawn_E, labels.columns.numpy())
+    if labels.unknown is not None:
+        known_E = ~np.isin(row_E * labels.width + column_E, labels.unknown.cells().numpy())
+        row_E, column_E = row_E[known_E], column_E[known_E]
+    return replace(rows_of_entries(row_E, column_E, len(labels), labels.width), unknown=labels.unknown)
+
+
+def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
+    """The labels of the coarser levels, given those of the finest."""
+    for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
+        rows = parent_rows(rows, parents, part.info.space(level).n_classes)
+        yield level, rows

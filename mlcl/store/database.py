@@ -1,0 +1,250 @@
+"""One SQLite file per home, `home.db`: the only place where states and scores are kept.
+
+Two tables, to which rows are added and from which none is removed:
+
+- `runs` has one row per run, sweep or table; only its state and the digest of its last event change.
+- `events` has what the commands of a sweep or a table did, in order, as JSON.
+
+SQLite does not notice a flipped bit in a value. Each row therefore has a digest; that of an event also covers
+the events of its run before it, and the row of the run names the last one:
+
+    digest of an event = first 16 hexadecimal digits of SHA-256(digest of the event before + JSON)
+
+Every write is one transaction that is on the disk when it returns (`synchronous=FULL`). Only commands open
+the file, never a training, so that workers on other machines need no locks on a shared disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import MachineError, UserError
+from mlcl.files import new_file
+
+DATABASE, BACKUP = "home.db", "home.db.backup"
+KINDS = ("runs", "sweeps", "tables")
+"""The folders of a home that have a folder per run, sweep and table."""
+VERSION = 1
+"""The version of the tables, in SQLite's `user_version`."""
+SCHEMA = """
+CREATE TABLE runs (number INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT, digest TEXT);
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER, content TEXT, digest TEXT);
+CREATE INDEX events_of_run ON events (run, number);
+"""
+SYNCHRONOUS = "FULL"
+"""A transaction that was committed survives a power cut."""
+PATIENCE = 60.0
+"""Seconds that a transaction waits for those of other commands."""
+CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a copy of the file"
+
+
+def digest(before: str, text: str) -> str:
+    """The digest of a text that follows one with the digest `before`."""
+    # A flipped bit may make bytes of a text, which the format turns into another text.
+    return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
+
+
+class Database:
+    """The database of a home. It holds no connection: each call opens one.
+
+    Raises UserError where the file is damaged or was written by a later mlcl, MachineError where other
+    commands keep it locked for a minute, and OSError where the disk is full or does not answer.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.file = home, home / DATABASE
+
+    def create(self) -> None:
+        """Makes the file where there is none. Raises UserError for a database of a later mlcl."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self._connected("rwc") as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                for statement in SCHEMA.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={VERSION}")
+            connection.execute("COMMIT")
+        self.check_version()
+
+    def check_version(self) -> None:
+        """Raises UserError for a database of a later mlcl."""
+        if not self.file.exists():
+            return
+        with self._connected("rw") as connection:
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found > VERSION:
+            raise UserError(
+                "this home was written by a later mlcl",
+                file=self.file,
+                key="user_version",
+                found=found,
+                allowed=f"{VERSION} or less: install the mlcl that wrote it, or give another --home",
+            )
+
+    def check(self) -> None:
+        """Reads the whole file. Raises UserError where a page, a row or a digest is not as it was written.
+
+        Also where there are folders of runs without the file: their states and scores are lost.
+        """
+        if not self.file.exists():
+            left = next((path for kind in KINDS for path in (self.home / kind).glob("mlcl-*/")), None)
+            if left is not None:
+                raise UserError(
+                    "the database of this home is missing", file=self.file, found=left, allowed=CURE
+                )
+            return
+        self.check_version()
+        with self._connected("rw") as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise self._damaged(found)
+        for run in self.runs():
+            self.events(run)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Writes that are all on the disk when the block ends well; else none of them is."""
+        with self._connected("rw") as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                transaction = Transaction(self, connection)
+                yield transaction
+                transaction.commit()
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def runs(self) -> dict[int, dict[str, Any]]:
+        """The rows of all runs, sweeps and tables by their number, in the order in which they were made."""
+        if not self.file.exists():
+            return {}
+        with self._connected("rw") as connection:
+            connection.execute("BEGIN")
+            rows = connection.execute("SELECT number, content, digest FROM runs ORDER BY number").fetchall()
+            most = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'runs'").fetchone()
+            connection.execute("COMMIT")
+        if [number for number, *_ in rows] != list(range(1, (most[0] if most else 0) + 1)):
+            raise self._damaged("rows of runs are missing")
+        return {number: self._run(number, content, sum) for number, content, sum in rows}
+
+    def events(self, run: int) -> tuple[list[dict[str, Any]], str]:
+        """The events of a sweep or table in order, and the digest of the last one."""
+        with self._connected("rw") as connection:
+            connection.execute("BEGIN")
+            known = connection.execute("SELECT content, digest FROM runs WHERE number = ?", (run,)).fetchone()
+            rows = connection.execute(
+                "SELECT content, digest FROM events WHERE run = ? ORDER BY number", (run,)
+            ).fetchall()
+            connection.execute("COMMIT")
+        if known is None:
+            raise self._damaged(f"run {run} is missing")
+        last, found = self._run(run, *known)["last_event"], ""
+        for number, (content, sum) in enumerate(rows, start=1):
+            found = digest(found, content)
+            if found != sum:
+                raise self._damaged(f"event {number} of run {run} was changed, or one before it is missing")
+        if found != last:
+            raise self._damaged(f"the last events of run {run} are missing")
+        return [json.loads(content) for content, _ in rows], last
+
+    def back_up(self) -> None:
+        """Replaces the backup by the present content, whole or not at all."""
+        if not self.file.exists():
+            return
+        with new_file(self.home / BACKUP) as partial:
+            with self._connected("rw") as connection, closing(sqlite3.connect(partial)) as copy:
+                connection.backup(copy)
+            descriptor = os.open(partial, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _run(self, number: int, content: str, sum: str) -> dict[str, Any]:
+        if digest(str(number), content) != sum:
+            raise self._damaged(f"run {number} was changed")
+        fields: dict[str, Any] = json.loads(content)
+        return fields
+
+    def _damaged(self, found: object) -> UserError:
+        return UserError("the database of this home is damaged", file=self.file, found=found, allowed=CURE)
+
+    @contextmanager
+    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+        try:
+            uri = f"{self.file.resolve().as_uri()}?mode={mode}"
+            with closing(
+                sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+            ) as connection:
+                connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
+                connection.execute("PRAGMA journal_mode=TRUNCATE")  # deleting the journal takes longer
+                yield connection
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # its messages quote damaged names
+            raise self._readable(error) from None
+
+    def _readable(self, error: Exception) -> Exception:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return MachineError(f"{self.file}: other commands have kept it locked for {PATIENCE:.0f} s")
+        if code == sqlite3.SQLITE_FULL:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.file))
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+            return OSError(errno.EIO, f"{error}", str(self.file))
+        return self._damaged(error)
+
+
+class Transaction:
+    """The writes of one transaction. Raises UserError where a row that is to be changed is damaged."""
+
+    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
+        self._database, self._connection = database, connection
+
+    def add_run(self, fields: Mapping[str, Any]) -> int:
+        """Adds a run, sweep or table; returns its number, which is above all others."""
+        self._connection.execute("INSERT INTO runs (content) VALUES (NULL)")
+        number = int(self._connection.execute("SELECT last_insert_rowid()").fetchone()[0])
+        self._write(number, {**fields, "last_event": ""})
+        return number
+
+    def change_run(self, number: int, **fields: Any) -> None:
+        """Replaces fields of a run."""
+        self._write(number, {**self._row(number), **fields})
+
+    def add_event(self, run: int, content: str, after: str) -> str:
+        """Adds an event, as JSON, behind the one with the digest `after`; returns its own."""
+        row = self._row(run)
+        if row["last_event"] != after:
+            raise self._database._damaged(f"run {run} has events that its command did not write")
+        sum = digest(after, content)
+        self._connection.execute(
+            "INSERT INTO events (run, content, digest) VALUES (?, ?, ?)", (run, content, sum)
+        )
+        self._write(run, {**row, "last_event": sum})
+        return sum
+
+    def commit(self) -> None:
+        """Ends the transaction: all of it is on the disk."""
+        self._connection.execute("COMMIT")
+
+    def _row(self, number: int) -> dict[str, Any]:
+        found = self._connection.execute(
+            "SELECT content, digest FROM runs WHERE number = ?", (number,)
+        ).fetchone()
+        if found is None:
+            raise self._database._damaged(f"run {number} is missing")
+        return self._database._run(number, *found)
+
+    def _write(self, number: int, fields: Mapping[str, Any]) -> None:
+        content = json.dumps(fields)
+        self._connection.execute(
+            "UPDATE runs SET content = ?, digest = ? WHERE number = ?",
+            (content, digest(str(number), content), number),
+        )

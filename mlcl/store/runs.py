@@ -1,0 +1,167 @@
+"""The runs, sweeps and tables of a home: a folder each, and a row in the home's database."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mlcl.files import is_locked, locked
+from mlcl.store.database import KINDS as KINDS
+from mlcl.store.database import Database
+from mlcl.store.states import State
+
+LOCK = ".lock"
+"""In such a folder: held by the process that works in it."""
+RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
+"""States of runs that are gone on with; RUNNING without a living process was killed."""
+
+
+def new_id() -> str:
+    """`mlcl-<UTC time>-<random>`: sorts by time, unique without a registry."""
+    return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, sweep or table.
+
+    `id` is the folder's name and a tag in MLflow, `log` the id of its log, `name` what the user calls a sweep
+    or a table. `number` counts the records of a home as they were made, whatever the clock said.
+    """
+
+    number: int
+    kind: str
+    id: str
+    name: str
+    experiment: str
+    job_hash: str
+    fingerprint: str
+    state: State
+    log: str
+    tracking_uri: str
+    created: str
+
+
+class RunFolder:
+    """The folder of one run, sweep or table: `HOME/KIND/ID`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def home(self) -> Path:
+        """The home that it is in."""
+        return self.path.parents[1]
+
+    @property
+    def record(self) -> RunRecord | None:
+        """The record; None before the first command has written it."""
+        return _records(self.home).get((self.path.parent.name, self.path.name))
+
+    def open(
+        self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
+    ) -> RunRecord:
+        """Writes a record that says RUNNING; one that is there keeps its number and its time."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        before, database = self.record, Database(self.home)
+        database.create()
+        fields = {
+            "name": name,
+            "experiment": experiment,
+            "job_hash": job_hash,
+            "fingerprint": fingerprint,
+            "state": State.RUNNING,
+            "log": log,
+            "tracking_uri": uri,
+        }
+        with database.transaction() as write:
+            if before is None:
+                created = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+                fixed = {"kind": self.path.parent.name, "id": self.path.name, "created": created}
+                write.add_run({**fixed, **fields})
+            else:
+                write.change_run(before.number, **fields)
+        record = self.record
+        assert record is not None
+        return record
+
+    def set_state(self, state: State) -> None:
+        """Writes another state."""
+        record = self.record
+        assert record is not None
+        with Database(self.home).transaction() as write:
+            write.change_run(record.number, state=state)
+
+    @contextmanager
+    def owned(self, patience: float = 0.0) -> Iterator[bool]:
+        """Holds the folder for this process while the context is open, after a wait of up to `patience` s.
+
+        Yields False where another process holds it. The lock ends with its process, so a killed run never
+        blocks the next one.
+        """
+        with locked(self.path / LOCK, patience) as mine:
+            yield mine
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether a process holds the folder."""
+        return is_locked(self.path / LOCK)
+
+
+class RunFolders:
+    """All folders of one kind under one home: `runs`, `sweeps` or `tables`."""
+
+    def __init__(self, home: Path, kind: str = "runs") -> None:
+        self.home, self.root = home, home / kind
+
+    def new(self, id: str | None = None) -> RunFolder:
+        """A folder under `id`, or under a new id if that is taken or None; it is made when written to."""
+        path = self.root / (id or new_id())
+        return RunFolder(self.root / new_id() if path.exists() else path)
+
+    def find(self, id: str | None) -> RunFolder | None:
+        """The folder of this id, if it has a record."""
+        folder = None if id is None else RunFolder(self.root / id)
+        return folder if folder is not None and folder.record is not None else None
+
+    def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
+        """The latest run of the same job on the same data, if it was interrupted and no process holds it.
+
+        An interrupted run is not gone on with if a later one has ended by itself.
+        """
+        for folder, record in self.records():
+            if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
+                continue
+            with folder.owned() as free:
+                if free:
+                    return folder if record.state in RESUMABLE else None
+        return None
+
+    def named(self, name: str) -> RunFolder | None:
+        """The latest one of this name."""
+        return next((folder for folder, record in self.records() if record.name == name), None)
+
+    def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
+        """All that have a record and a folder, the latest first."""
+        return (found for found in home_records(self.home) if found[1].kind == self.root.name)
+
+
+def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
+    """The runs, sweeps and tables of a home whose folders are there, the latest first."""
+    for record in sorted(_records(home).values(), key=lambda record: record.number, reverse=True):
+        folder = RunFolder(home / record.kind / record.id)
+        if folder.path.is_dir():
+            yield folder, record
+
+
+def _records(home: Path) -> dict[tuple[str, str], RunRecord]:
+    found = {}
+    for number, row in Database(home).runs().items():
+        fields = {key: value for key, value in row.items() if key != "last_event"}
+        record = RunRecord(number, **{**fields, "state": State(fields["state"])})
+        found[record.kind, record.id] = record
+    return found

@@ -1,0 +1,254 @@
+"""`base` and `drop`: a job file that says only how it differs from another one."""
+
+import re
+import textwrap
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.cli.submit_checks import check_words
+from mlcl.config import dump_job, job_hash, load_job, read_job
+from mlcl.config.loader import explained
+from mlcl.config.table import cells_of, load_table
+from mlcl.errors import UserError
+
+FILES = {
+    "root.yaml": textwrap.dedent("""
+        experiment: root
+        data: {source: icd10cm, options: {level: 2}, subset: {per_class: 5}}
+        encoder: {name: cnn_text, width: 8, kernel_sizes: [1, 2, 3]}
+        objective:
+          heads:
+            a: {loss: supcon, labels: section, weight: 0.1}
+            b: {loss: supcon, labels: chapter, weight: 0.3, temperature: {learned: 0.2}}
+          classifier: {loss: cross_entropy, labels: section}
+        train: {epochs: 2, batch_size: 8, sampler: pk}
+        evaluation: {knn: {k: 3}}
+    """),
+    "folder/middle.yaml": "{base: ../root.yaml, experiment: middle, train: {epochs: 5}}",
+}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes job files into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def files(**contents):
+        for name, text in {**FILES, **contents}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return files
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    {
+        "the base alone": ("{base: root.yaml}", {}),
+        "a base with a base": (
+            "{base: folder/middle.yaml}", {"experiment": "middle", "train": {"epochs": 5}}
+        ),
+        "mappings are merged": (
+            "{base: root.yaml, objective: {heads: {b: {weight: 0.2}}}}",
+            {"objective": {"heads": {"b": {"weight": 0.2}}}},
+        ),
+        "a head is added": (
+            "{base: root.yaml, objective: {heads: {c: {loss: simclr, weight: 0.1}}}}",
+            {"objective": {"heads": {"c": {"loss": "simclr", "weight": 0.1}}}},
+        ),
+        "lists are replaced": (
+            "{base: root.yaml, encoder: {kernel_sizes: [4]}}", {"encoder": {"kernel_sizes": [4]}}
+        ),
+        "a value replaces a section": (
+            "{base: root.yaml, objective: {heads: {b: {temperature: 0.5}}}}",
+            {"objective": {"heads": {"b": {"temperature": 0.5}}}},
+        ),
+        "a section replaces a value": (
+            "{base: root.yaml, train: {sampler: {name: pk, k: 3}}}",
+            {"train": {"sampler": {"name": "pk", "k": 3}}},
+        ),
+        "null is a value": (
+            "{base: root.yaml, data: {subset: null}, train: {patience: null}}",
+            {"data": {"subset": None}, "train": {"patience": None}},
+        ),
+        "a head is dropped": (
+            "{base: root.yaml, drop: [objective.heads.b]}", {"objective": {"heads": {"b": None}}}
+        ),
+        "a section is dropped and written anew": (
+            "{base: root.yaml, drop: [encoder], encoder: {name: cnn_text}}",
+            {"encoder": {"width": None, "kernel_sizes": None}},
+        ),
+        "a key of the base's base is dropped": (
+            "{base: folder/middle.yaml, drop: [train.sampler, evaluation]}",
+            {"experiment": "middle", "train": {"epochs": 5, "sampler": None}, "evaluation": None},
+        ),
+    }.values(),
+)  # fmt: skip
+def test_a_job_is_its_base_with_its_own_keys(write, own, expected):
+    def changed(tree, changes):
+        """`tree` with these changes, where None takes a key away."""
+        for key, value in changes.items():
+            if value is None and key not in ("subset", "patience"):
+                del tree[key]
+            elif isinstance(value, dict) and isinstance(tree.get(key), dict) and key != "temperature":
+                changed(tree[key], value)
+            else:
+                tree[key] = value
+        return tree
+
+    write(**{"job.yaml": own})
+    whole = load_job(changed(yaml.safe_load(FILES["root.yaml"]), expected))
+    found = load_job("job.yaml")
+    assert dump_job(found) == dump_job(whole)
+    assert job_hash(found) == job_hash(whole)
+    assert list(found.objective.heads) == list(whole.objective.heads)
+    assert dump_job(load_job(dump_job(found))) == dump_job(found)
+
+
+@pytest.mark.parametrize(
+    ("own", "line"),
+    {
+        "missing base": ("{base: nowhere.yaml}", "job.yaml, key base: no such file; found: nowhere.yaml"),
+        "base in a folder": ("{base: folder}", "job.yaml, key base: no such file; found: folder"),
+        "no name": ("{base: [root.yaml]}", "job.yaml, key base: not the name of a file"),
+        "its own base": (
+            "{base: ./job.yaml}", "job.yaml, key base: the bases form a circle; found: job.yaml > job.yaml"
+        ),
+        "circle": (
+            "{base: folder/ring.yaml}",
+            "folder/ring.yaml, key base: the bases form a circle; "
+            "found: job.yaml > folder/ring.yaml > folder/../job.yaml",
+        ),
+        "base that is no mapping": ("{base: list.yaml}", "list.yaml: must be a mapping of keys"),
+        "drop of a missing key": (
+            "{base: root.yaml, drop: [objective.heads.c]}", "job.yaml, key drop: the job has no such key"
+        ),
+        "drop without a base": ("{drop: [train]}", "job.yaml, key drop: leaves out keys of a base"),
+        "drop of no keys": ("{base: root.yaml, drop: train}", "job.yaml, key drop: not a list"),
+        "unknown key of its own": (
+            "{base: root.yaml, train: {epoch: 3}}", "job.yaml, key train.epoch: unknown key; did you mean"
+        ),
+        "unknown key of the base": (
+            "{base: typo.yaml}", "typo.yaml, key train.epoch: unknown key; did you mean epochs"
+        ),
+        "wrong value of the base": (
+            "{base: wrong.yaml, train: {lr: 0.5}}", "wrong.yaml, key train.epochs: input should be greater"
+        ),
+        "section that two files write": (
+            "{base: root.yaml, objective: {heads: {a: {weight: 0.9}}}}", "job.yaml, key objective: head w"
+        ),
+        "key that no file has": (
+            "{base: root.yaml, drop: [train.epochs]}", "job.yaml, key train.epochs: missing key"
+        ),
+        "misspelt base": ("{bas: root.yaml}", "job.yaml, key bas: unknown key; did you mean base"),
+    }.values(),
+)  # fmt: skip
+def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, own, line):
+    write(
+        **{
+            "job.yaml": own,
+            "list.yaml": "[1]",
+            "typo.yaml": "{base: root.yaml, train: {epoch: 3}}",
+            "wrong.yaml": "{base: root.yaml, train: {epochs: 0}}",
+            "folder/ring.yaml": "base: ../job.yaml",
+        }
+    )
+    with pytest.raises(UserError) as caught:
+        load_job("job.yaml")
+    assert caught.value.line().startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("train.epoch=3", "key train.epoch: unknown key"),
+        ("data.subset={per_clas: 3}", "key data.subset.per_clas: unknown key"),
+        ("base=root.yaml", "key base: belongs in a job file; found: root.yaml"),
+        ("drop=[train]", "key drop: belongs in a job file"),
+    ],
+)
+def test_a_wrong_override_is_not_in_a_file(write, override, line):
+    write(**{"job.yaml": "base: root.yaml"})
+    with pytest.raises(UserError) as caught:
+        load_job("job.yaml", [override])
+    assert caught.value.line().startswith(line)
+
+
+def test_overrides_change_what_is_inherited(write):
+    write(**{"job.yaml": "{base: root.yaml, train: {epochs: 3}}"})
+    job = load_job("job.yaml", ["train.epochs=4", "objective.heads.*.weight=0.05", "encoder.width=9"])
+    assert (job.train.epochs, job.encoder.width) == (4, 9)
+    assert [head.weight for head in job.objective.heads.values()] == [0.05, 0.05]
+
+
+def test_an_alias_is_a_copy():
+    tree = yaml.safe_load("{a: &x {n: 1}, b: *x}")
+    assert read_job(tree).changed({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
+
+
+def test_a_printed_job_says_where_each_value_is_from(write):
+    write(**{"folder/job.yaml": "base: middle.yaml\ntrain:\n  lr: 0.5\n  sampler: {name: pk, k: 3}\n"})
+    overrides = ["train.seed=7", "data.subset={per_class: 3}"]
+    answer = CliRunner().invoke(app, ["run", "folder/job.yaml", "--print-config", *overrides])
+    assert answer.exit_code == 0, answer.output
+    assert yaml.safe_load(answer.stdout) == dump_job(load_job("folder/job.yaml", overrides))
+    said = {line.strip() for line in answer.stdout.splitlines()}
+    assert said >= {
+        "experiment: middle  # folder/middle.yaml:1",
+        "lr: 0.5  # folder/job.yaml:3",
+        "k: 3  # folder/job.yaml:4",
+        "seed: 7  # command line",
+        "subset:  # command line",
+        "per_class: 3",
+        "train:",
+        "weight_decay: 0.01",
+        "kernel_sizes:  # folder/../root.yaml:4",
+    }
+    assert load_job(yaml.safe_load(answer.stdout)) == load_job("folder/job.yaml", overrides)
+
+
+def test_a_long_text_of_several_lines_is_explained_at_its_end(write):
+    text = "first\n\nsecond " + "word " * 40
+    write(**{"job.yaml": yaml.safe_dump({"base": "root.yaml", "data": {"options": {"note": text}}})})
+    printed = explained(load_job("job.yaml"), read_job("job.yaml"))
+    assert yaml.safe_load(printed) == dump_job(load_job("job.yaml"))
+    assert "word '  # job.yaml:" in printed
+
+
+def test_the_example_of_the_job_reference_loads(write, root):
+    (text,) = re.findall(r"```yaml\n(.*?)```", (root / "docs" / "job-reference.md").read_text(), re.DOTALL)
+    write(**{"job.yaml": text.replace("icd10cm_mlcl.yaml", str(root / "jobs" / "icd10cm_mlcl.yaml"))})
+    job = load_job("job.yaml")
+    assert (list(job.objective.heads), job.train.batch_size, job.train.epochs) == (["section"], 128, 40)
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_plugins_of_a_base_are_relative_to_it_and_all_files_are_uploaded(write, root, tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "plugins.md").read_text(), re.DOTALL)
+    write(
+        **{
+            "common/dice.py": code,
+            "common/base.yaml": FILES["root.yaml"] + "plugins: [dice.py]",
+            "jobs/middle.yaml": "base: ../common/base.yaml",
+            "jobs/job.yaml": "{base: middle.yaml, objective: {heads: {a: {loss: dice}}}}",
+            "table.yaml": yaml.safe_dump(
+                {
+                    "title": "t", "experiment": "t", "source": "s", "job": "jobs/job.yaml", "tolerance": 1.0,
+                    "metrics": {"Acc": "test/accuracy"}, "columns": {"c": {}}, "rows": {"r": {}},
+                }
+            ),
+        }
+    )  # fmt: skip
+    job = load_job("jobs/job.yaml")
+    assert [plugin.file for plugin in job.plugins] == ["dice.py"]
+    assert job_hash(load_job(dump_job(job))) == job_hash(job)
+    needed = [str(path) for path in check_words(["run", "jobs/job.yaml"], tmp_path)]
+    assert needed == [
+        "jobs/job.yaml", "jobs/middle.yaml", "jobs/../common/base.yaml", "common/dice.py"
+    ]  # fmt: skip
+    (cell,) = cells_of(load_table(tmp_path / "table.yaml"), tmp_path / "table.yaml")
+    assert cell.jobs[0].plugins == job.plugins

@@ -1,0 +1,227 @@
+"""The database of a home: what was written is what is read, or the file is refused."""
+
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ledgers import new_ledger, recorded
+
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
+from mlcl.store import BACKUP, Database, RunFolders, State, home_records
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with a run and a sweep of some events."""
+    recorded(RunFolders(tmp_path).new("mlcl-run"), State.COMPLETE)
+    ledger = new_ledger(tmp_path / "sweeps" / "mlcl-sweep")
+    ledger.append("sweep", id="mlcl-sweep", name="night")
+    for number in range(20):
+        job = {"job": {"train": {"seed": number}}, "settings": {"x": 0.1 * number}, "generation": 0}
+        ledger.append("open", key=f"t{number}", label="t", number=number, study_number=0, group=None, **job)
+        ledger.append("rung", key=f"t{number}", epoch=1, score=0.125 * number)
+    return tmp_path
+
+
+def told(home):
+    """All that a home says."""
+    Database(home).check()
+    records = [record for _, record in home_records(home)]
+    return repr([records, [Database(home).events(record.number) for record in records]])
+
+
+def refused(home, match):
+    with pytest.raises(UserError, match=match) as caught:
+        Database(home).check()
+    assert "home.db" in caught.value.line()
+    assert "mlcl doctor --fix" in str(caught.value.allowed)
+
+
+def test_none_of_a_thousand_flipped_bits_changes_what_is_read(home):
+    whole, said = Database(home).file.read_bytes(), told(home)
+    draw = random.Random(19)
+    seen = 0
+    for place in draw.sample(range(8 * len(whole)), 1000):
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        Database(home).file.write_bytes(flipped)
+        try:
+            assert told(home) == said, place
+        except UserError:
+            seen += 1
+    assert seen > 200  # the others are in parts of pages that hold nothing
+
+
+def test_a_flipped_bit_in_a_value_is_always_refused(home):
+    whole = Database(home).file.read_bytes()
+    for text in (b"mlcl-sweep", b'"score": 1.25', b'"state": "COMPLETE"', b'"seed": 17'):
+        at = whole.index(text)
+        for bit in range(8 * len(text)):
+            flipped = bytearray(whole)
+            flipped[at + bit // 8] ^= 1 << bit % 8
+            Database(home).file.write_bytes(flipped)
+            refused(home, "damaged")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM runs WHERE number = 2",
+        "DELETE FROM runs WHERE number = 1",
+        "DELETE FROM events WHERE number = 7",
+        "DELETE FROM events WHERE number = (SELECT max(number) FROM events)",
+        "UPDATE events SET content = replace(content, '0.125', '0.625')",
+        "UPDATE runs SET content = replace(content, 'COMPLETE', 'FAILED')",
+        "UPDATE events SET number = number + 100 WHERE number = 5",
+    ],
+)
+def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
+    with Database(home)._connected("rw") as connection:
+        connection.execute(statement)
+    refused(home, "damaged")
+
+
+def test_a_file_that_is_gone_is_missed_where_there_are_runs(home):
+    Database(home).file.unlink()
+    with pytest.raises(UserError, match="missing"):
+        Database(home).check()
+    assert not Database(home).file.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database at all", b"SQLite format 3\0" + bytes(84)])
+def test_a_file_that_is_none_is_refused(home, content):
+    Database(home).file.write_bytes(content)
+    with pytest.raises(UserError, match="damaged"):
+        Database(home).check()
+
+
+def test_a_home_of_a_later_release_is_refused_and_left_alone(home):
+    with Database(home)._connected("rw") as connection:
+        connection.execute("PRAGMA user_version=9")
+    whole = Database(home).file.read_bytes()
+    for look in (Database(home).check, Database(home).create, Database(home).check_version):
+        with pytest.raises(UserError, match="later mlcl") as caught:
+            look()
+        assert "install the mlcl that wrote it" in caught.value.line()
+    assert Database(home).file.read_bytes() == whole
+
+
+def test_a_transaction_that_fails_writes_nothing(home):
+    said = told(home)
+
+    def interrupted():
+        with Database(home).transaction() as write:
+            write.change_run(1, state=State.FAILED)
+            write.add_run({"id": "x"})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert told(home) == said
+
+
+def test_a_disk_that_is_full_is_an_error_and_changes_nothing(home):
+    said, limits = told(home), resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ledger = Ledger(home / "sweeps" / "mlcl-sweep")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (Database(home).file.stat().st_size, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"full|I/O|space") as caught:
+            ledger.append("registered", key="t1", text="x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.errno in (errno.EIO, errno.ENOSPC)
+    assert not ledger.registered
+    assert told(home) == said
+    ledger.append("registered", key="t1", text="x")
+    assert Ledger(home / "sweeps" / "mlcl-sweep").registered == {"t1": "x"}
+
+
+def test_only_the_command_that_read_all_events_may_add_one(home):
+    first, second = (Ledger(home / "sweeps" / "mlcl-sweep") for _ in range(2))
+    first.append("session")
+    with pytest.raises(UserError, match="did not write"):
+        second.append("session")
+
+
+def test_the_backup_is_the_present_content(home):
+    Database(home).back_up()
+    said = told(home)
+    Ledger(home / "sweeps" / "mlcl-sweep").append("session")
+    assert told(home) != said
+    (home / BACKUP).replace(Database(home).file)
+    assert told(home) == said
+
+
+def test_a_home_without_a_database_says_nothing_and_stays_so(tmp_path):
+    Database(tmp_path).check()
+    Database(tmp_path).back_up()
+    assert Database(tmp_path).runs() == {}
+    assert list(home_records(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from mlcl.service.engine.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+count = len(ledger.registered)
+while True:
+    ledger.append("registered", key=str(count), text="x" * 3000)
+    count += 1
+    print(count, flush=True)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_written(home):
+    folder, draw, acknowledged = home / "sweeps" / "mlcl-sweep", random.Random(5), 0
+    for _ in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        first = int(writer.stdout.readline())
+        assert first > acknowledged
+        time.sleep(draw.uniform(0, 0.1))
+        os.kill(writer.pid, signal.SIGKILL)
+        acknowledged = max([first, *map(int, writer.stdout.read().split())])
+        writer.wait()
+        Database(home).check()
+        # The last one may have been on the disk before it could be acknowledged.
+        assert len(Ledger(folder).registered) in (acknowledged, acknowledged + 1)
+
+
+AT_ONCE = """
+import sys
+from pathlib import Path
+from mlcl.service.engine.ledger import Ledger
+from mlcl.store import Database, RunFolder
+home, number = Path(sys.argv[1]), sys.argv[2]
+Database(home).create()
+folder = RunFolder(home / "sweeps" / f"mlcl-{number}")
+folder.open(experiment="e", job_hash="j", fingerprint="d", log="l", uri="u")
+ledger = Ledger(folder.path)
+for key in range(10):
+    ledger.append("registered", key=str(key), text=number)
+Database(home).back_up()
+"""
+
+
+def test_commands_at_once_on_a_new_home_lose_nothing(tmp_path):
+    home, count = tmp_path / "home", 32
+    commands = [
+        subprocess.Popen([sys.executable, "-c", AT_ONCE, home, str(number)]) for number in range(count)
+    ]
+    assert [command.wait() for command in commands] == [0] * count
+    Database(home).check()
+    assert sorted(record.number for _, record in home_records(home)) == list(range(1, count + 1))
+    for number in range(count):
+        found = Ledger(home / "sweeps" / f"mlcl-{number}").registered
+        assert found == {str(key): str(number) for key in range(10)}
+    assert not list(home.glob(".*.partial"))

@@ -1,0 +1,104 @@
+"""Which interrupted run is gone on with, in which order runs are, and which process has a folder."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from ledgers import recorded
+
+from mlcl.store import RunFolder, RunFolders, State, home_records
+
+
+def test_an_interrupted_run_of_the_same_job_and_data_is_found(tmp_path):
+    folders = RunFolders(tmp_path)
+    for state in (State.COMPLETE, State.FAILED, State.PRUNED):
+        recorded(folders.new(), state)
+    recorded(folders.new(), State.STOPPED, job_hash="other")
+    recorded(folders.new(), State.STOPPED, fingerprint="other")
+    assert folders.unfinished("j", "d") is None
+    assert folders.unfinished("other", "d") is not None
+
+
+def test_a_later_run_settles_an_older_interrupted_one(tmp_path):
+    folders = RunFolders(tmp_path)
+    stopped = recorded(folders.new(), State.STOPPED)
+    assert folders.unfinished("j", "d").path == stopped.path
+    recorded(folders.new(), State.COMPLETE)
+    assert folders.unfinished("j", "d") is None
+
+
+def test_a_run_that_another_process_holds_is_not(tmp_path):
+    folders = RunFolders(tmp_path)
+    running = recorded(folders.new())
+    with running.owned() as mine:
+        assert mine
+        assert running.is_owned
+        assert folders.unfinished("j", "d") is None
+        with RunFolder(running.path).owned() as second:
+            assert not second
+    assert not running.is_owned
+    assert folders.unfinished("j", "d").path == running.path
+
+
+def test_one_that_is_opened_again_is_the_same_in_another_state(tmp_path):
+    folder = recorded(RunFolders(tmp_path).new(), State.RUNNING)
+    before = folder.record
+    folder.set_state(State.COMPLETE)
+    assert folder.record == replace(before, state=State.COMPLETE)
+    recorded(folder, State.STOPPED, log="another")
+    assert folder.record == replace(before, state=State.STOPPED, log="another")
+
+
+def test_a_folder_that_is_gone_is_no_run(tmp_path):
+    folder = recorded(RunFolders(tmp_path).new())
+    assert [found.path for found, _ in home_records(tmp_path)] == [folder.path]
+    (folder.path / ".lock").unlink(missing_ok=True)
+    folder.path.rmdir()
+    assert list(home_records(tmp_path)) == []
+
+
+def test_the_latest_of_a_name_is_found(tmp_path):
+    folders = RunFolders(tmp_path, "sweeps")
+    recorded(folders.new(), State.COMPLETE, name="night")
+    latest = recorded(folders.new(), State.STOPPED, name="night")
+    recorded(folders.new(), State.STOPPED, name="day")
+    assert folders.named("night").path == latest.path
+    assert folders.named("morning") is None
+
+
+def test_all_kinds_of_a_home_are_in_the_order_in_which_they_were_made_whatever_their_ids(tmp_path):
+    made = [("runs", "z"), ("sweeps", "c"), ("runs", "y"), ("tables", "a"), ("sweeps", "b")]
+    for kind, id in made:
+        recorded(RunFolders(tmp_path, kind).new(id))
+    recorded(RunFolder(tmp_path / "runs" / "z"))  # gone on with: it keeps its order
+    found = [(record.kind, record.id) for _, record in home_records(tmp_path)]
+    assert found == made[::-1]
+
+
+@pytest.mark.parametrize("kind", ["runs", "sweeps"])
+def test_an_id_that_is_taken_is_not_given_again(tmp_path, kind):
+    folders = RunFolders(tmp_path, kind)
+    first = recorded(folders.new("mlcl-1"))
+    assert folders.find("mlcl-1").path == first.path
+    assert folders.new("mlcl-1").path != first.path
+    assert folders.find("mlcl-2") is folders.find(None) is None
+
+
+def test_a_held_folder_can_be_waited_for(tmp_path):
+    folder = RunFolders(tmp_path).new()
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with folder.owned():
+            held.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    with folder.owned(patience=0.1) as mine:
+        assert not mine
+    done.set()
+    with folder.owned(patience=60) as mine:
+        assert mine
+    holder.join()
