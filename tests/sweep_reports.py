@@ -51,4 +51,4 @@ def two_goals(**how):
 
 
 def confirmed(label, *seeds, run_id="group"):
-    return SettingResult("c0", label, State.COMPLETE, {TEMPERATURE: 0.1}, seeds, run_id=run_id)
+    return SettingResult("c0", (label,), State.COMPLETE, {TEMPERATURE: 0.1}, seeds, run_id=run_id)

@@ -32,9 +32,12 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
         >>> fresh = frame[frame["kind"] == "confirmation"]
         >>> fresh.groupby("setting")["test/accuracy"].agg(["mean", "std", "count"])
     """
-    from mlcl.report.results_frame import trainings
-    from mlcl.report.runs import Runs
+    from mlcl.results.frame import sweep_frame, table_frame
+    from mlcl.results.runs import Runs, kind
+    from mlcl.results.stored import read_sweep, read_table
     from mlcl.tracking import Tracker
 
     folder = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
-    return trainings(Runs(Tracker.existing(folder, uri)), name)
+    runs = Runs(Tracker.existing(folder, uri))
+    run = runs.require_group(name)
+    return sweep_frame(read_sweep(runs, run)) if kind(run) == "sweep" else table_frame(read_table(runs, run))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +23,12 @@ ResultT = TypeVar("ResultT")
 def sweep_document(result: SweepResult) -> dict[str, Any]:
     """The sweep as one tree of values that JSON has: the model, and what follows from it."""
     tree = _tree(result)
-    for name in ("trials", "dropped", "baseline_trials"):
+    for name in ("trials", "dropped", "baseline_trials", "earlier_baseline_trials"):
         for training, its in zip(getattr(result, name), tree[name], strict=True):
             its["epoch"] = training.epoch
     for name in ("confirmations", "earlier"):
         for setting, its in zip(getattr(result, name), tree[name], strict=True):
+            its["label"] = setting.label
             for training, seed in zip(setting.seeds, its["seeds"], strict=True):
                 seed["epoch"] = training.epoch
     tree["verdict"] = result.verdict and result.verdict.as_dict()
@@ -100,3 +102,13 @@ def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
             found=first["msg"],
             allowed="what the same command writes when it is run again",
         ) from None
+
+
+def local_sweep(folder: Path) -> SweepResult:
+    """The stored result of the sweep in a folder of a home. Raises UserError where there is none."""
+    file = folder / SWEEP_JSON
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError:
+        raise UserError("has no results yet", file=file, allowed="what the sweep's command writes") from None
+    return replace(read_result(SweepResult, text, file), folder=folder)

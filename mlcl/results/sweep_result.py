@@ -91,15 +91,15 @@ class SettingResult:
     Attributes:
         name: What the setting is: a baseline's name, `as written` or `trial 3`. It does not change, and no
             two settings of a sweep share one.
-        label: The name with the rank that the setting has now: `best found (trial 3)`. Empty where it was
-            confirmed earlier and is no candidate any more.
+        labels: The names that the setting has now, with its rank: `best found (trial 3)`. Several where it
+            is a baseline, too, or the job as written. Empty where it is no candidate any more.
         role: Whether it is a model, a baseline or both.
         order: Its position among the settings by the time at which they were first confirmed.
         params: The parameters of its job, without the seeds.
     """
 
     key: str
-    label: str
+    labels: tuple[str, ...]
     state: State
     settings: Mapping[str, Any]
     seeds: tuple[TrainingResult, ...]
@@ -110,6 +110,11 @@ class SettingResult:
     job_hash: str = ""
     log: str = ""
     run_id: RunId = None
+
+    @property
+    def label(self) -> str:
+        """The names that it has now, in one text."""
+        return " = ".join(self.labels)
 
     @property
     def is_fitted(self) -> bool:
@@ -154,7 +159,8 @@ class SweepResult:
         score: The metric that ranks trials and prunes them; `mode` is max or min.
         trials: The search trials that compare in the latest space, in order.
         dropped: Search trials that do not fit the latest space.
-        baseline_trials: The trials of the searches of trained baselines.
+        baseline_trials: The trials of the searches of the baselines that the last command named.
+        earlier_baseline_trials: The trials of the searches of other baselines.
         confirmations: The settings that the last command confirmed on fresh seeds.
         earlier: Settings that earlier commands confirmed.
         job: The job as written.
@@ -181,6 +187,7 @@ class SweepResult:
     undelivered: int = 0
     run_id: RunId = None
     baseline_trials: tuple[TrainingResult, ...] = ()
+    earlier_baseline_trials: tuple[TrainingResult, ...] = ()
     dropped: tuple[TrainingResult, ...] = ()
     earlier: tuple[SettingResult, ...] = ()
     asked: SweepRequest | None = None
@@ -196,6 +203,11 @@ class SweepResult:
     def best(self) -> TrainingResult | None:
         """The best complete trial; None for none."""
         return next(iter(ranked(self.trials, self.mode)), None)
+
+    @property
+    def all_trials(self) -> list[TrainingResult]:
+        """All search trials, also those that do not compare in the latest space, and those of baselines."""
+        return [*self.trials, *self.dropped, *self.baseline_trials, *self.earlier_baseline_trials]
 
     @property
     def settings(self) -> list[SettingResult]:

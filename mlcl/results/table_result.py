@@ -140,6 +140,16 @@ class CellResult:
         """`ROW, COLUMN`, by which the command line names the cell."""
         return f"{self.row}, {self.column}"
 
+    def run_id(self, seed: int) -> str | None:
+        """The id in MLflow of the run at the position of a seed; None where it is missing."""
+        name = self.runs[seed] if seed < len(self.runs) else None
+        found = (each.run_id for each in self.trainings if name in (each.key, each.log))
+        return None if name is None else next(found, None)
+
+    def run_ids(self, figure: FigureResult) -> list[str]:
+        """The ids of the runs of a figure's values."""
+        return [run_id for seed in figure.by_seed if (run_id := self.run_id(seed)) is not None]
+
     def scores(self) -> list[CellScores]:
         """The values of each figure, for tests."""
         return [

@@ -18,8 +18,8 @@ def scoped(scope: str, name: str) -> str:
 class Group:
     """A setting that is confirmed on fresh seeds, in the search `scope`.
 
-    `candidate` is the label that it has now, with its rank; empty where it is no candidate any more. `roles`
-    are the names of its roles, `model` and `baseline`.
+    `labels` are the names that it has now, with its rank in the search; empty where it is no candidate any
+    more. `roles` are the names of its roles, `model` and `baseline`.
     """
 
     key: str
@@ -27,7 +27,7 @@ class Group:
     job: dict[str, Any]
     settings: dict[str, Any]
     scope: str = ""
-    candidate: str = ""
+    labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
 
 

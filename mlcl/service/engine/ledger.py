@@ -149,7 +149,7 @@ class Ledger:
     def _on_group(self, event: dict[str, Any]) -> None:
         names = ("key", "label", "job", "settings")
         fields: dict[str, Any] = {name: event[name] for name in names}
-        fields |= {"candidate": event.get("candidate", ""), "roles": tuple(event.get("roles", ()))}
+        fields |= {name: tuple(event[name]) for name in ("labels", "roles")}
         group = Group(**fields, scope=event.get("scope", ""))
         self.groups[group.key] = group
 

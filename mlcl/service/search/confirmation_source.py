@@ -55,7 +55,7 @@ class ConfirmationSource(TrainingSource):
             present = _as_candidate(group, chosen.get(group.key))
             if present != group:
                 self._ledger.open_group(present)
-            self.store.attach(group.key).tags({Tag.CANDIDATE: present.candidate or "no longer"})
+            self.store.attach(group.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
         first = self._plan.job.train.seed + 1  # none of them is the search's
         for seed in range(first, first + self._plan.seeds):
             self._entries += [self._open(each.key, seed) for each in self._chosen]
@@ -112,6 +112,6 @@ class ConfirmationSource(TrainingSource):
 def _as_candidate(group: Group, candidate: Candidate | None) -> Group:
     """The group with the label and the roles that its setting has now."""
     if candidate is None:
-        return replace(group, candidate="")
+        return replace(group, labels=())
     roles = tuple(str(role.name).lower() for role in candidate.role)
-    return replace(group, candidate=candidate.label, roles=roles)
+    return replace(group, labels=candidate.labels, roles=roles)

@@ -25,6 +25,8 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener
 from mlcl.service.engine.training_results import TrainingResults
+from mlcl.service.search.baseline_search import baseline_searches, scope_of
+from mlcl.service.search.confirmation import AS_WRITTEN
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, typed_params
@@ -63,9 +65,9 @@ class SweepReader:
         """The sweep as it stands; `confirmed` are the keys of the settings that this command confirmed."""
         plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
-        counted, scopes = ledger.counted(), filter(None, ledger.searches)
-        kept = {entry.key for entry in counted}
-        trials, baselines = self._built(counted), [e for its in scopes for e in ledger.trials(scope=its)]
+        counted, scopes = ledger.counted(), [scope_of(each) for each in baseline_searches(plan).values()]
+        baselines = [entry for scope in scopes for entry in ledger.counted(scope)]
+        kept = {entry.key for entry in (*counted, *baselines)}
         settings = self._settings()
         best = next(iter(ranked(counted, plan.space.mode)), None)
         tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
@@ -82,13 +84,16 @@ class SweepReader:
             goals=tuple(Goal(name, goal.mode) for name, goal in goals),
             score=plan.score,
             mode=plan.space.mode,
-            trials=trials,
+            trials=self._built(counted),
             confirmations=tuple(settings[key] for key in confirmed),
             registered="" if best is None else ledger.registered.get(best.key, ""),
             spent=spent,
             undelivered=undelivered,
             run_id=self._trainings.run_id(self._id),
             baseline_trials=self._built(baselines),
+            earlier_baseline_trials=self._built(
+                [entry for entry in ledger.entries.values() if entry.scope and entry.key not in kept]
+            ),
             dropped=self._built([entry for entry in ledger.trials() if entry.key not in kept]),
             earlier=tuple(each for key, each in settings.items() if key not in confirmed),
             asked=SweepRequest(plan.trials, plan.seeds, plan.confirm, budget.text if budget else ""),
@@ -110,13 +115,20 @@ class SweepReader:
         return tuple(build(entry, log_id(self._id, entry.key), self._params, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
-        """The settings with fresh seeds by their keys. Of two with one name the baseline is called so."""
+        """The settings with fresh seeds by their keys, each under a name of its own.
+
+        A baseline's file may have the name of a search trial; another job under a name is another setting.
+        """
+        models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         groups = [group for group in self._ledger.groups.values() if not group.scope]
-        found = [self._setting(group, order) for order, group in enumerate(groups)]
-        names = Counter(each.name for each in found)
-        twice = [each for each in found if names[each.name] > 1 and Role.BASELINE in each.role]
-        renamed = {each.key: replace(each, name=f"{each.name}, baseline") for each in twice}
-        return {each.key: each for each in found} | renamed
+        used, found = Counter[str](), {}
+        for order, group in enumerate(groups):
+            its, name = self._setting(group, order), group.label
+            name += ", baseline" if its.role == Role.BASELINE and name in models else ""
+            used[name] += 1
+            name += f" ({used[name]})" if used[name] > 1 else ""
+            found[group.key] = replace(its, name=name)
+        return found
 
     def _setting(self, group: Group, order: int) -> SettingResult:
         log = log_id(self._id, group.key)
@@ -125,7 +137,7 @@ class SweepReader:
         state, _ = self._ledger.group_states.get(group.key, (State.RUNNING, ""))
         return SettingResult(
             key=group.key,
-            label=group.candidate,
+            labels=group.labels,
             order=order,
             state=state,
             settings=group.settings,

@@ -44,7 +44,7 @@ def merged(tables, *places, tree=WHOLE, **how):
 
 def content(report):
     """What a table says, but for where its runs and files are."""
-    cells = [replace(cell, runs=len(cell.runs)) for cell in report.cells]
+    cells = [replace(cell, runs=len(cell.runs), trainings=len(cell.trainings)) for cell in report.cells]
     return cells, report.ranks, report.state, report.reason, report.higher, report.title
 
 
