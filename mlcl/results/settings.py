@@ -101,7 +101,7 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
     found = _of_trainings(setting.name, word, setting.seeds, setting.params, without=sweep.free)
     return replace(
         found,
-        lower_is_better=frozenset(sweep.lower_is_better),
+        lower_is_better=frozenset(sweep.lower_is_better) or None,
         names=setting.labels or ("no longer",),
         candidate=bool(setting.labels),
         role=setting.role,
@@ -114,7 +114,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
     """The setting of a table's cell: each seed may draw rows of its own."""
     seeds = [key for key in cell.params if SEEDS.fullmatch(key)]
     found = _of_trainings(cell.label, word, cell.trainings, cell.params, without=seeds)
-    return replace(found, lower_is_better=frozenset(lower_is_better))
+    return replace(found, lower_is_better=frozenset(lower_is_better) or None)
 
 
 def _of_trainings(
@@ -311,7 +311,7 @@ def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | No
         return None
     params = trial.params(sweep.params)
     found = _of_trainings(trial.label, word, [trial], params, without=sweep.free)
-    return replace(found, lower_is_better=frozenset(sweep.lower_is_better))
+    return replace(found, lower_is_better=frozenset(sweep.lower_is_better) or None)
 
 
 def _list(runs: Runs, word: str) -> list[ComparedSetting]:

@@ -22,6 +22,7 @@ from mlcl.report.plots.charts import (
     PlotSkipped,
     Series,
     chart_plot,
+    draw,
     legend,
     log_ruler,
     require_change,
@@ -67,14 +68,21 @@ def pareto_plots(data: SweepData) -> list[Plot]:
 
 def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
     front = {trial.label for trial in data.result.front}
-    on_front = data.complete["setting"].isin(front)
+    columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.goals}}
+    table = data.complete[list(columns)].rename(columns=columns)
+    table["on the front"] = data.complete["setting"].isin(front)
     series = [
-        Series(label, "points", its[x].tolist(), its[y].tolist(), texts=its["setting"].tolist())
-        for label, its in (("complete", data.complete[~on_front]), ("best", data.complete[on_front]))
+        Series(label, "points", its[x].tolist(), its[y].tolist())
+        for label, its in table.groupby(table["on the front"].map({False: "complete", True: "on the front"}))
     ]
     modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.goals)
-    caption = f"No other trial beats one of the best in a goal without losing in another. {modes}."
-    return chart_plot(name, "Pareto front", caption, Chart(Axis(x), Axis(y), tuple(series)))
+    return Plot(
+        name,
+        "Pareto front",
+        f"No other trial beats one on the front in a goal without losing in another. {modes}.",
+        table,
+        partial(draw, Chart(Axis(x), Axis(y), tuple(series))),
+    )
 
 
 def response_plots(data: SweepData) -> list[Plot]:
